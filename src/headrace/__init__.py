@@ -1,0 +1,27 @@
+"""headrace: a reliable, atomic work queue on Redis Streams consumer groups."""
+
+from importlib.metadata import version as _version
+
+from headrace._codec import Codec, JSONCodec
+from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
+from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
+from headrace.errors import (
+    BatchError,
+    CodecError,
+    ConfigurationError,
+    DeadLetter,
+    HeadraceError,
+    Release,
+    ReplyError,
+    RetryLater,
+    Verdict,
+    WorkerLost,
+)
+
+__version__ = _version("headrace")
+
+__all__ = [
+    "AsyncLease", "AsyncQueue", "BatchError", "Codec", "CodecError", "ConfigurationError", "Counts", "DeadLetter",
+    "HeadraceError", "JSONCodec", "Job", "JobState", "Lease", "NewJob", "Queue", "Receipt", "Release", "ReplyError",
+    "RetryLater", "Verdict", "WorkerLost", "WorkerState",
+]  # fmt: skip

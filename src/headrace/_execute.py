@@ -1,0 +1,377 @@
+"""The only place where an operation meets a socket: connections, lanes, and what happens on errors.
+
+- Our connections are our own: made from a URL, or from the settings of a client we were given, which itself
+  is never used, closed or changed. redis-py's retries are off on them: it would send a command again that
+  the server has already carried out. We retry, under the same call number, and the script answers from its
+  record of the first.
+- A lane has one call in flight. Lanes are drawn at random, and drawn anew after a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import redis
+import redis.asyncio
+from attrs import define, field
+from redis import exceptions as errors
+from redis.asyncio.retry import Retry as AsyncNoRetry
+from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelPool
+from redis.backoff import NoBackoff
+from redis.retry import Retry as NoRetry
+from redis.sentinel import SentinelConnectionPool
+from tenacity import (
+    AsyncRetrying,
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from headrace._op import Arg, Op
+from headrace.errors import ConfigurationError
+
+R = TypeVar("R")
+BLOCK = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
+BUDGET = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
+FIRST = (
+    5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
+)
+_HEALS = re.compile(
+    r"\b(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|OOM)\b"
+)
+_OURS = {  # what of a client's connection settings must be ours, or makes no sense in another pool
+    "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout", "event_dispatcher",
+    "maint_notifications_config", "maint_notifications_pool_handler", "oss_cluster_maint_notifications_handler",
+    "maintenance_state", "maintenance_notification_hash", "orig_host_address", "orig_socket_timeout",
+    "orig_socket_connect_timeout", "himport_registry", "connection_pool", "command_packer", "parser_class",
+    "encoding_errors",
+}  # fmt: skip
+
+
+def heals(error: BaseException) -> bool:
+    """Whether trying again can help. What is not listed fails at once."""
+    if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)):
+        return False  # redis-py calls these connection errors; they won't heal
+    if isinstance(error, (errors.ConnectionError, errors.TimeoutError, OSError)):
+        return True
+    if isinstance(
+        error,
+        (
+            errors.OutOfMemoryError,
+            errors.ReadOnlyError,
+            errors.TryAgainError,
+            errors.ClusterDownError,
+        ),
+    ):
+        return True
+    return isinstance(error, errors.ResponseError) and bool(_HEALS.search(str(error)[:300]))
+
+
+def stale(error: BaseException) -> bool:
+    """Whether this connection leads to a server that is no primary any more: connect anew."""
+    return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
+
+
+def policy(budget: float) -> dict[str, Any]:
+    """What both colours hand to tenacity."""
+    return {
+        "retry": retry_if_exception(heals),
+        "wait": wait_random_exponential(0.02, max=2),
+        "stop": stop_after_delay(budget),
+        "reraise": True,
+    }
+
+
+def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Connection settings of ours, from a client's."""
+    ours = {key: value for key, value in settings.items() if key not in _OURS}
+    timeout = settings.get("socket_timeout")
+    ours["socket_timeout"] = max(timeout or 10.0, BLOCK + 4.0)
+    ours["decode_responses"] = False
+    return ours
+
+
+@define
+class Lanes:
+    """Lanes that are free now. Taking and returning one is atomic under the interpreter's lock."""
+
+    free: list[Lane] = field(factory=list)
+    pid: int = field(factory=os.getpid)
+
+    def take(self) -> Lane:
+        if (
+            self.pid != os.getpid()
+        ):  # a fork copied them: two processes on one lane would answer each other
+            self.free, self.pid = [], os.getpid()
+        try:
+            lane = self.free.pop()
+        except IndexError:
+            lane = Lane()
+        lane.calls += 1
+        return lane
+
+    def give(self, lane: Lane) -> None:
+        self.free.append(lane)
+
+
+@define(eq=False)
+class Lane:
+    """One call in flight, numbered."""
+
+    name: str = field(factory=lambda: secrets.token_hex(8))
+    calls: int = 0
+
+
+def _wires(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[tuple[Arg, ...]]:
+    return [op.wire(verb, lane.name, str(lane.calls)) for op, lane in zip(ops, lanes, strict=True)]
+
+
+def _missing(replies: Sequence[Any]) -> list[int]:
+    """Which replies say that the server does not have the script: nothing ran, send the source."""
+    return [
+        i for i, r in enumerate(replies)
+        if isinstance(r, errors.NoScriptError) or (isinstance(r, errors.ResponseError) and "NOSCRIPT" in str(r)[:200])
+    ]  # fmt: skip
+
+
+def _first_error(replies: Sequence[Any]) -> BaseException | None:
+    """The error to raise: one that will not heal before one that will."""
+    found = [r for r in replies if isinstance(r, Exception)]
+    return next((r for r in found if not heals(r)), found[0] if found else None)
+
+
+class Executor:
+    """Runs operations on a pool of our own."""
+
+    def __init__(
+        self, url: str | None = None, client: redis.Redis | None = None, budget: float = BUDGET
+    ) -> None:
+        retry = NoRetry(NoBackoff(), 0)
+        if client is not None:
+            pool = client.connection_pool
+            ours = own_settings(pool.connection_kwargs)
+            if isinstance(pool, SentinelConnectionPool):
+                self.pool: Any = SentinelConnectionPool(
+                    pool.service_name,
+                    pool.sentinel_manager,
+                    is_master=pool.is_master,
+                    retry=retry,
+                    **ours,
+                )
+            else:
+                self.pool = redis.ConnectionPool(
+                    connection_class=pool.connection_class, retry=retry, **ours
+                )
+        else:
+            probe = redis.ConnectionPool.from_url(str(url))
+            ours = own_settings(probe.connection_kwargs)
+            self.pool = redis.ConnectionPool(
+                connection_class=probe.connection_class, retry=retry, **ours
+            )
+        self.budget = budget
+        self._met = False
+        self._lanes = Lanes()
+
+    def run(self, op: Op[R]) -> R:
+        """Send one operation; its decoded reply."""
+        result: R = self.run_all([op])[0]
+        return result
+
+    def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
+        """Send several in one round trip; their decoded replies. Each is atomic, together they are not."""
+        lanes = [self._lanes.take() for _ in ops]
+        try:
+            try:
+                replies = self._attempt(ops, lanes)
+            except Exception as error:
+                if not heals(error):
+                    raise
+                replies = Retrying(**policy(self.budget if self._met else FIRST))(
+                    self._attempt, ops, lanes
+                )
+        finally:
+            for lane in lanes:
+                self._lanes.give(lane)
+        self._met = True
+        return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
+
+    def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane]) -> list[Any]:
+        replies = self.send(_wires(ops, lanes, "EVALSHA"))
+        missing = _missing(replies)
+        if missing:
+            wires = _wires([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
+            for i, reply in zip(missing, self.send(wires), strict=True):
+                replies[i] = reply
+        error = _first_error(replies)
+        if error is not None:
+            if stale(error):
+                self.pool.disconnect(inuse_connections=False)
+            raise error
+        return replies
+
+    def send(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """Commands in one round trip; replies, with error replies as values. Nothing is sent again."""
+        connection = self.pool.get_connection()
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            return [_read(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()  # half a conversation is left on it
+            raise
+        finally:
+            self.pool.release(connection)
+
+    def wait(self, command: tuple[Arg, ...]) -> None:
+        """Block until the server has something, or its time is over. Transport errors pass: the next call sees them."""
+        try:
+            self.send(
+                [command]
+            )  # NOGROUP, UNBLOCKED: as values, and the lease call that follows heals them
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            time.sleep(0.05)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait on the client."""
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Close our connections. The executor can be used again; it then opens new ones."""
+        self.pool.disconnect()
+
+
+def _read(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except errors.ResponseError as error:
+        return error
+
+
+class AsyncExecutor:
+    """Like `Executor`, for asyncio."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        client: redis.asyncio.Redis | None = None,
+        budget: float = BUDGET,
+    ) -> None:
+        retry = AsyncNoRetry(NoBackoff(), 0)
+        if client is not None:
+            pool = client.connection_pool
+            ours = own_settings(pool.connection_kwargs)
+            if isinstance(pool, AsyncSentinelPool):
+                self.pool: Any = AsyncSentinelPool(
+                    pool.service_name,
+                    pool.sentinel_manager,
+                    is_master=pool.is_master,
+                    retry=retry,
+                    **ours,
+                )
+            else:
+                self.pool = redis.asyncio.ConnectionPool(
+                    connection_class=pool.connection_class, retry=retry, **ours
+                )
+        else:
+            probe = redis.asyncio.ConnectionPool.from_url(str(url))
+            ours = own_settings(probe.connection_kwargs)
+            self.pool = redis.asyncio.ConnectionPool(
+                connection_class=probe.connection_class, retry=retry, **ours
+            )
+        self.budget = budget
+        self._met = False
+        self._lanes = Lanes()
+
+    async def run(self, op: Op[R]) -> R:
+        """Like `Executor.run`."""
+        result: R = (await self.run_all([op]))[0]
+        return result
+
+    async def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
+        """Like `Executor.run_all`."""
+        lanes = [self._lanes.take() for _ in ops]
+        try:
+            try:
+                replies = await self._attempt(ops, lanes)
+            except Exception as error:
+                if not heals(error):
+                    raise
+                replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(
+                    self._attempt, ops, lanes
+                )
+        finally:
+            for lane in lanes:
+                self._lanes.give(lane)
+        self._met = True
+        return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
+
+    async def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane]) -> list[Any]:
+        replies = await self.send(_wires(ops, lanes, "EVALSHA"))
+        missing = _missing(replies)
+        if missing:
+            wires = _wires([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
+            for i, reply in zip(missing, await self.send(wires), strict=True):
+                replies[i] = reply
+        error = _first_error(replies)
+        if error is not None:
+            if stale(error):
+                await self.pool.disconnect(inuse_connections=False)
+            raise error
+        return replies
+
+    async def send(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """Like `Executor.send`."""
+        connection = await self.pool.get_connection()
+        try:
+            await connection.send_packed_command(connection.pack_commands(commands))
+            return [await _aread(connection) for _ in commands]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await asyncio.shield(self.pool.release(connection))
+
+    async def wait(self, command: tuple[Arg, ...]) -> None:
+        """Like `Executor.wait`."""
+        try:
+            await self.send([command])
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            await asyncio.sleep(0.05)
+
+    async def sleep(self, seconds: float) -> None:
+        """Like `Executor.sleep`."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Like `Executor.close`."""
+        await self.pool.disconnect()
+
+
+async def _aread(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except errors.ResponseError as error:
+        return error
+
+
+def address(url: str | None) -> str:
+    """The URL to use: the one given, else `HEADRACE_URL`, else `REDIS_URL`."""
+    found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
+    if not found:
+        raise ConfigurationError(
+            "no server named: pass url= (redis://…, rediss://…, unix://…, or embedded:DIR for a private one), "
+            "or client=, or set HEADRACE_URL or REDIS_URL"
+        )
+    if not isinstance(found, str):
+        raise TypeError(f"url must be a str, not {type(found).__name__}")
+    if not re.match(r"(redis|rediss|unix|embedded):", found):
+        raise ConfigurationError(
+            f"url {found!r}: give redis://…, rediss://…, unix://… or embedded:DIR"
+        )
+    return found

@@ -1,0 +1,138 @@
+"""What both colours of a queue share: the handles that settle, and arguments turned into operations."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from attrs import field, frozen
+
+from headrace import _calls as calls
+from headrace import _settings as checked
+from headrace._calls import Call
+from headrace._codec import BytesCodec, Codec
+from headrace._embedded import EmbeddedServer
+from headrace._execute import address
+from headrace._job import Claim, Job, NewJob, Receipt
+from headrace._keys import Keys
+from headrace._op import Op
+from headrace._ops import Ops
+from headrace._settings import QueueSettings
+
+Q = TypeVar("Q")
+Delay = float | timedelta | datetime | None
+
+
+@frozen(eq=False)
+class Handle(Generic[Q]):
+    claim: Claim
+    _queue: Q = field(repr=False)
+
+    @property
+    def job(self) -> Job:
+        """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`."""
+        return self.claim.job
+
+    @property
+    def token(self) -> int:
+        """Grows with every delivery of the job: for your own fencing (`… WHERE token < :token`)."""
+        return self.claim.token
+
+    @property
+    def worker(self) -> str:
+        """The name it was leased under."""
+        return self.claim.worker
+
+
+class Face:
+    """What both colours share: settings, and arguments turned into operations and calls."""
+
+    def __init__(
+        self, name: str, url: str | None, client: object, wanted: type, namespace: str, lease: float | timedelta,
+        max_attempts: int | None, priorities: int, codec: Codec | None, dead_limit: int,
+        result_ttl: float | timedelta, fenced: bool,
+    ) -> None:  # fmt: skip
+        settings = QueueSettings(
+            lease=lease, max_attempts=max_attempts, priorities=priorities, dead_limit=dead_limit,
+            result_ttl=result_ttl, fenced=fenced,
+        )  # fmt: skip
+        self.name = name
+        self.ops = Ops(Keys.of(name, namespace), settings, codec or BytesCodec(), namespace)
+        self._peer = calls.Peer(self.ops, f"queue-{secrets.token_hex(8)}")
+        if client is not None and url is not None:
+            raise ValueError("give url= or client=, not both")
+        if client is not None and not isinstance(client, wanted):
+            raise TypeError(
+                f"client must be a {wanted.__module__}.{wanted.__name__} for {type(self).__name__}, "
+                f"not {type(client).__module__}.{type(client).__name__}"
+            )
+        self._embedded: EmbeddedServer | None = None
+        self._url = None if client is not None else address(url)
+        if self._url is not None and self._url.startswith("embedded:"):
+            self._embedded = EmbeddedServer.join(self._url.removeprefix("embedded:") or ".")
+            self._url = f"unix://{self._embedded.path}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def _left(self) -> None:
+        if self._embedded is not None:
+            self._embedded.leave()
+            self._embedded = None
+
+    def _new(
+        self,
+        payload: Any,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        delay: Delay,
+        priority: int,
+    ) -> Op[list[Receipt]]:
+        job = (
+            payload
+            if isinstance(payload, NewJob)
+            else NewJob(payload, id, headers, delay, priority)
+        )
+        return self.ops.enqueue([self.ops.item(job)])
+
+    def _leasing(
+        self,
+        limit: int,
+        block: float | timedelta | None,
+        duration: float | timedelta | None,
+        once: bool,
+    ) -> Call[list[Claim]]:
+        checked.count("n", limit)
+        wait = None if block is None else checked.seconds("block", block)
+        term = None if duration is None else checked.seconds("duration", duration, zero=False)
+        return self._peer.lease(limit, wait, term, once)
+
+    def _complete(
+        self, lease: Handle[Any], result: Any, then: Sequence[NewJob], fenced: bool | None
+    ) -> Op[list[bool]]:
+        claim = claim_of(lease)
+        results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
+        return self.ops.complete([claim], fenced=fenced, results=results, then=then)
+
+    def _renew(self, lease: Handle[Any], duration: float | timedelta | None) -> Op[list[bool]]:
+        claim = claim_of(lease)
+        term = (
+            claim.duration
+            if duration is None
+            else checked.seconds("duration", duration, zero=False)
+        )
+        return self.ops.renew([claim], duration=term, ttl=self._peer.ttl(term))
+
+    def _payload(self, payload: Any) -> Call[int]:
+        return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))
+
+
+def claim_of(lease: object) -> Claim:
+    if not isinstance(lease, Handle):
+        raise TypeError(
+            f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}"
+        )
+    claim: Claim = lease.claim
+    return claim

@@ -1,0 +1,202 @@
+"""The values that cross the public API. All frozen, none knows a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from attrs import Factory, field, frozen
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Lost:
+    """Says whether a job was lost under its handler: cancelled, deleted, or reclaimed by a peer.
+
+    Truthy once it is; `wait(seconds)` blocks a thread until then. One object per delivery.
+    """
+
+    __slots__ = ("_lost", "_waiters")
+
+    def __init__(self) -> None:
+        self._lost = False
+        self._waiters: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return self._lost
+
+    def __repr__(self) -> str:
+        return f"Lost({self._lost})"
+
+    def is_set(self) -> bool:
+        """`True` once the job is no longer this handler's."""
+        return self._lost
+
+    def set(self) -> None:
+        """Called by the worker; waiters are told."""
+        self._lost = True
+        for waiter in self._waiters:
+            waiter()
+
+    def on_set(self, waiter: Any) -> None:
+        """Call *waiter* (no arguments) when the job is lost, or at once if it already is."""
+        self._waiters.append(waiter)
+        if self._lost:
+            waiter()
+
+
+@frozen(eq=False)
+class Job:
+    """One unit of work, as a handler sees it.
+
+    `payload` is `bytes`, or what the queue's codec made of them. `attempt` is 1 the first time and
+    counts deliveries less releases. `enqueued_at` is the server's time of the first enqueue, in
+    seconds since the epoch.
+    """
+
+    id: str
+    payload: Any
+    queue: str
+    headers: Mapping[str, str] = NO_HEADERS
+    attempt: int = 1
+    enqueued_at: float = 0.0
+    lost: Lost = field(factory=Lost, repr=False)
+
+
+@frozen
+class NewJob:
+    """A job to enqueue, where more than its payload matters.
+
+    `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a
+    `timedelta`, or an aware `datetime`.
+    """
+
+    payload: Any
+    id: str | None = None
+    headers: Mapping[str, str] | None = None
+    delay: float | timedelta | datetime | None = None
+    priority: int = 0
+    queue: str | None = None
+
+
+@frozen
+class Receipt:
+    """What became of an enqueue: the job's `id`, and whether it was `added`.
+
+    `added=False`: a job of that id is in the queue already, and was left as it is.
+    """
+
+    id: str
+    added: bool
+
+
+@frozen(eq=False)
+class Claim:
+    """A worker's claim on a job until a deadline: what the scripts need to settle it.
+
+    `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry
+    (with `worker` it is the fence), `token` grows with every delivery of the job: hand it to your own
+    database to refuse stale writers. `duration` is seconds, or `None` for the worker's own.
+    """
+
+    job: Job
+    worker: str
+    entry: str
+    count: int
+    token: int
+    duration: float | None = None
+
+
+@frozen
+class Counts:
+    """How many jobs are in each state, and what has become of all others, at one instant.
+
+    Always: `enqueued == completed + cancelled + deleted + dead_trimmed + waiting + parked + leased +
+    delayed + blocked + dead`.
+    """
+
+    waiting: int = 0
+    parked: int = 0
+    leased: int = 0
+    delayed: int = 0
+    blocked: int = 0
+    dead: int = 0
+    enqueued: int = 0
+    completed: int = 0
+    cancelled: int = 0
+    deleted: int = 0
+    dead_trimmed: int = 0
+
+    @property
+    def present(self) -> int:
+        """Jobs that are in the queue in any state."""
+        return self.waiting + self.parked + self.leased + self.delayed + self.blocked + self.dead
+
+    @property
+    def lost(self) -> int:
+        """What the law of conservation misses: 0, or foreign commands removed entries."""
+        gone = self.completed + self.cancelled + self.deleted + self.dead_trimmed
+        return self.enqueued - gone - self.present
+
+
+@frozen
+class JobState:
+    """A job and where it is: `state` is waiting, parked, leased, delayed or dead.
+
+    `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to
+    delayed ones, `reason`, `worker` and `since` (of the death) to dead ones.
+    """
+
+    job: Job
+    state: str
+    worker: str | None = None
+    since: float | None = None
+    due: float | None = None
+    reason: str | None = None
+    entry: str | None = field(default=None, repr=False)
+
+
+@frozen
+class WorkerState:
+    """A registered worker of a queue: alive until `deadline` (server seconds) unless it beats again."""
+
+    name: str
+    queue: str
+    since: float
+    deadline: float
+    leased: int
+    alive: bool
+
+
+@frozen
+class Page:
+    """One page of a listing; `cursor` is empty when it was the last."""
+
+    items: Sequence[JobState]
+    cursor: str
+
+    def __iter__(self) -> Iterator[JobState]:
+        return iter(self.items)
+
+
+@frozen
+class Grant:
+    """What one lease call brought: the claims, jobs that do not decode, and the next due delay."""
+
+    claims: Sequence[Claim]
+    undecodable: Sequence[tuple[Claim, str]] = ()
+    next_due: float | None = None
+    healed: bool = False
+
+
+@frozen
+class Reclaimed:
+    """What one reclaim call moved to the front, and where the sweep of expired leases goes on."""
+
+    moved: int
+    cursor: str
+    declared: int = 0
+    more: bool = False
+    promoted: int = Factory(int)

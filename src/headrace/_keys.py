@@ -1,0 +1,99 @@
+"""Every key name there is, and the rules for names. One hash tag per group, nothing escaped."""
+
+from __future__ import annotations
+
+import re
+
+from attrs import frozen
+
+from headrace.errors import ConfigurationError
+
+GROUP = "workers"  # the consumer group of every stream
+PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
+BELL = "bell"  # reserved consumer: entries that woke a blocked reader and nobody has taken yet
+
+_QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
+_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@frozen
+class Keys:
+    """The keys of one queue: `<namespace>:{<group>}:<queue>:<part>`."""
+
+    queue: str
+    group: str
+    prefix: str
+
+    @classmethod
+    def of(cls, queue: str, namespace: str = "headrace") -> Keys:
+        """Validate both names. Raises `ValueError` saying what a name may hold."""
+        _text("queue", queue)
+        if not (1 <= len(queue) <= 200 and _QUEUE.fullmatch(queue)):
+            raise ConfigurationError(
+                f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' "
+                "between two parts"
+            )
+        _text("namespace", namespace)
+        if not _NAMESPACE.fullmatch(namespace):
+            raise ConfigurationError(
+                f"namespace {namespace!r}: use 1-100 letters, digits, '.', '_' and '-'"
+            )
+        group = queue.partition("/")[0]
+        return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
+
+    def part(self, part: str) -> str:
+        """The key of *part*, such as `jobs` or `dead`."""
+        return self.prefix + part
+
+    def lane(self, lane: str) -> str:
+        """The record of a lane's last call."""
+        return f"{self.prefix}lane:{lane}"
+
+    def result(self, job_id: str) -> str:
+        """A kept result, under a TTL."""
+        return f"{self.prefix}result:{job_id}"
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+
+
+def job_id(value: object) -> str:
+    """*value* if it may be a job's id, else `TypeError` or `ValueError`."""
+    if not isinstance(value, str):
+        raise TypeError(f"id must be a str, not {type(value).__name__}")
+    if not value or _CONTROL.search(value):
+        raise ValueError(f"id {value!r}: use 1-500 bytes of UTF-8 without control characters")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"id {value!r} is not valid Unicode: use 1-500 bytes of UTF-8") from None
+    if size > 500:
+        raise ValueError(f"id of {size} bytes: use at most 500 bytes of UTF-8")
+    return value
+
+
+def worker_name(value: object) -> str:
+    """*value* if it may be a worker's name, else `TypeError` or `ValueError`."""
+    if not isinstance(value, str):
+        raise TypeError(f"name must be a str, not {type(value).__name__}")
+    if not _WORKER.fullmatch(value) or value in (PARKED, BELL):
+        raise ValueError(
+            f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; "
+            f"{PARKED!r} and {BELL!r} are reserved"
+        )
+    return value
+
+
+def pattern(namespace: str) -> str:
+    """What SCAN matches to find every queue of *namespace*."""
+    return f"{namespace}:{{*}}:*:jobs"
+
+
+def queue_of(key: str) -> str | None:
+    """The queue whose `jobs` stream *key* is, or `None`."""
+    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):jobs", key)
+    return match[2] if match and _QUEUE.fullmatch(match[2]) else None

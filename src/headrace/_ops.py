@@ -1,0 +1,331 @@
+"""Every operation of one queue, as an `Op`. Pure: no client, no clock.
+
+Arguments are validated here, so that a bad one is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from headrace import _replies as replies
+from headrace import _settings as checked
+from headrace._codec import BytesCodec, Codec
+from headrace._job import (
+    Claim,
+    Counts,
+    Grant,
+    JobState,
+    NewJob,
+    Page,
+    Receipt,
+    Reclaimed,
+    WorkerState,
+)
+from headrace._keys import BELL, GROUP, Keys, job_id
+from headrace._op import Arg, Op, script
+from headrace._settings import QueueSettings, millis
+from headrace.errors import ConfigurationError
+
+T = TypeVar("T")
+BATCH = 1000  # jobs in one script: it stays under about 5 ms, and under Lua's limit on unpack
+SIZE = 1 << 20  # bytes in one script
+Delay = float | timedelta | datetime | None
+
+_KEYS = {
+    "enqueue": "jobs ids delayed bodies stats",
+    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats",
+    "complete": "jobs ids leases released stats",
+    "renew": "jobs leases workers",
+    "release": "jobs wake leases released",
+    "retry": "jobs ids leases released delayed bodies dead stats",
+    "dead_letter": "jobs ids leases released dead stats",
+    "beat": "workers registered",
+    "reclaim": "jobs wake ids workers registered leases released delayed bodies stats",
+    "leave": "jobs wake workers registered leases released",
+    "cancel": "jobs ids leases released delayed bodies stats",
+    "cancel_payload": "jobs ids leases released delayed bodies stats",
+    "purge": "jobs ids leases released delayed bodies stats",
+    "purge_dead": "dead stats",
+    "delete": "jobs wake ids leases released delayed bodies dead stats",
+    "redrive": "jobs ids released dead stats",
+    "counts": "jobs delayed dead stats",
+    "list": "jobs released delayed bodies dead",
+    "find": "jobs ids released delayed bodies dead",
+    "workers": "jobs workers registered",
+}
+_FOLLOW = "jobs ids delayed bodies stats"  # what a follow-up needs of its queue
+
+
+@frozen
+class Ops:
+    """Builds the operations of one queue. `worker` is who leases and settles."""
+
+    keys: Keys
+    settings: QueueSettings = QueueSettings()
+    codec: Codec = BytesCodec()
+    namespace: str = "headrace"
+
+    def _op(
+        self, name: str, args: Sequence[Arg], decode: Callable[[Any], T], extra: Sequence[str] = ()
+    ) -> Op[T]:
+        source = script(name)
+        keys = [self.keys.part(part) for part in _KEYS[name].split()]
+        lane = self.keys.lane("") if source.recorded else ""
+        return Op(name, source, [*keys, *extra], args, decode, lane)
+
+    @property
+    def _jobs(self) -> replies.Jobs:
+        return replies.Jobs(self.keys.queue, self.codec)
+
+    # -- producing ---------------------------------------------------------------------------------
+
+    def item(self, job: Any) -> tuple[str, str, list[str | bytes]]:
+        """A payload or `NewJob`, checked: its id ('' for none), delay, and fields."""
+        if not isinstance(job, NewJob):
+            return "", "", ["data", self.codec.encode(job)]
+        delay = checked.delay(job.delay)
+        checked.count("priority", job.priority, least=0, most=self.settings.priorities - 1)
+        name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
+        fields: list[str | bytes] = ["data", self.codec.encode(job.payload)]
+        if name:
+            fields += ("id", name)
+        return name, delay, [*fields, *checked.headers(job.headers)]
+
+    def enqueue(self, items: Sequence[tuple[str, str, list[str | bytes]]]) -> Op[list[Receipt]]:
+        """Add checked *items* (of `item`), at most `BATCH`."""
+        if all(not name and not delay and len(fields) == 2 for name, delay, fields in items):
+            return self._op(
+                "enqueue", ["plain", *(f[1] for _, _, f in items)], replies.plain_receipts
+            )
+        args: list[Arg] = ["full"]
+        for name, delay, fields in items:
+            args += (name, delay, len(fields), *fields)
+        return self._op("enqueue", args, replies.receipts)
+
+    def batches(self, jobs: Iterable[Any]) -> Iterable[Op[list[Receipt]]]:
+        """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
+        encode = self.codec.encode
+        items = [("", "", ["data", encode(j)]) if type(j) is bytes else self.item(j) for j in jobs]
+        ops: list[Op[list[Receipt]]] = []
+        start = size = 0
+        for at, (_, _, fields) in enumerate(items):
+            size += len(fields[1])
+            if at - start == BATCH or (size > SIZE and at > start):
+                ops.append(self.enqueue(items[start:at]))
+                start, size = at, len(fields[1])
+        if start < len(items):
+            ops.append(self.enqueue(items[start:]))
+        return ops
+
+    # -- leasing -----------------------------------------------------------------------------------
+
+    def lease(
+        self,
+        worker: str,
+        limit: int,
+        *,
+        duration: float | None = None,
+        ttl: float = 0.0,
+        woken: bool = False,
+    ) -> Op[Grant | None]:
+        """Hand out up to *limit* jobs, at most `BATCH`. `None`: *worker* was declared dead."""
+        s = self.settings
+        args: list[Arg] = [
+            worker,
+            min(limit, BATCH),
+            "" if duration is None else millis(duration),
+            millis(s.lease),
+            millis(ttl),
+            s.max_attempts or 0,
+            s.dead_limit,
+            int(woken),
+        ]
+        jobs = self._jobs
+        return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration))
+
+    def wait(self, block: float) -> tuple[Arg, ...]:
+        """The one command that is no script: block until there may be something to lease.
+
+        What it delivers goes to a reserved consumer, from which the next `lease` of anybody takes it: so
+        a reply that is lost, or a read that is cancelled, loses nothing.
+        """
+        stream, wake = self.keys.part("jobs"), self.keys.part("wake")
+        milliseconds = max(1, millis(block))  # 0 would be for ever
+        return (
+            "XREADGROUP",
+            "GROUP",
+            GROUP,
+            BELL,
+            "COUNT",
+            1,
+            "BLOCK",
+            milliseconds,
+            "STREAMS",
+            stream,
+            wake,
+            ">",
+            ">",
+        )
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    def complete(
+        self,
+        claims: Sequence[Claim],
+        *,
+        fenced: bool | None = None,
+        results: Mapping[str, bytes] | None = None,
+        then: Sequence[NewJob] = (),
+    ) -> Op[list[bool]]:
+        """Remove *claims*' jobs for good. *results* by entry; *then* follows the only claim."""
+        fence = self.settings.fenced if fenced is None else fenced
+        with_ids = any(c.job.id != c.entry for c in claims)
+        results = results or {}
+        args: list[Arg] = [
+            claims[0].worker if fence else "",
+            len(claims),
+            int(with_ids),
+            len(results),
+            len(then),
+        ]
+        args += [c.entry for c in claims]
+        if fence:
+            args += [c.count for c in claims]
+        if with_ids:
+            args += ["" if c.job.id == c.entry else c.job.id for c in claims]
+        extra: list[str] = []
+        for number, claim in enumerate(claims, 1) if results else ():
+            if claim.entry in results:
+                args += (number, millis(self.settings.result_ttl), results[claim.entry])
+                extra.append(self.keys.result(claim.job.id))
+        for job in then:
+            keys, name, delay, fields = self.follow(job)
+            args += (1, name, delay, len(fields), *fields)
+            extra += [keys.part(part) for part in _FOLLOW.split()]
+        return self._op("complete", args, replies.bools, extra)
+
+    def follow(self, job: NewJob) -> tuple[Keys, str, str, list[str | bytes]]:
+        """A follow-up, checked: it must stay in this queue's group, one hash slot."""
+        if not isinstance(job, NewJob):
+            raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
+        keys = self.keys if job.queue is None else Keys.of(job.queue, self.namespace)
+        if keys.group != self.keys.group:
+            raise ConfigurationError(
+                f"then: queue {job.queue!r} is of group {keys.group!r}, this one of {self.keys.group!r}; "
+                "one script reaches one group only: name both queues '<group>/<part>', or enqueue it yourself"
+            )
+        return keys, *self.item(job)
+
+    def result_bytes(self, result: Any) -> bytes:
+        """A result as bytes, by the codec. `TypeError` or `CodecError` if it can't be."""
+        return self.codec.encode(result)
+
+    def renew(
+        self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0
+    ) -> Op[list[bool]]:
+        """Make leases of one worker last again."""
+        args: list[Arg] = [
+            claims[0].worker,
+            "" if duration is None else millis(duration),
+            millis(ttl),
+        ]
+        for claim in claims:
+            args += (claim.entry, claim.count)
+        return self._op("renew", args, replies.bools)
+
+    def release(self, claims: Sequence[Claim]) -> Op[list[bool]]:
+        """Give jobs of one worker back to the front."""
+        args: list[Arg] = [claims[0].worker]
+        for claim in claims:
+            args += (claim.entry, claim.count)
+        return self._op("release", args, replies.bools)
+
+    def retry(
+        self, items: Sequence[tuple[Claim, Delay, bool, str]], *, max_attempts: int | None = None
+    ) -> Op[list[bool]]:
+        """Jobs of one worker go round again: (claim, delay, spend an attempt, reason) each."""
+        limit = max_attempts if max_attempts is not None else self.settings.max_attempts
+        args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
+        for claim, delay, spend, reason in items:
+            args += (claim.entry, claim.count, checked.delay(delay), int(spend), _reason(reason))
+        return self._op("retry", args, replies.bools)
+
+    def dead_letter(self, items: Sequence[tuple[Claim, str]]) -> Op[list[bool]]:
+        """Jobs of one worker will never work: (claim, reason) each."""
+        args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
+        for claim, reason in items:
+            args += (claim.entry, claim.count, _reason(reason))
+        return self._op("dead_letter", args, replies.bools)
+
+    # -- a worker's life -----------------------------------------------------------------------------
+
+    def beat(self, worker: str, timeout: float, *, register: bool = False) -> Op[bool]:
+        """Say that *worker* lives; `False`: it was declared dead."""
+        args: list[Arg] = [worker, millis(timeout), millis(self.settings.lease), int(register)]
+        return self._op("beat", args, bool)
+
+    def reclaim(self, worker: str, timeout: float, cursor: str = "-") -> Op[Reclaimed]:
+        """Put dead workers' jobs and expired leases to the front; promote what is due. 500 at a time."""
+        args: list[Arg] = [worker, millis(timeout), millis(self.settings.lease), cursor, 500]
+        return self._op("reclaim", args, replies.reclaimed)
+
+    def leave(self, worker: str) -> Op[tuple[int, str]]:
+        """Release what *worker* holds and forget it. A second answer of '1' wants another call."""
+        return self._op("leave", [worker, 500], replies.moved)
+
+    # -- the whole queue -----------------------------------------------------------------------------
+
+    def cancel(self, name: str) -> Op[bool]:
+        """Remove one job by id."""
+        return self._op("cancel", [job_id(name)], bool)
+
+    def cancel_payload(self, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
+        """Remove the jobs of one payload from one page."""
+        return self._op("cancel_payload", [payload, place, cursor, 500], replies.place)
+
+    def purge(self) -> Op[int]:
+        """Remove a page of what waits."""
+        return self._op("purge", [500], int)
+
+    def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
+        """Remove a page of dead letters."""
+        return self._op("purge_dead", [cursor, 500, *wanted], replies.moved)
+
+    def delete(self) -> Op[int]:
+        """Remove everything."""
+        return self._op("delete", [], int)
+
+    def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
+        """Send a page of dead letters back."""
+        return self._op("redrive", [cursor, 500, *wanted], replies.moved)
+
+    def counts(self) -> Op[Counts]:
+        """All counts at one instant."""
+        return self._op("counts", [], replies.counts)
+
+    def list(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
+        """A page of the jobs in *state*: waiting, running, delayed or dead."""
+        return self._op("list", [state, cursor, limit], self._jobs.page)
+
+    def find(self, name: str) -> Op[JobState | None]:
+        """Where one job is."""
+        return self._op("find", [job_id(name)], self._jobs.found)
+
+    def workers(self) -> Op[list[WorkerState]]:
+        """Who is registered."""
+        return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
+
+    def result(self, name: str) -> Op[bytes | None]:
+        """What a completion kept."""
+        return Op("result", script("result"), [self.keys.result(job_id(name))], [], replies.kept)
+
+
+def _reason(reason: object) -> str:
+    if not isinstance(reason, str):
+        raise TypeError(f"reason must be a str, not {type(reason).__name__}")
+    return reason.encode("utf-8", "backslashreplace").decode()[:10_000]

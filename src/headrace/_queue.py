@@ -1,0 +1,494 @@
+"""`Queue` and `AsyncQueue`: the verbs, side by side. What they send is in `_ops`, how in `_execute`.
+
+The two are twins: the same names and arguments, `await` the only difference (a test holds them to it).
+Every method may raise redis-py's transport errors once the retries of about 45 s are used up; a method that
+is called with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import redis
+import redis.asyncio
+
+from headrace import _calls as calls
+from headrace._calls import Call, Clock, Nap, Wait
+from headrace._codec import Codec
+from headrace._execute import AsyncExecutor, Executor
+from headrace._face import Delay, Face, Handle, claim_of
+from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
+from headrace._op import Op
+
+R = TypeVar("R")
+
+
+class Lease(Handle["Queue"]):
+    """A claim on a job until a deadline, and the handle that settles it."""
+
+    def complete(
+        self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None
+    ) -> bool:
+        """Like `Queue.complete`."""
+        return self._queue.complete(self, result, then, fenced)
+
+    def release(self) -> bool:
+        """Like `Queue.release`."""
+        return self._queue.release(self)
+
+    def retry(self, delay: Delay = 0.0, reason: str = "") -> bool:
+        """Like `Queue.retry`."""
+        return self._queue.retry(self, delay, reason)
+
+    def dead_letter(self, reason: str) -> bool:
+        """Like `Queue.dead_letter`."""
+        return self._queue.dead_letter(self, reason)
+
+    def renew(self, duration: float | timedelta | None = None) -> bool:
+        """Like `Queue.renew`."""
+        return self._queue.renew(self, duration)
+
+
+class AsyncLease(Handle["AsyncQueue"]):
+    """Like `Lease`; its methods are awaited."""
+
+    async def complete(
+        self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None
+    ) -> bool:
+        """Like `Queue.complete`."""
+        return await self._queue.complete(self, result, then, fenced)
+
+    async def release(self) -> bool:
+        """Like `Queue.release`."""
+        return await self._queue.release(self)
+
+    async def retry(self, delay: Delay = 0.0, reason: str = "") -> bool:
+        """Like `Queue.retry`."""
+        return await self._queue.retry(self, delay, reason)
+
+    async def dead_letter(self, reason: str) -> bool:
+        """Like `Queue.dead_letter`."""
+        return await self._queue.dead_letter(self, reason)
+
+    async def renew(self, duration: float | timedelta | None = None) -> bool:
+        """Like `Queue.renew`."""
+        return await self._queue.renew(self, duration)
+
+
+class Queue(Face):
+    """A named, ordered set of jobs on Redis Streams.
+
+    - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
+    - *url* or *client*: a `redis://`, `rediss://`, `unix://` or `embedded:DIR` URL (default `HEADRACE_URL`, then
+      `REDIS_URL`), or a `redis.Redis` of yours, whose settings we use for connections of our own.
+    - *lease*: seconds a lease lasts. *max_attempts*: deliveries before a job is dead (`None`: no end).
+    - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the
+      present holder instead of letting the first completer win. *codec*: see `JSONCodec`.
+
+    One object may be shared by threads, and survives a fork.
+    """
+
+    def __init__(
+        self, name: str, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
+        lease: float | timedelta = 60.0, max_attempts: int | None = None, priorities: int = 1,
+        codec: Codec | None = None, dead_limit: int = 1000, result_ttl: float | timedelta = 86400,
+        fenced: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name, url, client, redis.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit, result_ttl,
+            fenced,
+        )  # fmt: skip
+        self._executor = Executor(self._url, client)
+
+    def _run(self, op: Op[R]) -> R:
+        return self._executor.run(op)
+
+    def _drive(self, call: Call[R]) -> R:
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = self._perform(effect)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect = call.send(answer)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+
+    def _perform(self, effect: calls.Effect) -> Any:
+        match effect:
+            case Op():
+                return self._executor.run(effect)
+            case Wait(command):
+                return self._executor.wait(command)
+            case Nap(seconds):
+                return self._executor.sleep(seconds)
+            case Clock():
+                return time.monotonic()
+
+    def _each(self, state: str) -> Iterator[JobState]:
+        cursor, more = "", True
+        while more:
+            page = self._run(self.ops.list(state, cursor))
+            yield from page
+            cursor, more = page.cursor, bool(page.cursor)
+
+    def enqueue(
+        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
+
+        With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`.
+        One script (enqueue.lua), O(1).
+        """
+        return self._run(self._new(payload, id, headers, delay, priority))[0]
+
+    def enqueue_many(self, jobs: Iterable[Any]) -> list[Receipt]:
+        """Add payloads or `NewJob`s, any number; a receipt each, in order.
+
+        All are checked first: a bad one means that nothing was sent. Then they go in parts of at most
+        1,000 jobs or about 1 MiB, each atomic. If a part fails, the parts before it are in the queue, those
+        behind it are not, and the error's `receipts` are those of the former; enqueue with ids and the whole
+        call can be repeated. One script a part, 1.5-2 µs of server time per job.
+        """
+        return self._drive(calls.enqueue_many(self.ops, jobs))
+
+    def lease(
+        self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        at_most_once: bool = False,
+    ) -> Lease | None:  # fmt: skip
+        """The next job, or `None` if there is none within *block* seconds (0: do not wait; `None`: for ever).
+
+        *duration*: seconds of this lease. *at_most_once*: complete the job before handing it out. Jobs that do
+        not decode go to the dead letters on the way. Also reclaims and promotes what is due, at most
+        once a second. One script (lease.lua); while waiting, one `XREADGROUP … BLOCK` a second.
+        """
+        leases = self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
+        return leases[0] if leases else None
+
+    def lease_many(
+        self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        at_most_once: bool = False,
+    ) -> list[Lease]:  # fmt: skip
+        """Like `lease`, up to *n* jobs: waits for the first, takes what else is there. 1.5-2.5 µs a job."""
+        return [
+            Lease(claim, self)
+            for claim in self._drive(self._leasing(n, block, duration, at_most_once))
+        ]
+
+    def complete(
+        self,
+        lease: Lease,
+        result: Any = None,
+        then: Sequence[NewJob] = (),
+        fenced: bool | None = None,
+    ) -> bool:
+        """Remove the job for good. `True` for exactly one caller, ever; also if the reply was lost and it was asked again.
+
+        Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
+        enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins.
+        One script (complete.lua), O(1).
+        """
+        return self._run(self._complete(lease, result, then, fenced))[0]
+
+    def complete_many(self, leases: Sequence[Lease], fenced: bool | None = None) -> list[bool]:
+        """Like `complete`, a verdict each, in order. One script per 1,000, 2-3.5 µs a job."""
+        return self._drive(
+            calls.each(lambda c: self.ops.complete(c, fenced=fenced), [claim_of(x) for x in leases])
+        )
+
+    def release(self, lease: Lease) -> bool:
+        """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
+        return self._run(self.ops.release([claim_of(lease)]))[0]
+
+    def retry(self, lease: Lease, delay: Delay = 0.0, reason: str = "") -> bool:
+        """Try the job again later: to the back, or after *delay*. An attempt is spent; the last one goes to the dead
+        letters with *reason*. `False`: the lease was lost. retry.lua.
+        """
+        return self._run(self.ops.retry([(claim_of(lease), delay, True, reason)]))[0]
+
+    def dead_letter(self, lease: Lease, reason: str) -> bool:
+        """It will never work: out of the queue, kept with *reason*. `False`: the lease was lost. dead_letter.lua."""
+        return self._run(self.ops.dead_letter([(claim_of(lease), reason)]))[0]
+
+    def renew(self, lease: Lease, duration: float | timedelta | None = None) -> bool:
+        """Make the lease last again from now. `False`: it is somebody else's, or the job is gone. renew.lua."""
+        return self._run(self._renew(lease, duration))[0]
+
+    def cancel(self, id: str) -> bool:
+        """Remove a job, in whatever state but dead; a holder finds its lease lost. cancel.lua, O(1)."""
+        return self._run(self.ops.cancel(id))
+
+    def cancel_payload(self, payload: Any) -> int:
+        """Remove every job of this payload, waiting, running or delayed; how many. cancel_payload.lua, 500 jobs a call."""
+        return self._drive(self._payload(payload))
+
+    def counts(self) -> Counts:
+        """How many jobs are in each state, at one instant. counts.lua, O(consumers)."""
+        return self._run(self.ops.counts())
+
+    def peek(self) -> Job | None:
+        """The job that would be leased next, without leasing it."""
+        return next((item.job for item in self._each("waiting")), None)
+
+    def waiting(self) -> Iterator[JobState]:
+        """The jobs that wait, in the order in which they will be leased. list.lua, 200 jobs a call."""
+        return self._each("waiting")
+
+    def running(self) -> Iterator[JobState]:
+        """The leased jobs, oldest first, each with its `worker` and `since` when (delivery or last renewal)."""
+        return self._each("running")
+
+    def delayed(self) -> Iterator[JobState]:
+        """The delayed jobs, the first due first, each with when it is `due`."""
+        return self._each("delayed")
+
+    def dead(self) -> Iterator[JobState]:
+        """The dead letters, oldest first, each with its `reason`, `worker` and `since` when."""
+        return self._each("dead")
+
+    def find(self, id: str) -> JobState | None:
+        """Where a job is, or `None`: it is gone, or never was. find.lua."""
+        return self._run(self.ops.find(id))
+
+    def result(self, id: str, timeout: float | None = None) -> bytes | None:
+        """What the job's completion kept (raw bytes), waiting up to *timeout* seconds; `None` if there is nothing."""
+        return self._drive(calls.result(self.ops, id, timeout))
+
+    def redrive(self, *ids: str) -> int:
+        """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many. One whose id is
+        taken again stays. redrive.lua, 500 a call.
+        """
+        return self._drive(calls.through(self.ops.redrive, ids, None))
+
+    def purge_dead(self, *ids: str) -> int:
+        """Remove dead letters for good, all or those of *ids*; how many."""
+        return self._drive(calls.through(self.ops.purge_dead, ids, None))
+
+    def purge(self) -> int:
+        """Remove what waits (waiting, parked, delayed); how many. Leased and dead jobs stay. purge.lua, 500 a call."""
+        return self._drive(calls.purge(self.ops))
+
+    def delete(self) -> int:
+        """Remove the queue with everything in it; how many jobs that were. It comes back on enqueue. delete.lua."""
+        return self._run(self.ops.delete())
+
+    def workers(self) -> list[WorkerState]:
+        """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
+        return self._run(self.ops.workers())
+
+    def close(self) -> None:
+        """Close what we opened, nothing else. What this queue leased stays leased until its leases expire."""
+        self._executor.close()
+        self._left()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncQueue(Face):
+    """Like `Queue`, for asyncio; *client* is a `redis.asyncio.Redis`. For one event loop."""
+
+    def __init__(
+        self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        namespace: str = "headrace", lease: float | timedelta = 60.0, max_attempts: int | None = None,
+        priorities: int = 1, codec: Codec | None = None, dead_limit: int = 1000,
+        result_ttl: float | timedelta = 86400, fenced: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name, url, client, redis.asyncio.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit,
+            result_ttl, fenced,
+        )  # fmt: skip
+        self._executor = AsyncExecutor(self._url, client)
+
+    async def _run(self, op: Op[R]) -> R:
+        return await self._executor.run(op)
+
+    async def _drive(self, call: Call[R]) -> R:
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = await self._perform(effect)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect = call.send(answer)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+
+    async def _perform(self, effect: calls.Effect) -> Any:
+        match effect:
+            case Op():
+                return await self._executor.run(effect)
+            case Wait(command):
+                return await self._executor.wait(command)
+            case Nap(seconds):
+                return await self._executor.sleep(seconds)
+            case Clock():
+                return time.monotonic()
+
+    async def _each(self, state: str) -> AsyncIterator[JobState]:
+        cursor, more = "", True
+        while more:
+            page = await self._run(self.ops.list(state, cursor))
+            for item in page:
+                yield item
+            cursor, more = page.cursor, bool(page.cursor)
+
+    async def enqueue(
+        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Like `Queue.enqueue`."""
+        return (await self._run(self._new(payload, id, headers, delay, priority)))[0]
+
+    async def enqueue_many(self, jobs: Iterable[Any]) -> list[Receipt]:
+        """Like `Queue.enqueue_many`."""
+        return await self._drive(calls.enqueue_many(self.ops, jobs))
+
+    async def lease(
+        self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        at_most_once: bool = False,
+    ) -> AsyncLease | None:  # fmt: skip
+        """Like `Queue.lease`."""
+        leases = await self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
+        return leases[0] if leases else None
+
+    async def lease_many(
+        self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        at_most_once: bool = False,
+    ) -> list[AsyncLease]:  # fmt: skip
+        """Like `Queue.lease_many`."""
+        return [
+            AsyncLease(claim, self)
+            for claim in await self._drive(self._leasing(n, block, duration, at_most_once))
+        ]
+
+    async def complete(
+        self,
+        lease: AsyncLease,
+        result: Any = None,
+        then: Sequence[NewJob] = (),
+        fenced: bool | None = None,
+    ) -> bool:
+        """Like `Queue.complete`."""
+        return (await self._run(self._complete(lease, result, then, fenced)))[0]
+
+    async def complete_many(
+        self, leases: Sequence[AsyncLease], fenced: bool | None = None
+    ) -> list[bool]:
+        """Like `Queue.complete_many`."""
+        return await self._drive(
+            calls.each(lambda c: self.ops.complete(c, fenced=fenced), [claim_of(x) for x in leases])
+        )
+
+    async def release(self, lease: AsyncLease) -> bool:
+        """Like `Queue.release`."""
+        return (await self._run(self.ops.release([claim_of(lease)])))[0]
+
+    async def retry(self, lease: AsyncLease, delay: Delay = 0.0, reason: str = "") -> bool:
+        """Like `Queue.retry`."""
+        return (await self._run(self.ops.retry([(claim_of(lease), delay, True, reason)])))[0]
+
+    async def dead_letter(self, lease: AsyncLease, reason: str) -> bool:
+        """Like `Queue.dead_letter`."""
+        return (await self._run(self.ops.dead_letter([(claim_of(lease), reason)])))[0]
+
+    async def renew(self, lease: AsyncLease, duration: float | timedelta | None = None) -> bool:
+        """Like `Queue.renew`."""
+        return (await self._run(self._renew(lease, duration)))[0]
+
+    async def cancel(self, id: str) -> bool:
+        """Like `Queue.cancel`."""
+        return await self._run(self.ops.cancel(id))
+
+    async def cancel_payload(self, payload: Any) -> int:
+        """Like `Queue.cancel_payload`."""
+        return await self._drive(self._payload(payload))
+
+    async def counts(self) -> Counts:
+        """Like `Queue.counts`."""
+        return await self._run(self.ops.counts())
+
+    async def peek(self) -> Job | None:
+        """Like `Queue.peek`."""
+        async for item in self._each("waiting"):
+            return item.job
+        return None
+
+    def waiting(self) -> AsyncIterator[JobState]:
+        """Like `Queue.waiting`."""
+        return self._each("waiting")
+
+    def running(self) -> AsyncIterator[JobState]:
+        """Like `Queue.running`."""
+        return self._each("running")
+
+    def delayed(self) -> AsyncIterator[JobState]:
+        """Like `Queue.delayed`."""
+        return self._each("delayed")
+
+    def dead(self) -> AsyncIterator[JobState]:
+        """Like `Queue.dead`."""
+        return self._each("dead")
+
+    async def find(self, id: str) -> JobState | None:
+        """Like `Queue.find`."""
+        return await self._run(self.ops.find(id))
+
+    async def result(self, id: str, timeout: float | None = None) -> bytes | None:
+        """Like `Queue.result`."""
+        return await self._drive(calls.result(self.ops, id, timeout))
+
+    async def redrive(self, *ids: str) -> int:
+        """Like `Queue.redrive`."""
+        return await self._drive(calls.through(self.ops.redrive, ids, None))
+
+    async def purge_dead(self, *ids: str) -> int:
+        """Like `Queue.purge_dead`."""
+        return await self._drive(calls.through(self.ops.purge_dead, ids, None))
+
+    async def purge(self) -> int:
+        """Like `Queue.purge`."""
+        return await self._drive(calls.purge(self.ops))
+
+    async def delete(self) -> int:
+        """Like `Queue.delete`."""
+        return await self._run(self.ops.delete())
+
+    async def workers(self) -> list[WorkerState]:
+        """Like `Queue.workers`."""
+        return await self._run(self.ops.workers())
+
+    async def close(self) -> None:
+        """Like `Queue.close`."""
+        await self._executor.close()
+        self._left()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()

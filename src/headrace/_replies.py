@@ -1,0 +1,190 @@
+"""Raw replies to values. The only module that sees what a server sends.
+
+Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace._codec import Codec
+from headrace._job import Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
+from headrace.errors import ReplyError
+
+_OWN = (b"data", b"id", b"attempt", b"enq")
+
+
+def text(value: Any) -> str:
+    """Bytes (or, from a decoding client, a str) as text; what is not UTF-8 stays visible."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def raw(value: Any) -> bytes:
+    """The bytes of a reply, also from a client that decodes."""
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def bools(reply: Any) -> list[bool]:
+    """One bool per job: not 0."""
+    return [x != 0 for x in reply]
+
+
+def one(reply: Any) -> bool:
+    """The verdict on a single job."""
+    return bool(reply[0] != 0)
+
+
+def receipts(reply: Any) -> list[Receipt]:
+    """{id, added} in turn."""
+    return [Receipt(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
+
+
+def plain_receipts(reply: Any) -> list[Receipt]:
+    """Ids, all added."""
+    return [Receipt(text(i), True) for i in reply]
+
+
+class Jobs:
+    """Turns entries into jobs of one queue. Keeps no state."""
+
+    def __init__(self, queue: str, codec: Codec) -> None:
+        self._queue = queue
+        self._decode = codec.decode
+
+    def job(
+        self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0
+    ) -> tuple[Job, int, str]:
+        """The job, its token, and why it can't be decoded ('' if it can; then `payload` is raw bytes)."""
+        name = text(entry)
+        if (
+            len(fields) == 2 and fields[0] == b"data"
+        ):  # nearly every job: a payload and nothing else
+            job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
+        else:
+            own: dict[bytes, Any] = {}
+            headers = {}
+            for key, value in zip(fields[::2], fields[1::2], strict=True):
+                if raw(key) in _OWN:
+                    own.setdefault(raw(key), value)
+                else:
+                    headers[text(key)] = text(value)
+            job_id = text(own[b"id"]) if b"id" in own else name
+            payload = own.get(b"data")
+            carried, enqueued = _number(own.get(b"attempt")), own.get(b"enq")
+        ms = _number(enqueued) if enqueued is not None else _number(name.partition("-")[0])
+        token = carried + deliveries
+        wrong = ""
+        value = payload
+        if payload is None:
+            wrong, value = "no payload: the entry has no field 'data'", b""
+        else:
+            try:
+                value = self._decode(raw(payload))
+            except Exception as error:
+                wrong, value = (
+                    f"payload does not decode: {type(error).__name__}: {error}",
+                    raw(payload),
+                )
+        return (
+            Job(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000),
+            token,
+            wrong,
+        )
+
+    def grant(self, reply: Any, worker: str, duration: float | None) -> Grant | None:
+        """What a lease call brought; `None` when this worker was declared dead."""
+        try:
+            known, next_due, taken, fresh, healed = reply
+        except (TypeError, ValueError):
+            raise ReplyError(f"lease answered {reply!r:.200}") from None
+        if not known:
+            return None
+        claims: list[Claim] = []
+        wrong: list[tuple[Claim, str]] = []
+        rows = [(*row, 1, 0) for row in fresh]
+        for entry, fields, deliveries, releases in [*taken, *rows] if taken else rows:
+            job, token, reason = self.job(entry, fields, deliveries, releases)
+            claim = Claim(job, worker, text(entry), deliveries, token, duration)
+            if reason:
+                wrong.append((claim, reason))
+            else:
+                claims.append(claim)
+        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
+
+    def state(self, row: Any, now: int) -> JobState:
+        """One row of a listing."""
+        entry, fields, state, deliveries, releases, worker, ms = row
+        name = text(state)
+        if name == "dead":
+            job, _, _ = self.job(entry, fields[4:])
+            job = Job(
+                job.id, job.payload, job.queue, job.headers, _attempt(fields[4:]), job.enqueued_at
+            )
+            died = _number(text(entry).partition("-")[0]) / 1000
+            return JobState(job, name, text(fields[3]), died, None, text(fields[1]), text(entry))
+        job, _, _ = self.job(entry, fields, deliveries, releases)
+        if name == "delayed":
+            return JobState(job, name, due=ms / 1000)
+        if name == "leased":
+            return JobState(job, name, text(worker), (now - ms) / 1000, entry=text(entry))
+        return JobState(job, name, entry=text(entry))
+
+    def page(self, reply: Any) -> Page:
+        """One page of a listing."""
+        cursor, now, rows = reply
+        return Page([self.state(row, now) for row in rows], text(cursor))
+
+    def found(self, reply: Any) -> JobState | None:
+        """The answer of `find`."""
+        now, row = reply
+        return self.state(row, now) if row else None
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value) if value is not None else 0
+    except ValueError:
+        return 0
+
+
+def _attempt(fields: Sequence[Any]) -> int:
+    for key, value in zip(fields[::2], fields[1::2], strict=True):
+        if raw(key) == b"attempt":
+            return max(1, _number(value))
+    return 1
+
+
+def counts(reply: Any) -> Counts:
+    """All of `Counts`, in order."""
+    return Counts(*(int(x) for x in reply))
+
+
+def reclaimed(reply: Any) -> Reclaimed:
+    """What a reclaim moved."""
+    moved, cursor, declared, more, promoted = reply
+    return Reclaimed(moved, text(cursor), declared, bool(more), promoted)
+
+
+def moved(reply: Any) -> tuple[int, str]:
+    """How many, and where to go on."""
+    return int(reply[0]), text(reply[1])
+
+
+def place(reply: Any) -> tuple[int, str, str]:
+    """How many, and where (place, cursor) to go on."""
+    return int(reply[0]), text(reply[1]), text(reply[2])
+
+
+def workers(reply: Any, queue: str) -> list[WorkerState]:
+    """The registered workers of a queue."""
+    now = reply[0]
+    return [
+        WorkerState(text(name), queue, since / 1000, deadline / 1000, leased, deadline >= now)
+        for name, deadline, since, leased in reply[1:]
+    ]
+
+
+def kept(reply: Any) -> bytes | None:
+    """A result, if it is there."""
+    return None if reply is None else raw(reply)

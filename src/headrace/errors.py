@@ -1,0 +1,94 @@
+"""The errors headrace raises: one tree under `HeadraceError`, each saying what to do next.
+
+    HeadraceError
+    ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
+    ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
+    ├── ReplyError                        the server answered something no headrace script answers
+    ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
+    └── Verdict                           raised *by handlers*, to say how a job ends
+        ├── RetryLater · DeadLetter · Release
+    BatchError (HeadraceError)            raised by batch handlers: a verdict per job
+
+Redis's own transport errors (`redis.ConnectionError`, …) pass through as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = [
+    "BatchError",
+    "CodecError",
+    "ConfigurationError",
+    "DeadLetter",
+    "HeadraceError",
+    "Release",
+    "ReplyError",
+    "RetryLater",
+    "Verdict",
+    "WorkerLost",
+]
+
+
+class HeadraceError(Exception):
+    """The root of everything headrace raises itself."""
+
+
+class ConfigurationError(HeadraceError, ValueError):
+    """A setting, URL or missing extra that stops us before anything is sent."""
+
+
+class CodecError(HeadraceError, ValueError):
+    """The queue's codec could not encode a payload. Nothing was sent."""
+
+
+class ReplyError(HeadraceError):
+    """The server's reply is not one that this version's scripts give.
+
+    Another program answers on this address, or a proxy rewrites replies.
+    """
+
+
+class WorkerLost(HeadraceError):
+    """This worker was declared dead by its peers; what it held runs elsewhere.
+
+    A `Worker` handles this by itself: it stops its handlers and comes back under a new name.
+    """
+
+
+class Verdict(HeadraceError):
+    """Base of what a handler raises to say how its job ends."""
+
+
+class RetryLater(Verdict):
+    """Try the job again after *delay* seconds. Spends no attempt unless `spend=True`."""
+
+    def __init__(self, delay: float = 0.0, reason: str = "", *, spend: bool = False) -> None:
+        super().__init__(reason or f"retry in {delay} s")
+        self.delay, self.reason, self.spend = delay, reason, spend
+
+
+class DeadLetter(Verdict):
+    """The job will never work: keep it with *reason* among the dead letters."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Release(Verdict):
+    """Give the job back untouched, to the front. No attempt is spent."""
+
+
+class BatchError(HeadraceError):
+    """Some jobs of a batch ended otherwise than by completion.
+
+    *failures* maps job ids to the exception (a `Verdict`, or any other, settled by the handler's
+    `Retry`) that each ended with; the jobs not named are completed.
+    """
+
+    def __init__(self, failures: Mapping[str, BaseException]) -> None:
+        super().__init__(
+            f"{len(failures)} job(s) of the batch failed: {', '.join(list(failures)[:5])}"
+        )
+        self.failures = dict(failures)

@@ -1,0 +1,30 @@
+-- cancel: remove a job by id, waiting, parked, leased or delayed. Its holder finds its lease lost.
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- ARGV   call, id
+-- REPLY  1 cancelled · 0 no such job
+-- COST   10 us
+-- @include record
+-- @include fields
+local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local id = ARGV[2]
+local known = recorded()
+if known then return known end
+local entry, gone = redis.call('HGET', ids, id), 0
+if not entry and string.match(id, '^%d+%-%d+$') then
+  local body = redis.call('XRANGE', jobs, id, id)[1]
+  local own = body and parse(body[2])
+  if own and (own.id == nil or own.id == id) then entry = id end -- another's entry ID is not its job's id
+end
+if entry == 'delayed' then
+  gone = redis.call('ZREM', delayed, id)
+  redis.call('HDEL', bodies, id)
+  redis.call('HDEL', released, id)
+elseif entry then
+  gone = redis.call('XDEL', jobs, entry)
+  redis.pcall('XACK', jobs, 'workers', entry) -- no group yet: nothing to acknowledge
+  redis.call('ZREM', leases, entry)
+  redis.call('HDEL', released, entry)
+end
+redis.call('HDEL', ids, id)
+if gone == 1 then redis.call('HINCRBY', stats, 'cancelled', 1) end
+return answer(gone)

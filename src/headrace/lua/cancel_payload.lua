@@ -1,0 +1,42 @@
+-- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- ARGV   call, payload, place, cursor, limit
+-- REPLY  {cancelled, place, cursor}: place 'jobs' or 'delayed', with the cursor to go on from; '' when done
+-- COST   O(limit): about 1 us per job looked at
+-- @include record
+-- @include fields
+local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local payload, place, cursor, limit = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local known = recorded()
+if known then return known end
+local gone = 0
+if place == 'jobs' then
+  local page = redis.call('XRANGE', jobs, cursor, '+', 'COUNT', limit)
+  for i = 1, #page do
+    local entry, own = page[i][1], parse(page[i][2])
+    if own.data == payload then
+      gone = gone + redis.call('XDEL', jobs, entry)
+      redis.pcall('XACK', jobs, 'workers', entry)
+      redis.call('ZREM', leases, entry)
+      redis.call('HDEL', released, entry)
+      if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
+    end
+  end
+  if #page == limit then cursor = '(' .. page[#page][1] else place, cursor = 'delayed', '0' end
+else
+  local page = redis.call('HSCAN', bodies, cursor, 'COUNT', limit)
+  for i = 1, #page[2], 2 do
+    local own = parse(cmsgpack.unpack(page[2][i + 1]))
+    if own.data == payload then
+      local id = page[2][i]
+      gone = gone + redis.call('ZREM', delayed, id)
+      redis.call('HDEL', bodies, id)
+      redis.call('HDEL', released, id)
+      redis.call('HDEL', ids, id)
+    end
+  end
+  cursor = page[1]
+  if cursor == '0' then place = '' end
+end
+if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
+return answer({gone, place, cursor})

@@ -1,0 +1,35 @@
+-- dead_letter: out of the queue, kept with a reason. Only the present holder may.
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash)
+-- ARGV   call, worker, dead_limit, items...
+-- REPLY  one per job: 1 dead now · 0 not this worker's any more
+-- COST   15 us + 10 us per job
+-- Items: entry, delivery count, reason. At most 1,000 jobs. A dead entry's fields: `reason`, `worker`, then the job's.
+-- @include record
+-- @include own
+-- @include fields
+-- @include bury
+local lane, jobs, ids, leases, released, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local worker, dead_limit = ARGV[2], tonumber(ARGV[3])
+local known = recorded()
+if known then return known end
+local entries, counts, reply = {}, {}, {}
+for i = 4, #ARGV, 3 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
+local mine = own(jobs, worker, entries, counts)
+for i, entry in ipairs(entries) do
+  local body = mine[i] and redis.call('XRANGE', jobs, entry, entry)[1]
+  reply[i] = 0
+  if body then
+    local fields, headers = parse(body[2])
+    local releases = tonumber(redis.call('HGET', released, entry) or 0)
+    redis.call('XDEL', jobs, entry)
+    redis.call('XACK', jobs, 'workers', entry)
+    redis.call('ZREM', leases, entry)
+    redis.call('HDEL', released, entry)
+    if redis.call('HGET', ids, fields.id or entry) == entry then redis.call('HDEL', ids, fields.id or entry) end
+    fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]) - releases)
+    fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
+    bury(dead, stats, dead_limit, ARGV[3 * i + 3], worker, compose(fields, headers))
+    reply[i] = 1
+  end
+end
+return answer(reply)

@@ -1,0 +1,113 @@
+-- lease: hand out up to `limit` jobs: parked ones first, then those a reader was woken for, then new ones.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken
+-- REPLY  {known, next_due, taken, fresh, healed}: known 0 = this worker was declared dead, nothing handed out ·
+--        next_due ms until a delayed job is due or -1 · taken {entry, fields, count, releases} · fresh
+--        {entry, fields}: first deliveries, count 1 · healed 1 = the group was missing and was created
+-- COST   6 us + 1.5-2.5 us per job
+-- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
+-- has no heartbeat, 0 when it must be registered already.
+-- @include record
+-- @include clock
+-- @include fields
+-- @include groups
+-- @include bury
+-- @include promote
+local lane, jobs, wake, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local worker, limit, duration, lease, ttl = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
+local max_attempts, dead_limit, woken = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1'
+local now = clock()
+
+local known = recorded()
+if known then -- the reply was lost: what it handed out is still in our pending list
+  local again = {}
+  for _, entry in ipairs(known) do
+    local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1]
+    local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
+    if body then again[#again + 1] = {entry, body[2], row[4], tonumber(redis.call('HGET', released, entry) or 0)} end
+  end
+  return {1, -1, again, {}, 0}
+end
+local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', limit, 'parked')
+if parked.err then return parked end
+-- The first write is one that a full server permits; after it every other is permitted too.
+redis.call('XACK', wake, 'workers', '0-0')
+local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
+if ttl > 0 then
+  if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
+  if deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
+elseif deadline == 0 then
+  return {0, -1, {}, {}, healed}
+end
+
+if woken then
+  local tokens = redis.call('XPENDING', wake, 'workers', '-', '+', 32, 'bell')
+  for i = 1, #tokens do
+    redis.call('XACK', wake, 'workers', tokens[i][1])
+    redis.call('XDEL', wake, tokens[i][1])
+  end
+end
+promote(jobs, ids, delayed, bodies, released, stats, now, 100)
+
+local taken, entries = {}, {}
+local function claim(rows, bell)
+  local list, counts = {}, {}
+  for i = 1, #rows do
+    list[i] = rows[i][1]
+    counts[rows[i][1]] = bell and 1 or rows[i][4] + 1
+  end
+  if bell then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
+  local got = redis.call('XCLAIM', jobs, 'workers', worker, 0, unpack(list))
+  local there = {}
+  for i = 1, #got do
+    if got[i] then
+      local entry, fields = got[i][1], got[i][2]
+      there[entry] = true
+      local releases = tonumber(redis.call('HGET', released, entry) or 0)
+      local own, headers = parse(fields)
+      local attempt = tonumber(own.attempt or 0) + counts[entry] - releases
+      if max_attempts > 0 and attempt > max_attempts then
+        redis.call('XACK', jobs, 'workers', entry)
+        redis.call('XDEL', jobs, entry)
+        redis.call('ZREM', leases, entry)
+        redis.call('HDEL', released, entry)
+        if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
+        own.attempt, own.id = string.format('%.0f', attempt - 1), own.id or entry
+        own.enq = own.enq or string.match(entry, '^%d+')
+        bury(dead, stats, dead_limit, 'no attempts left: its workers died, or let its leases expire', worker, compose(own, headers))
+      else
+        taken[#taken + 1] = {entry, fields, counts[entry], releases}
+        entries[#entries + 1] = entry
+      end
+    end
+  end
+  -- Gone by somebody's XDEL: 7.0 and later have dropped them from the pending list, 6.2 has not.
+  for i = 1, #rows do
+    if not there[rows[i][1]] then redis.call('XACK', jobs, 'workers', rows[i][1]) end
+  end
+end
+if #parked > 0 then claim(parked, false) end
+if #taken < limit then
+  local rung = redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'bell')
+  if #rung > 0 then claim(rung, true) end
+end
+local fresh = {}
+if #taken < limit then
+  local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit - #taken, 'STREAMS', jobs, '>')
+  if read then fresh = read[1][2] end
+  for i = 1, #fresh do entries[#entries + 1] = fresh[i][1] end
+end
+if #fresh > 0 and redis.call('EXISTS', released) == 1 then -- some may carry releases from an earlier entry
+  for i = 1, #fresh do
+    taken[#taken + 1] = {fresh[i][1], fresh[i][2], 1, tonumber(redis.call('HGET', released, fresh[i][1]) or 0)}
+  end
+  fresh = {}
+end
+
+if duration ~= '' then
+  for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
+end
+local next_due, first = -1, redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
+return answer({1, next_due, taken, fresh, healed}, entries) -- recorded without the payloads

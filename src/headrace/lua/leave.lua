@@ -1,0 +1,29 @@
+-- leave: a worker goes: what it still holds goes to the front untouched, and nothing of it stays behind.
+-- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash)
+-- ARGV   worker, limit
+-- REPLY  {released, more}: more 1 = call again
+-- COST   10 us + 3 us per job released
+-- @include wake
+-- @include park
+local jobs, wake_stream, workers, registered, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local worker, limit = ARGV[1], tonumber(ARGV[2])
+local held = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
+if held.err and not string.find(held.err, 'NOGROUP', 1, true) then return held end
+local entries = {}
+for i = 1, #held do entries[i] = held[i][1] end
+park(jobs, leases, entries)
+for i = 1, #entries do redis.call('HINCRBY', released, entries[i], 1) end
+if #held == limit then
+  wake(wake_stream, #entries)
+  return {#entries, 1}
+end
+local left = not held.err and redis.call('XPENDING', jobs, 'workers', '-', '+', limit, worker) or {}
+for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end -- 6.2: removed by XDEL by hand
+if not held.err then
+  redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', worker)
+  -- A job may have rung for us just now; somebody else must come for it.
+  wake(wake_stream, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
+end
+redis.call('ZREM', workers, worker)
+redis.call('HDEL', registered, worker)
+return {#entries, 0}

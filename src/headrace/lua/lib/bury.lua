@@ -1,0 +1,10 @@
+-- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own.
+local function bury(dead, stats, limit, reason, worker, fields)
+  if limit > 0 then
+    local letter = {'reason', reason, 'worker', worker}
+    for i = 1, #fields do letter[#letter + 1] = fields[i] end
+    redis.call('XADD', dead, '*', unpack(letter))
+  end
+  local trimmed = limit > 0 and redis.call('XTRIM', dead, 'MAXLEN', limit) or 1
+  if trimmed > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', trimmed) end
+end

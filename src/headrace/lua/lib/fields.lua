@@ -1,0 +1,26 @@
+-- An entry's fields apart: what we own (own.data, own.id, own.attempt, own.enq) and the headers, in order.
+local function parse(fields)
+  local own, headers = {}, {}
+  for i = 1, #fields, 2 do
+    local name = fields[i]
+    if (name == 'data' or name == 'id' or name == 'attempt' or name == 'enq') and own[name] == nil then
+      own[name] = fields[i + 1]
+    else
+      headers[#headers + 1] = name
+      headers[#headers + 1] = fields[i + 1]
+    end
+  end
+  return own, headers
+end
+-- Together again, in the canonical order: entries of one node that share their field list are cheap.
+local function compose(own, headers)
+  local fields = {}
+  for _, name in ipairs({'data', 'id', 'attempt', 'enq'}) do
+    if own[name] then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = own[name]
+    end
+  end
+  for i = 1, #headers do fields[#fields + 1] = headers[i] end
+  return fields
+end

@@ -1,0 +1,12 @@
+-- Read something of the jobs stream, creating its group (and the wake stream's) where it is missing: a
+-- failover or a FLUSHALL can lose it. Answers the reply, or an error table; and whether it healed.
+local function grouped(jobs, wake, command, ...)
+  local reply = redis.pcall(command, jobs, ...)
+  if type(reply) ~= 'table' or not reply.err or not string.find(reply.err, 'NOGROUP', 1, true) then
+    return reply, 0
+  end
+  local made = redis.pcall('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
+  if made.err then return made, 0 end
+  redis.pcall('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
+  return redis.pcall(command, jobs, ...), 1
+end

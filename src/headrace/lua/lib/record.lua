@@ -1,0 +1,11 @@
+-- A call that was answered is answered the same again: the lane's last reply is kept for ten minutes.
+local call = ARGV[1]
+local function recorded()
+  local kept = call ~= '' and redis.call('GET', KEYS[1])
+  local last = kept and cmsgpack.unpack(kept)
+  return last and last[1] == call and last[2]
+end
+local function answer(reply, record)
+  if call ~= '' then redis.call('SET', KEYS[1], cmsgpack.pack({call, record or reply}), 'PX', 600000) end
+  return reply
+end

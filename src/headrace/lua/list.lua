@@ -1,0 +1,61 @@
+-- list: one page of the jobs in a state, oldest first.
+-- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream)
+-- ARGV   state, cursor, limit
+-- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
+--        releases, worker, ms}: ms idle when leased, due when delayed
+-- COST   1-3 us per job
+-- state: waiting (parked ones first), running, delayed, dead. Leased rows cost one XRANGE each.
+-- @include clock
+local jobs, released, delayed, bodies, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local state, cursor, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local rows, next_cursor = {}, ''
+local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) end
+local function pending(row, as)
+  local body = redis.call('XRANGE', jobs, row[1], row[1])[1]
+  if body then rows[#rows + 1] = {row[1], body[2], as, row[4], releases(row[1]), row[2], row[3]} end
+end
+if state == 'running' then
+  local from = cursor == '' and '-' or cursor
+  local page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit)
+  for i = 1, #page do
+    if page[i][2] ~= 'parked' and page[i][2] ~= 'bell' then pending(page[i], 'leased') end
+  end
+  if #page == limit then next_cursor = '(' .. page[#page][1] end
+elseif state == 'waiting' then
+  local part, from = string.match(cursor, '^(%a+) (.*)$')
+  part, from = part or 'parked', from or '-'
+  if part ~= 'new' then
+    local page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit, part)
+    for i = 1, #page do pending(page[i], part == 'parked' and 'parked' or 'waiting') end
+    if #page == limit then
+      next_cursor = part .. ' (' .. page[#page][1]
+    else
+      next_cursor = part == 'parked' and 'bell -' or 'new -'
+    end
+  else
+    if from == '-' then
+      local groups = redis.pcall('XINFO', 'GROUPS', jobs)
+      for i = 1, #groups do
+        local named = {}
+        for j = 1, #groups[i], 2 do named[groups[i][j]] = groups[i][j + 1] end
+        if named.name == 'workers' then from = '(' .. named['last-delivered-id'] end
+      end
+    end
+    local page = redis.call('XRANGE', jobs, from, '+', 'COUNT', limit)
+    for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'waiting', 0, releases(page[i][1]), '', 0} end
+    if #page == limit then next_cursor = 'new (' .. page[#page][1] end
+  end
+elseif state == 'delayed' then
+  local from = tonumber(cursor) or 0
+  local page = redis.call('ZRANGE', delayed, from, from + limit - 1, 'WITHSCORES')
+  for i = 1, #page, 2 do
+    local body = redis.call('HGET', bodies, page[i])
+    if body then rows[#rows + 1] = {page[i], cmsgpack.unpack(body), 'delayed', 0, releases(page[i]), '', tonumber(page[i + 1])} end
+  end
+  if #page == 2 * limit then next_cursor = tostring(from + limit) end
+else
+  local page = redis.call('XRANGE', dead, cursor == '' and '-' or cursor, '+', 'COUNT', limit)
+  for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'dead', 0, 0, '', 0} end
+  if #page == limit then next_cursor = '(' .. page[#page][1] end
+end
+return {next_cursor, clock(), rows}

@@ -1,0 +1,47 @@
+-- purge: remove what waits (waiting, parked, delayed), a page at a time. Leased and dead jobs stay.
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- ARGV   call, limit
+-- REPLY  how many were removed; 0 when nothing waits any more
+-- COST   about 3 us per job
+-- @include record
+-- @include fields
+local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local limit = tonumber(ARGV[2])
+local known = recorded()
+if known then return known end
+local gone = 0
+local function remove(entry, fields)
+  local own = parse(fields)
+  gone = gone + redis.call('XDEL', jobs, entry)
+  redis.pcall('XACK', jobs, 'workers', entry)
+  redis.call('HDEL', released, entry)
+  if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
+end
+for _, owner in ipairs({'parked', 'bell'}) do
+  local rows = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, owner)
+  for i = 1, #rows do
+    local body = redis.call('XRANGE', jobs, rows[i][1], rows[i][1])[1]
+    if body then remove(body[1], body[2]) else redis.call('XACK', jobs, 'workers', rows[i][1]) end
+  end
+end
+local delivered, groups = '0-0', redis.pcall('XINFO', 'GROUPS', jobs)
+for i = 1, #groups do
+  local named = {}
+  for j = 1, #groups[i], 2 do named[groups[i][j]] = groups[i][j + 1] end
+  if named.name == 'workers' then delivered = named['last-delivered-id'] end
+end
+if gone < limit then
+  local page = redis.call('XRANGE', jobs, '(' .. delivered, '+', 'COUNT', limit)
+  for i = 1, #page do remove(page[i][1], page[i][2]) end
+end
+if gone < limit then
+  local late = redis.call('ZRANGE', delayed, 0, limit - 1)
+  for i = 1, #late do
+    gone = gone + redis.call('ZREM', delayed, late[i])
+    redis.call('HDEL', bodies, late[i])
+    redis.call('HDEL', released, late[i])
+    redis.call('HDEL', ids, late[i])
+  end
+end
+if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
+return answer(gone)

@@ -1,0 +1,20 @@
+-- purge_dead: remove dead letters for good, the oldest first or those of the ids given.
+-- KEYS   lane (string), dead (stream), stats (hash)
+-- ARGV   call, cursor, limit, wanted...
+-- REPLY  {removed, cursor}: cursor is '' when the end was reached
+-- COST   about 2 us per letter looked at
+-- @include record
+-- @include fields
+local lane, dead, stats = KEYS[1], KEYS[2], KEYS[3]
+local cursor, limit = ARGV[2], tonumber(ARGV[3])
+local known = recorded()
+if known then return known end
+local wanted, gone = {}, 0
+for i = 4, #ARGV do wanted[ARGV[i]] = true end
+local page = redis.call('XRANGE', dead, cursor, '+', 'COUNT', limit)
+for i = 1, #page do
+  local own = parse(page[i][2])
+  if #ARGV == 3 or wanted[own.id] then gone = gone + redis.call('XDEL', dead, page[i][1]) end
+end
+if gone > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', gone) end
+return answer({gone, #page == limit and '(' .. page[#page][1] or ''})

@@ -1,0 +1,80 @@
+-- reclaim: put the jobs of dead workers and of expired leases back to the front; promote what is due.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- ARGV   call, worker, timeout, lease, cursor, limit
+-- REPLY  {moved, cursor, declared, more, promoted}: cursor is where the sweep goes on, '-' from the start · declared
+--        workers newly found dead · more 1 = a dead worker has more jobs than one call moves
+-- COST   10 us + 1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`
+-- A worker is dead when its deadline has passed. Nobody declares others dead before its own beats have been
+-- unbroken for one `timeout`: after a server restart, everyone looks dead at once. lease: ms assumed for
+-- consumers that never registered.
+-- @include record
+-- @include clock
+-- @include fields
+-- @include groups
+-- @include wake
+-- @include park
+-- @include promote
+local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local leases, released, delayed, bodies, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local worker, timeout, lease, cursor, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local known = recorded()
+if known then return known end
+local now = clock()
+local rows = grouped(jobs, wake_stream, 'XPENDING', 'workers', cursor, '+', limit)
+if rows.err then return rows end
+redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
+
+local since = tonumber(string.match(redis.call('HGET', registered, worker) or '', '^%d+'))
+local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
+local moved, declared, more = 0, 0, 0
+if since and alive and now - since >= timeout then
+  local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 10)
+  for _, name in ipairs(dead) do
+    if moved < limit then
+      if tonumber(redis.call('ZSCORE', workers, name)) > 0 then
+        declared = declared + 1
+        redis.call('ZADD', workers, 0, name) -- from here on it is told so, however many calls the rest takes
+      end
+      local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit - moved, name)
+      local entries = {}
+      for i = 1, #held do entries[i] = held[i][1] end
+      park(jobs, leases, entries)
+      moved = moved + #entries
+      -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
+      if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
+        local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
+        for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
+      end
+      if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
+        redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only ever when seen empty
+        redis.call('ZREM', workers, name)
+        redis.call('HDEL', registered, name)
+      end
+    end
+  end
+  if redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 1)[1] then more = 1 end
+end
+
+-- Expired leases of live workers, and of consumers that never registered: a page of the pending list, kept cursor.
+local terms, expired = {}, {}
+local custom = redis.call('EXISTS', leases) == 1
+for i = 1, #rows do
+  local entry, owner, idle = rows[i][1], rows[i][2], rows[i][3]
+  if owner ~= 'parked' and owner ~= 'bell' then
+    if not terms[owner] then
+      local known_as = redis.call('HGET', registered, owner)
+      terms[owner] = tonumber(string.match(known_as or '', ' (%d+)$') or lease)
+    end
+    local deadline = custom and redis.call('ZSCORE', leases, entry)
+    if deadline and tonumber(deadline) <= now or not deadline and idle >= terms[owner] then
+      -- It may have been parked above, with its dead worker's others.
+      local still = redis.call('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+      if still and still[2] == owner then expired[#expired + 1] = entry end
+    end
+  end
+end
+park(jobs, leases, expired)
+moved = moved + #expired
+local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 500)
+wake(wake_stream, moved)
+return answer({moved, #rows == limit and '(' .. rows[#rows][1] or '-', declared, more, promoted})

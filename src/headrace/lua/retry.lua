@@ -1,0 +1,59 @@
+-- retry: try jobs again later: to the back, or after a delay. Only the present holder may.
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- ARGV   call, worker, max_attempts, dead_limit, items...
+-- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
+-- COST   20 us + 10 us per job
+-- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none), reason. At most 1,000 jobs.
+-- @include record
+-- @include clock
+-- @include own
+-- @include fields
+-- @include bury
+local lane, jobs, ids, leases, released, delayed, bodies, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local known = recorded()
+if known then return known end
+local entries, counts, reply = {}, {}, {}
+for i = 5, #ARGV, 5 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
+local mine, now = own(jobs, worker, entries, counts), clock()
+for i, entry in ipairs(entries) do
+  local body = mine[i] and redis.call('XRANGE', jobs, entry, entry)[1]
+  reply[i] = 0
+  if body then
+    local at = 5 * i + 2
+    local delay, spend, reason = ARGV[at], ARGV[at + 1] == '1', ARGV[at + 2]
+    local own_fields, headers = parse(body[2])
+    local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
+    local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend and 0 or 1)
+    local id = own_fields.id or entry
+    -- Freed first, so that a full server permits the rest.
+    redis.call('XDEL', jobs, entry)
+    redis.call('XACK', jobs, 'workers', entry)
+    redis.call('ZREM', leases, entry)
+    redis.call('HDEL', released, entry)
+    own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
+    own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
+    if max_attempts > 0 and deliveries - releases >= max_attempts and spend then
+      if redis.call('HGET', ids, id) == entry then redis.call('HDEL', ids, id) end
+      own_fields.attempt = string.format('%.0f', deliveries - releases)
+      bury(dead, stats, dead_limit, reason, worker, compose(own_fields, headers))
+      reply[i] = 2
+    else
+      local due = 0
+      if delay ~= '' then due = tonumber(string.sub(delay, 2)) + (string.sub(delay, 1, 1) == '+' and now or 0) end
+      local key = id
+      if due > now then
+        redis.call('HSET', bodies, id, cmsgpack.pack(compose(own_fields, headers)))
+        redis.call('ZADD', delayed, string.format('%.0f', due), id)
+        redis.call('HSET', ids, id, 'delayed')
+      else
+        key = redis.call('XADD', jobs, '*', unpack(compose(own_fields, headers)))
+        redis.call('HSET', ids, id, key)
+        redis.call('HINCRBY', stats, 'added', 1)
+      end
+      if releases > 0 then redis.call('HSET', released, key, releases) end
+      reply[i] = 1
+    end
+  end
+end
+return answer(reply)
