@@ -4,7 +4,10 @@ from importlib.metadata import version as _version
 
 from headrace._codec import Codec, JSONCodec
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
-from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
+from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue, queues, workers
+from headrace._settings import Retry
+from headrace._worker import Worker
+from headrace._worker_async import AsyncWorker
 from headrace.errors import (
     BatchError,
     CodecError,
@@ -21,7 +24,31 @@ from headrace.errors import (
 __version__ = _version("headrace")
 
 __all__ = [
-    "AsyncLease", "AsyncQueue", "BatchError", "Codec", "CodecError", "ConfigurationError", "Counts", "DeadLetter",
-    "HeadraceError", "JSONCodec", "Job", "JobState", "Lease", "NewJob", "Queue", "Receipt", "Release", "ReplyError",
-    "RetryLater", "Verdict", "WorkerLost", "WorkerState",
-]  # fmt: skip
+    "AsyncLease",
+    "AsyncQueue",
+    "AsyncWorker",
+    "BatchError",
+    "Codec",
+    "CodecError",
+    "ConfigurationError",
+    "Counts",
+    "DeadLetter",
+    "HeadraceError",
+    "JSONCodec",
+    "Job",
+    "JobState",
+    "Lease",
+    "NewJob",
+    "Queue",
+    "Receipt",
+    "Release",
+    "ReplyError",
+    "Retry",
+    "RetryLater",
+    "Verdict",
+    "Worker",
+    "WorkerLost",
+    "WorkerState",
+    "queues",
+    "workers",
+]

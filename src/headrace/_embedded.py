@@ -381,14 +381,17 @@ def _ask(path: str, command: bytes) -> bytes:
 def _supervise(root: Path, binary: str, path: str) -> None:
     """Mind the server of *root* until nobody is left, then stop it."""
     events: queue.SimpleQueue[str] = queue.SimpleQueue()
-    _announce(root / "members.lock", events, "empty")
+    members = _announce(root / "members.lock", events, "empty")
     starts: deque[float] = deque(maxlen=RESTARTS + 1)
     while True:
         server = _start(root, binary, path)
         starts.append(time.monotonic())
         _announce(root / "server.lock", events, "gone")
-        if events.get() == "empty":
-            _stop(server, path, events)
+        event = events.get()
+        # Once the directory was removed its paths may lead to a successor's server.
+        removed = os.fstat(members).st_nlink == 0
+        if event == "empty" or removed:
+            _stop(server, "" if removed else path, events)
             return
         status = server.wait() if server else None
         _say(f"the server has ended (status {status}) while it was in use")
@@ -403,7 +406,7 @@ def _supervise(root: Path, binary: str, path: str) -> None:
                 return  # everyone has left meanwhile
 
 
-def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> None:
+def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
     """Put *event* once the exclusive lock on *path* is ours; keep that of members.lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
@@ -414,6 +417,7 @@ def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> None:
         events.put(event)
 
     threading.Thread(target=wait, daemon=True).start()
+    return fd
 
 
 def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None:
@@ -448,11 +452,18 @@ def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None
 def _stop(
     server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]
 ) -> None:
-    """Stop the server, which first writes out its append-only file, and wait until it is gone."""
+    """Stop the server and wait until it is gone. It writes out its append-only file first.
+
+    Without *path* its directory was removed: nothing to write, and it must not tidy up there.
+    """
     if server is None:
+        if not path:
+            return  # adopted, and out of reach
         _ask(path, b"SHUTDOWN")
-    else:
+    elif path:
         server.terminate()  # the same as SHUTDOWN, and never refused
+    else:
+        server.kill()
     try:
         events.get(timeout=PATIENCE)
     except queue.Empty:

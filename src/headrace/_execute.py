@@ -158,7 +158,7 @@ class Executor:
             pool = client.connection_pool
             ours = own_settings(pool.connection_kwargs)
             if isinstance(pool, SentinelConnectionPool):
-                self.pool: Any = SentinelConnectionPool(
+                self.pool: Any = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # redis-py's
                     pool.service_name,
                     pool.sentinel_manager,
                     is_master=pool.is_master,
@@ -228,14 +228,16 @@ class Executor:
         finally:
             self.pool.release(connection)
 
-    def wait(self, command: tuple[Arg, ...]) -> None:
-        """Block until the server has something, or its time is over. Transport errors pass: the next call sees them."""
+    def wait(self, command: tuple[Arg, ...]) -> bool:
+        """Block until the server has something; `False`: its time was over.
+
+        An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows sees and heals it.
+        """
         try:
-            self.send(
-                [command]
-            )  # NOGROUP, UNBLOCKED: as values, and the lease call that follows heals them
+            return bool(self.send([command])[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             time.sleep(0.05)
+            return True
 
     def sleep(self, seconds: float) -> None:
         """Wait on the client."""
@@ -337,12 +339,13 @@ class AsyncExecutor:
         finally:
             await asyncio.shield(self.pool.release(connection))
 
-    async def wait(self, command: tuple[Arg, ...]) -> None:
+    async def wait(self, command: tuple[Arg, ...]) -> bool:
         """Like `Executor.wait`."""
         try:
-            await self.send([command])
+            return bool((await self.send([command]))[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             await asyncio.sleep(0.05)
+            return True
 
     async def sleep(self, seconds: float) -> None:
         """Like `Executor.sleep`."""

@@ -34,6 +34,7 @@ from headrace.errors import ConfigurationError
 T = TypeVar("T")
 BATCH = 1000  # jobs in one script: it stays under about 5 ms, and under Lua's limit on unpack
 SIZE = 1 << 20  # bytes in one script
+Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Delay = float | timedelta | datetime | None
 
 _KEYS = {
@@ -110,14 +111,17 @@ class Ops:
     def batches(self, jobs: Iterable[Any]) -> Iterable[Op[list[Receipt]]]:
         """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
         encode = self.codec.encode
-        items = [("", "", ["data", encode(j)]) if type(j) is bytes else self.item(j) for j in jobs]
+        items: list[Item] = [
+            ("", "", ["data", encode(job)]) if type(job) is bytes else self.item(job) for job in jobs
+        ]
         ops: list[Op[list[Receipt]]] = []
         start = size = 0
         for at, (_, _, fields) in enumerate(items):
-            size += len(fields[1])
+            more = sum(map(len, fields))
+            size += more
             if at - start == BATCH or (size > SIZE and at > start):
                 ops.append(self.enqueue(items[start:at]))
-                start, size = at, len(fields[1])
+                start, size = at, more
         if start < len(items):
             ops.append(self.enqueue(items[start:]))
         return ops
@@ -308,7 +312,7 @@ class Ops:
         """All counts at one instant."""
         return self._op("counts", [], replies.counts)
 
-    def list(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
+    def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
         """A page of the jobs in *state*: waiting, running, delayed or dead."""
         return self._op("list", [state, cursor, limit], self._jobs.page)
 

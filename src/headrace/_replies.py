@@ -57,13 +57,13 @@ class Jobs:
     ) -> tuple[Job, int, str]:
         """The job, its token, and why it can't be decoded ('' if it can; then `payload` is raw bytes)."""
         name = text(entry)
+        headers: dict[str, str] = {}
         if (
             len(fields) == 2 and fields[0] == b"data"
         ):  # nearly every job: a payload and nothing else
             job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
         else:
             own: dict[bytes, Any] = {}
-            headers = {}
             for key, value in zip(fields[::2], fields[1::2], strict=True):
                 if raw(key) in _OWN:
                     own.setdefault(raw(key), value)
@@ -95,7 +95,7 @@ class Jobs:
     def grant(self, reply: Any, worker: str, duration: float | None) -> Grant | None:
         """What a lease call brought; `None` when this worker was declared dead."""
         try:
-            known, next_due, taken, fresh, healed = reply
+            known, next_due, taken, fresh, healed, now = reply
         except (TypeError, ValueError):
             raise ReplyError(f"lease answered {reply!r:.200}") from None
         if not known:
@@ -105,7 +105,7 @@ class Jobs:
         rows = [(*row, 1, 0) for row in fresh]
         for entry, fields, deliveries, releases in [*taken, *rows] if taken else rows:
             job, token, reason = self.job(entry, fields, deliveries, releases)
-            claim = Claim(job, worker, text(entry), deliveries, token, duration)
+            claim = Claim(job, worker, text(entry), deliveries, token, duration, now / 1000)
             if reason:
                 wrong.append((claim, reason))
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -77,17 +77,19 @@ def headers(value: object) -> list[str]:
     return flat
 
 
+def _positive(name: str) -> Callable[[object], float]:
+    return lambda value: seconds(name, value, zero=False)
+
+
 @frozen
 class QueueSettings:
     """How a queue behaves for this client. Times are seconds."""
 
-    lease: float = field(default=60.0, converter=lambda v: seconds("lease", v, zero=False))
+    lease: float = field(default=60.0, converter=_positive("lease"))
     max_attempts: int | None = None
     priorities: int = 1
     dead_limit: int = 1000
-    result_ttl: float = field(
-        default=86400.0, converter=lambda v: seconds("result_ttl", v, zero=False)
-    )
+    result_ttl: float = field(default=86400.0, converter=_positive("result_ttl"))
     fenced: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -103,8 +105,8 @@ class QueueSettings:
 class WorkerSettings:
     """How a worker lives. Times are seconds."""
 
-    heartbeat: float = field(default=2.0, converter=lambda v: seconds("heartbeat", v, zero=False))
-    timeout: float = field(default=10.0, converter=lambda v: seconds("timeout", v, zero=False))
+    heartbeat: float = field(default=2.0, converter=_positive("heartbeat"))
+    timeout: float = field(default=10.0, converter=_positive("timeout"))
 
     def __attrs_post_init__(self) -> None:
         if self.timeout < 2 * self.heartbeat:
@@ -112,3 +114,52 @@ class WorkerSettings:
                 f"timeout={self.timeout:g}: give at least twice the heartbeat ({self.heartbeat:g}), "
                 "or one late beat looks like a death"
             )
+
+
+@frozen
+class Retry:
+    """How failures of a handler are retried, in tenacity's own strategy objects.
+
+    *attempts*: deliveries in all, after which the job is a dead letter (`None`: the queue's `max_attempts`).
+    *wait*: any `wait_*` object, or seconds. *stop*: any `stop_*` object, asked besides *attempts*. *retry*: any
+    `retry_if_*` object; an exception it does not want makes a dead letter at once. They are asked
+    with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and `idle_for`.
+    """
+
+    attempts: int | None = None
+    wait: Any = None
+    stop: Any = None
+    retry: Any = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.attempts is not None:
+            count("attempts", self.attempts)
+        for name in ("stop", "retry"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be one of tenacity's {name}_* objects, or None")
+        if self.wait is not None and not callable(self.wait):
+            seconds("wait", self.wait)
+
+
+@frozen
+class HandlerSettings:
+    """One handler: its queue, its function, and how it runs."""
+
+    queue: str
+    function: Callable[..., Any]
+    concurrency: int
+    retry: Retry
+    deadline: float | None
+    queue_settings: QueueSettings
+    codec: Any
+    batch: bool = False
+    max_size: int = 1
+    max_wait: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        count("concurrency", self.concurrency, most=10_000)
+        count("max_size", self.max_size, most=10_000)
+        if not callable(self.function):
+            raise TypeError(f"a handler must be callable, {self.function!r} is not")
+        if not isinstance(self.retry, Retry):
+            raise TypeError(f"retry must be a Retry(...), not {type(self.retry).__name__}")

@@ -1,9 +1,10 @@
 -- lease: hand out up to `limit` jobs: parked ones first, then those a reader was woken for, then new ones.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
 -- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken
--- REPLY  {known, next_due, taken, fresh, healed}: known 0 = this worker was declared dead, nothing handed out ·
+-- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
 --        next_due ms until a delayed job is due or -1 · taken {entry, fields, count, releases} · fresh
---        {entry, fields}: first deliveries, count 1 · healed 1 = the group was missing and was created
+--        {entry, fields}: first deliveries, count 1 · healed 1 = the group was missing and was created ·
+--        now ms of the server's clock
 -- COST   6 us + 1.5-2.5 us per job
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
 -- has no heartbeat, 0 when it must be registered already.
@@ -27,7 +28,7 @@ if known then -- the reply was lost: what it handed out is still in our pending 
     local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
     if body then again[#again + 1] = {entry, body[2], row[4], tonumber(redis.call('HGET', released, entry) or 0)} end
   end
-  return {1, -1, again, {}, 0}
+  return {1, -1, again, {}, 0, now}
 end
 local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', limit, 'parked')
 if parked.err then return parked end
@@ -38,7 +39,7 @@ if ttl > 0 then
   if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
   if deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
 elseif deadline == 0 then
-  return {0, -1, {}, {}, healed}
+  return {0, -1, {}, {}, healed, now}
 end
 
 if woken then
@@ -110,4 +111,4 @@ if duration ~= '' then
 end
 local next_due, first = -1, redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
-return answer({1, next_due, taken, fresh, healed}, entries) -- recorded without the payloads
+return answer({1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads

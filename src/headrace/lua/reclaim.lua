@@ -56,11 +56,14 @@ if since and alive and now - since >= timeout then
 end
 
 -- Expired leases of live workers, and of consumers that never registered: a page of the pending list, kept cursor.
-local terms, expired = {}, {}
+local terms, expired, forgotten = {}, {}, 0
 local custom = redis.call('EXISTS', leases) == 1
 for i = 1, #rows do
   local entry, owner, idle = rows[i][1], rows[i][2], rows[i][3]
-  if owner ~= 'parked' and owner ~= 'bell' then
+  if owner == 'bell' then
+    -- It woke a reader that never came for it; wake another.
+    if idle >= 1000 then forgotten = 1 end
+  elseif owner ~= 'parked' then
     if not terms[owner] then
       local known_as = redis.call('HGET', registered, owner)
       terms[owner] = tonumber(string.match(known_as or '', ' (%d+)$') or lease)
@@ -76,5 +79,5 @@ end
 park(jobs, leases, expired)
 moved = moved + #expired
 local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 500)
-wake(wake_stream, moved)
+wake(wake_stream, moved + forgotten)
 return answer({moved, #rows == limit and '(' .. rows[#rows][1] or '-', declared, more, promoted})

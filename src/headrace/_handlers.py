@@ -1,0 +1,181 @@
+"""What both workers share: registering handlers, and the feeds made of them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from tenacity import wait_exponential_jitter
+
+from headrace import _settings as checked
+from headrace._codec import BytesCodec, Codec
+from headrace._embedded import EmbeddedServer
+from headrace._execute import address
+from headrace._keys import Keys, worker_name
+from headrace._ops import Ops
+from headrace._roles import Feed, Roles
+from headrace._settings import HandlerSettings, QueueSettings, Retry, WorkerSettings
+from headrace.errors import ConfigurationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+Seconds = float | timedelta
+log = logging.getLogger("headrace")
+DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=300)
+
+
+def is_async(function: object) -> bool:
+    """Whether calling *function* gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
+
+
+class Handlers:
+    """The handlers of a worker, and how it lives."""
+
+    threads_only = False
+    slots = 100
+
+    def __init__(
+        self,
+        url: str | None = None,
+        client: Any = None,
+        name: str | None = None,
+        heartbeat: Seconds = 2.0,
+        timeout: Seconds = 10.0,
+        namespace: str = "headrace",
+    ) -> None:
+        self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout)
+        self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
+        self.namespace = namespace
+        self.handlers: dict[str, HandlerSettings] = {}
+        if client is not None and url is not None:
+            raise ValueError("give url= or client=, not both")
+        self._client = client
+        self._url = None if client is not None else address(url)
+        self._embedded: EmbeddedServer | None = None
+        Keys.of("any", namespace)
+
+    def handler(
+        self,
+        queue: str,
+        *,
+        concurrency: int | None = None,
+        retry: Retry | None = None,
+        deadline: Seconds | None = None,
+        lease: Seconds = 60.0,
+        max_attempts: int | None = None,
+        codec: Codec | None = None,
+        dead_limit: int = 1000,
+        result_ttl: Seconds = 86400,
+        fenced: bool = False,
+    ) -> Callable[[F], F]:
+        """Register a function that takes a `Job` of *queue*; what it returns is the result (by the codec).
+
+        *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: exponential backoff with
+        jitter from 1 s to 300 s, without end unless *max_attempts*). *deadline*: seconds a run may take; then it
+        counts as failed (an async handler is cancelled, a thread is told by `job.lost`). The others are the queue's.
+        """
+        queue_settings = QueueSettings(
+            lease=lease,
+            max_attempts=max_attempts,
+            dead_limit=dead_limit,
+            result_ttl=result_ttl,
+            fenced=fenced,
+        )
+
+        def register(function: F) -> F:
+            self._register(queue, function, concurrency, retry, deadline, queue_settings, codec)
+            return function
+
+        return register
+
+    def batch_handler(
+        self,
+        queue: str,
+        *,
+        max_size: int = 1000,
+        max_wait: Seconds = 0.05,
+        concurrency: int = 1,
+        retry: Retry | None = None,
+        deadline: Seconds | None = None,
+        lease: Seconds = 60.0,
+        max_attempts: int | None = None,
+        codec: Codec | None = None,
+        dead_limit: int = 1000,
+        fenced: bool = False,
+    ) -> Callable[[F], F]:
+        """Register a function that takes up to *max_size* jobs of *queue* at once.
+
+        A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
+        `BatchError({job.id: exception})` settles some apart; any other exception is every job's.
+        """
+        queue_settings = QueueSettings(
+            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced
+        )
+        wait = checked.seconds("max_wait", max_wait)
+
+        def register(function: F) -> F:
+            self._register(
+                queue, function, concurrency, retry, deadline, queue_settings, codec,
+                batch=True, max_size=max_size, max_wait=wait,
+            )  # fmt: skip
+            return function
+
+        return register
+
+    def _register(
+        self,
+        queue: str,
+        function: Callable[..., Any],
+        concurrency: int | None,
+        retry: Retry | None,
+        deadline: Seconds | None,
+        queue_settings: QueueSettings,
+        codec: Codec | None,
+        **batch: Any,
+    ) -> None:
+        Keys.of(queue, self.namespace)
+        if queue in self.handlers:
+            raise ConfigurationError(
+                f"queue {queue!r} has a handler already: one handler per queue and worker"
+            )
+        if self.threads_only and is_async(function):
+            raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
+        self.handlers[queue] = HandlerSettings(
+            queue, function, self.slots if concurrency is None else concurrency, retry or Retry(),
+            None if deadline is None else checked.seconds("deadline", deadline, zero=False),
+            queue_settings, codec or BytesCodec(), **batch,
+        )  # fmt: skip
+
+    def _connect(self) -> str | None:
+        """The URL to connect to; joins the embedded server if it names one."""
+        if not self.handlers:
+            raise ConfigurationError(
+                "this worker has no handlers: register one with @worker.handler(queue)"
+            )
+        if self._url is not None and self._url.startswith("embedded:"):
+            self._embedded = EmbeddedServer.join(self._url.removeprefix("embedded:") or ".")
+            return f"unix://{self._embedded.path}"
+        return self._url
+
+    def _left(self) -> None:
+        if self._embedded is not None:
+            self._embedded.leave()
+            self._embedded = None
+
+    def _roles(self) -> Roles:
+        feeds = [
+            Feed(
+                Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace),
+                h,
+                self.name,
+                DEFAULT_WAIT,
+            )
+            for h in self.handlers.values()
+        ]
+        return Roles(self.settings, feeds)

@@ -1,0 +1,280 @@
+"""`Worker`: drives the roles with threads. Handlers are plain functions; no event loop."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from headrace import _calls as calls
+from headrace._execute import Executor
+from headrace._handlers import Handlers, log
+from headrace._roles import (
+    Abort,
+    Effect,
+    Feed,
+    Held,
+    Listen,
+    Now,
+    Pause,
+    Phase,
+    Poke,
+    Recall,
+    Role,
+    Roles,
+    Send,
+    Start,
+)
+
+Unit = list[Held]
+
+
+class Worker(Handlers):
+    """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
+
+    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: shows in `queue.workers()`; every start adds a random
+    part. *heartbeat*, *timeout*: seconds between signs of life, and without one until peers take over.
+    """
+
+    threads_only = True
+    slots = 10
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._running: _Engine | None = None
+
+    def run(self) -> None:
+        """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases everything at
+        once. Raises what ended the worker, if that was an error."""
+        main = threading.current_thread() is threading.main_thread()
+        before: dict[int, Any] = {}
+
+        def on_signal(_number: int, _frame: FrameType | None) -> None:
+            # In a thread of its own: a signal handler must not wait for locks that it may have interrupted.
+            threading.Thread(target=self.stop, kwargs={"wait": False}, daemon=True).start()
+
+        engine = self.start()
+        try:
+            if main:
+                before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+            while not engine.stopping.wait(0.5):
+                pass
+            engine.finish()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._running = None
+            self._left()
+        if engine.error is not None:
+            raise engine.error
+
+    def start(self) -> _Engine:
+        """Begin working in the background; `with worker:` does it for you."""
+        if self._running is not None:
+            raise RuntimeError("this worker is running already")
+        self._running = _Engine(self, self._connect())
+        return self._running
+
+    def stop(self, wait: bool = True) -> None:
+        """Stop taking jobs and let handlers finish; called again, release everything to the front at once."""
+        engine = self._running
+        if engine is None:
+            return
+        engine.stop()
+        if wait:
+            engine.finish()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        engine, self._running = self._running, None
+        if engine is not None:
+            engine.stop()
+            engine.finish()
+            self._left()
+            if engine.error is not None and error is None:
+                raise engine.error
+
+
+class _Engine:
+    """One run of a worker."""
+
+    def __init__(self, worker: Handlers, url: str | None) -> None:
+        self.roles: Roles = worker._roles()  # noqa: SLF001 - the other half of the same thing
+        self.error: BaseException | None = None
+        self.stopping = threading.Event()
+        self._finish = threading.Lock()
+        self._finished = False
+        self._work = Executor(url, worker._client)  # noqa: SLF001
+        self._ears = Executor(url, worker._client)  # noqa: SLF001 - closed under blocked reads when we stop
+        self._pulse = Executor(url, worker._client)  # noqa: SLF001 - a heartbeat waits for nobody's connection
+        self._units: dict[int, queue.SimpleQueue[Unit | None]] = {}
+        self._events: dict[int, list[threading.Event]] = {}
+        self._all: list[threading.Event] = []
+        self._fetchers: list[threading.Thread] = []
+        self._others: list[threading.Thread] = []
+        self._runners: list[threading.Thread] = []
+        for feed in self.roles.feeds:
+            self._units[id(feed)] = queue.SimpleQueue()
+            self._events[id(feed)] = []
+            for number in range(feed.handler.concurrency):
+                self._runners.append(
+                    self._thread(f"{feed.handler.queue}-{number}", self._handle, feed)
+                )
+        self._role("beat", self.roles.beat(), None, self._pulse, self._others)
+        self._role("keep", self.roles.keep(), None, self._work, self._others)
+        for feed in self.roles.feeds:
+            self._role("fetch", feed.fetch(), feed, self._work, self._fetchers)
+            self._role("listen", feed.listen(), feed, self._ears, self._others)
+        for thread in [*self._runners, *self._others, *self._fetchers]:
+            thread.start()
+
+    def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
+        return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
+
+    def _role(
+        self,
+        name: str,
+        role: Role,
+        feed: Feed | None,
+        executor: Executor,
+        into: list[threading.Thread],
+    ) -> None:
+        event = threading.Event()
+        self._all.append(event)
+        if feed is not None:
+            self._events[id(feed)].append(event)
+        into.append(self._thread(name, self._drive, role, feed, executor, event))
+
+    def _drive(
+        self, role: Role, feed: Feed | None, executor: Executor, event: threading.Event
+    ) -> None:
+        try:
+            effect = next(role)
+            while True:
+                try:
+                    answer = self._perform(effect, feed, executor, event)
+                except BaseException as error:  # noqa: BLE001 - it is the role's to handle, whatever it is
+                    effect = role.throw(error)
+                else:
+                    effect = role.send(answer)
+        except StopIteration:
+            pass
+        except BaseException as error:  # noqa: BLE001 - comes out of run()
+            if self.roles.phase < Phase.STOPPED:
+                log.error("role_failed", exc_info=error)
+                self.error = self.error or error
+                self.stop()
+
+    def _perform(
+        self, effect: Effect, feed: Feed | None, executor: Executor, event: threading.Event
+    ) -> Any:
+        match effect:
+            case Send(ops):
+                return executor.run_all(ops)
+            case Listen(command):
+                return executor.wait(command)
+            case Now():
+                return time.monotonic()
+            case Pause(seconds):
+                event.wait(seconds)
+                event.clear()
+            case Poke(everyone):
+                self._poke(self._all if everyone or feed is None else self._events[id(feed)])
+            case Start(units):
+                for unit in units:
+                    self._units[id(feed)].put(unit)
+            case Recall():
+                return _drain(self._units[id(feed)])
+            case Abort(held):
+                for one in held:
+                    one.claim.job.lost.set()
+        return None
+
+    def _poke(self, events: Sequence[threading.Event]) -> None:
+        for event in events:
+            event.set()
+
+    def _handle(self, feed: Feed) -> None:
+        """One slot: run the handler on unit after unit."""
+        units, function, batch = self._units[id(feed)], feed.handler.function, feed.handler.batch
+        while (unit := units.get()) is not None:
+            jobs = feed.begin(unit, time.monotonic())
+            error: BaseException | None = None
+            result: Any = None
+            if jobs:
+                try:
+                    result = function(jobs if batch else jobs[0])
+                except BaseException as raised:  # noqa: BLE001 - judged, whatever it is
+                    error = raised
+            feed.finish(unit, time.monotonic(), error, None if batch else result)
+            self._poke(self._events[id(feed)])
+
+    def stop(self) -> None:
+        """Once: drain. Again: halt."""
+        self.roles.turn(
+            Phase.HALTING
+            if self.roles.phase is Phase.DRAINING and self.error is None
+            else Phase.DRAINING
+        )
+        if self.roles.phase >= Phase.HALTING:
+            for feed in self.roles.feeds:
+                for held in list(feed.held.values()):
+                    held.claim.job.lost.set()
+        self.stopping.set()
+        self._poke(self._all)
+
+    def finish(self) -> None:
+        """Wait until everything is settled or released, and close."""
+        with self._finish:
+            if self._finished:
+                return
+            self._finished = True
+            for thread in self._fetchers:
+                thread.join()
+            self.roles.turn(Phase.STOPPED)
+            self._poke(self._all)
+            self._ears.close()
+            for feed in self.roles.feeds:
+                for _ in range(feed.handler.concurrency):
+                    self._units[id(feed)].put(None)
+            for thread in self._others:
+                thread.join(5)
+            for feed in self.roles.feeds:
+                with suppress(
+                    Exception
+                ):  # the server may be gone; then leases and heartbeats run out by themselves
+                    _leave(self._work, feed)
+            for executor in (self._work, self._pulse):
+                executor.close()
+
+
+def _leave(executor: Executor, feed: Feed) -> None:
+    call = calls.leave(feed.ops, feed.name)
+    with suppress(StopIteration):
+        effect = next(call)
+        while True:
+            assert isinstance(effect, calls.Op)
+            effect = call.send(executor.run(effect))
+
+
+def _drain(units: queue.SimpleQueue[Unit | None]) -> list[Unit]:
+    drained: list[Unit] = []
+    with suppress(queue.Empty):
+        while True:
+            unit = units.get_nowait()
+            if unit is not None:
+                drained.append(unit)
+    return drained
