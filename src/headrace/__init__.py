@@ -3,8 +3,9 @@
 from importlib.metadata import version as _version
 
 from headrace._codec import Codec, JSONCodec
+from headrace._fleet import queues, workers
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
-from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue, queues, workers
+from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
 from headrace._settings import Retry
 from headrace._worker import Worker
 from headrace._worker_async import AsyncWorker

@@ -4,7 +4,8 @@
   is never used, closed or changed. redis-py's retries are off on them: it would send a command again that
   the server has already carried out. We retry, under the same call number, and the script answers from its
   record of the first.
-- A lane has one call in flight. Lanes are drawn at random, and drawn anew after a fork.
+- A lane has one call in flight. Lanes are drawn at random, and drawn anew after a fork. A lane on which a call
+  was interrupted is not used for another: what was sent may arrive after it, and would find its record gone.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ class Lanes:
         lane.calls += 1
         return lane
 
-    def give(self, lane: Lane) -> None:
-        self.free.append(lane)
+    def give(self, lanes: Sequence[Lane]) -> None:
+        self.free += lanes
 
 
 @define(eq=False)
@@ -188,17 +189,15 @@ class Executor:
         """Send several in one round trip; their decoded replies. Each is atomic, together they are not."""
         lanes = [self._lanes.take() for _ in ops]
         try:
-            try:
-                replies = self._attempt(ops, lanes)
-            except Exception as error:
-                if not heals(error):
-                    raise
-                replies = Retrying(**policy(self.budget if self._met else FIRST))(
-                    self._attempt, ops, lanes
-                )
-        finally:
-            for lane in lanes:
-                self._lanes.give(lane)
+            replies = self._attempt(ops, lanes)
+        except Exception as error:
+            if not heals(error):
+                raise
+            replies = Retrying(**policy(self.budget if self._met else FIRST))(
+                self._attempt, ops, lanes
+            )
+        else:
+            self._lanes.give(lanes)
         self._met = True
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 
@@ -236,7 +235,7 @@ class Executor:
         try:
             return bool(self.send([command])[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            time.sleep(0.05)
+            time.sleep(0.01)
             return True
 
     def sleep(self, seconds: float) -> None:
@@ -269,7 +268,7 @@ class AsyncExecutor:
             pool = client.connection_pool
             ours = own_settings(pool.connection_kwargs)
             if isinstance(pool, AsyncSentinelPool):
-                self.pool: Any = AsyncSentinelPool(
+                self.pool: Any = AsyncSentinelPool(  # type: ignore[no-untyped-call]  # redis-py's
                     pool.service_name,
                     pool.sentinel_manager,
                     is_master=pool.is_master,
@@ -299,17 +298,15 @@ class AsyncExecutor:
         """Like `Executor.run_all`."""
         lanes = [self._lanes.take() for _ in ops]
         try:
-            try:
-                replies = await self._attempt(ops, lanes)
-            except Exception as error:
-                if not heals(error):
-                    raise
-                replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(
-                    self._attempt, ops, lanes
-                )
-        finally:
-            for lane in lanes:
-                self._lanes.give(lane)
+            replies = await self._attempt(ops, lanes)
+        except Exception as error:
+            if not heals(error):
+                raise
+            replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(
+                self._attempt, ops, lanes
+            )
+        else:
+            self._lanes.give(lanes)
         self._met = True
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 
@@ -344,7 +341,7 @@ class AsyncExecutor:
         try:
             return bool((await self.send([command]))[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
             return True
 
     async def sleep(self, seconds: float) -> None:

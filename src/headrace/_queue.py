@@ -22,9 +22,7 @@ from headrace._codec import Codec
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Delay, Face, Handle, claim_of
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
-from headrace._keys import pattern, queue_of
 from headrace._op import Op
-from headrace._replies import text
 
 R = TypeVar("R")
 
@@ -494,21 +492,3 @@ class AsyncQueue(Face):
         tb: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
-    """The names of all queues of *namespace*, sorted. SCAN over the whole database: O(keys), in small steps."""
-    found = (queue_of(text(key)) for key in client.scan_iter(pattern(namespace), count=1000))
-    return sorted({name for name in found if name})
-
-
-def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerState]:
-    """The registered workers of all queues of *namespace*, by queue and name. Like `queues`, and one script a queue."""
-    found: list[WorkerState] = []
-    for name in queues(client, namespace=namespace):
-        queue = Queue(name, client=client, namespace=namespace)
-        try:
-            found += sorted(queue.workers(), key=lambda worker: worker.name)
-        finally:
-            queue.close()
-    return found

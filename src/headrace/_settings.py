@@ -77,19 +77,31 @@ def headers(value: object) -> list[str]:
     return flat
 
 
-def _positive(name: str) -> Callable[[object], float]:
-    return lambda value: seconds(name, value, zero=False)
+def _lease(value: object) -> float:
+    return seconds("lease", value, zero=False)
+
+
+def _result_ttl(value: object) -> float:
+    return seconds("result_ttl", value, zero=False)
+
+
+def _heartbeat(value: object) -> float:
+    return seconds("heartbeat", value, zero=False)
+
+
+def _timeout(value: object) -> float:
+    return seconds("timeout", value, zero=False)
 
 
 @frozen
 class QueueSettings:
     """How a queue behaves for this client. Times are seconds."""
 
-    lease: float = field(default=60.0, converter=_positive("lease"))
+    lease: float = field(default=60.0, converter=_lease)
     max_attempts: int | None = None
     priorities: int = 1
     dead_limit: int = 1000
-    result_ttl: float = field(default=86400.0, converter=_positive("result_ttl"))
+    result_ttl: float = field(default=86400.0, converter=_result_ttl)
     fenced: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -105,8 +117,8 @@ class QueueSettings:
 class WorkerSettings:
     """How a worker lives. Times are seconds."""
 
-    heartbeat: float = field(default=2.0, converter=_positive("heartbeat"))
-    timeout: float = field(default=10.0, converter=_positive("timeout"))
+    heartbeat: float = field(default=2.0, converter=_heartbeat)
+    timeout: float = field(default=10.0, converter=_timeout)
 
     def __attrs_post_init__(self) -> None:
         if self.timeout < 2 * self.heartbeat:

@@ -14,6 +14,7 @@ from typing import Any, Self
 from headrace import _calls as calls
 from headrace._execute import Executor
 from headrace._handlers import Handlers, log
+from headrace._op import Op
 from headrace._roles import (
     Abort,
     Effect,
@@ -266,7 +267,7 @@ def _leave(executor: Executor, feed: Feed) -> None:
     with suppress(StopIteration):
         effect = next(call)
         while True:
-            assert isinstance(effect, calls.Op)
+            assert isinstance(effect, Op)
             effect = call.send(executor.run(effect))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 from headrace import _calls as calls
 from headrace._execute import AsyncExecutor
 from headrace._handlers import Handlers, is_async, log
+from headrace._op import Op
 from headrace._roles import (
     Abort,
     Effect,
@@ -54,7 +55,7 @@ class AsyncWorker(Handlers):
         """`run` on the event loop that is running already."""
         loop = asyncio.get_running_loop()
         engine = self.start()
-        signals: list[int] = []
+        signals: list[signal.Signals] = []
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 with suppress(
@@ -303,5 +304,5 @@ async def _leave(executor: AsyncExecutor, feed: Feed) -> None:
     with suppress(StopIteration):
         effect = next(call)
         while True:
-            assert isinstance(effect, calls.Op)
+            assert isinstance(effect, Op)
             effect = call.send(await executor.run(effect))

@@ -1,0 +1,28 @@
+"""What is there on a server: the queues and the workers of a namespace."""
+
+from __future__ import annotations
+
+import redis
+
+from headrace._job import WorkerState
+from headrace._keys import pattern, queue_of
+from headrace._queue import Queue
+from headrace._replies import text
+
+
+def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
+    """The names of all queues of *namespace*, sorted. SCAN over the whole database: O(keys), in small steps."""
+    found = (queue_of(text(key)) for key in client.scan_iter(pattern(namespace), count=1000))
+    return sorted({name for name in found if name})
+
+
+def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerState]:
+    """The registered workers of all queues of *namespace*, by queue and name. Like `queues`, and one script a queue."""
+    found: list[WorkerState] = []
+    for name in queues(client, namespace=namespace):
+        queue = Queue(name, client=client, namespace=namespace)
+        try:
+            found += sorted(queue.workers(), key=lambda worker: worker.name)
+        finally:
+            queue.close()
+    return found

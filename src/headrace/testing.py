@@ -1,0 +1,74 @@
+"""Fixtures and helpers for testing your own handlers against a real, private server.
+
+In your `conftest.py`: `from headrace.testing import headrace_server, headrace_url  # noqa: F401`. Needs pytest and
+the extra `embedded`.
+
+    def test_sending(headrace_url):
+        with Queue("emails", url=headrace_url) as queue:
+            queue.enqueue(b"hello")
+            run_until_empty(worker_for(headrace_url), queue)
+            assert queue.counts().completed == 1
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from headrace._embedded import EmbeddedServer
+from headrace._job import Counts
+from headrace._queue import AsyncQueue, Queue
+from headrace._worker import Worker
+from headrace._worker_async import AsyncWorker
+
+__all__ = ["headrace_server", "headrace_url", "run_until_empty", "run_until_empty_async"]
+
+
+@pytest.fixture(scope="session")
+def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A private server for this test session, gone afterwards."""
+    server = EmbeddedServer.join(tmp_path_factory.mktemp("headrace"))
+    yield server
+    server.leave()
+
+
+@pytest.fixture
+def headrace_url(headrace_server: EmbeddedServer) -> str:
+    """The URL of the private server, emptied (FLUSHALL) for this test."""
+    url = f"unix://{headrace_server.path}"
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
+    return url
+
+
+def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> None:
+    """Run *worker* until nothing is waiting, leased or delayed in *queues*.
+
+    Raises `TimeoutError`, saying what is left, after *timeout* seconds, and whatever ended the worker.
+    """
+    deadline = time.monotonic() + timeout
+    with worker:
+        while left := _left([queue.counts() for queue in queues]):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
+            time.sleep(0.005)
+
+
+async def run_until_empty_async(
+    worker: AsyncWorker, *queues: AsyncQueue, timeout: float = 10.0
+) -> None:
+    """Like `run_until_empty`, for `AsyncWorker` and `AsyncQueue`."""
+    deadline = time.monotonic() + timeout
+    async with worker:
+        while left := _left([await queue.counts() for queue in queues]):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
+            await asyncio.sleep(0.005)
+
+
+def _left(counts: list[Counts]) -> int:
+    return sum(count.present - count.dead for count in counts)
