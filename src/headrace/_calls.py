@@ -60,9 +60,7 @@ class Peer:
         """How long it counts as alive: nobody beats for it, so as long as its leases last."""
         return max(self.ops.settings.lease, duration or 0.0) + 10.0
 
-    def lease(
-        self, limit: int, block: float | None, duration: float | None, at_most_once: bool
-    ) -> Call[list[Claim]]:
+    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Call[list[Claim]]:
         """Up to *limit* claims; waits up to *block* seconds (`None`: for ever) for the first."""
         start = cast(float, (yield Clock()))
         claims: list[Claim] = []
@@ -75,16 +73,12 @@ class Peer:
                 self.cursor = swept.cursor
             want = min(limit - len(claims), BATCH)
             grant = yield from send(
-                self.ops.lease(
-                    self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken
-                )
+                self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
             )
             if grant is None:
                 raise WorkerLost(f"{self.name} was declared dead; lease again")
             good = list(grant.claims)
-            if (
-                at_most_once and good
-            ):  # completed before anybody sees them; what can't be read is not
+            if at_most_once and good:  # completed before anybody sees them; what can't be read is not
                 won = yield from send(self.ops.complete(good, fenced=True))
                 good = [claim for claim, ours in zip(good, won, strict=True) if ours]
             claims += good
@@ -105,9 +99,7 @@ class Peer:
 
     def quarantine(self, grant: Grant) -> Call[None]:
         """Jobs that do not decode go to the dead letters with their bytes: none stops the queue."""
-        yield from send(
-            self.ops.dead_letter([(claim, reason) for claim, reason in grant.undecodable])
-        )
+        yield from send(self.ops.dead_letter([(claim, reason) for claim, reason in grant.undecodable]))
 
 
 def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
@@ -117,9 +109,7 @@ def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
         try:
             done += yield from send(op)
         except Exception as error:
-            error.add_note(
-                f"headrace: {len(done)} jobs of this enqueue_many are in the queue: error.receipts"
-            )
+            error.add_note(f"headrace: {len(done)} jobs of this enqueue_many are in the queue: error.receipts")
             error.receipts = done  # type: ignore[attr-defined]  # carried by whatever error it is
             raise
     return done
@@ -171,13 +161,3 @@ def result(ops: Ops, job: str, timeout: float | None) -> Call[bytes | None]:
         if kept is not None or timeout is None or now - start >= timeout:
             return kept
         yield Nap(min(0.05, timeout))
-
-
-def leave(ops: Ops, worker: str) -> Call[int]:
-    """Release what *worker* holds, in bounded scripts, and forget it."""
-    released = 0
-    while True:
-        some, more = yield from send(ops.leave(worker))
-        released += some
-        if more != "1":
-            return released

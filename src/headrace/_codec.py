@@ -47,9 +47,7 @@ class JSONCodec:
         try:
             import msgspec
         except ImportError:
-            raise ConfigurationError(
-                "JSONCodec needs msgspec: python -m pip install 'headrace[json]'"
-            ) from None
+            raise ConfigurationError("JSONCodec needs msgspec: python -m pip install 'headrace[json]'") from None
         self._encoder = msgspec.json.Encoder()
         self._decoder: Any = msgspec.json.Decoder(type)
 

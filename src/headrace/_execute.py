@@ -1,11 +1,12 @@
-"""The only place where an operation meets a socket: connections, lanes, and what happens on errors.
+"""The only place where an operation meets a socket: connections, lanes, and what errors lead to.
 
-- Our connections are our own: made from a URL, or from the settings of a client we were given, which itself
-  is never used, closed or changed. redis-py's retries are off on them: it would send a command again that
-  the server has already carried out. We retry, under the same call number, and the script answers from its
-  record of the first.
-- A lane has one call in flight. Lanes are drawn at random, and drawn anew after a fork. A lane on which a call
-  was interrupted is not used for another: what was sent may arrive after it, and would find its record gone.
+- Our connections are our own: made from a URL, or from the settings of a client we were given,
+  which itself is never used, closed or changed. redis-py's retries are off on them: it would send
+  a command again that the server has already carried out. We retry, under the same call number,
+  and the script answers from its record of the first.
+- A lane has one call in flight. Lanes are drawn at random, and drawn anew after a fork. One on
+  which a call was interrupted is not used again: what was sent may still arrive, when the next
+  call's record would have taken the place of its own.
 """
 
 from __future__ import annotations
@@ -41,18 +42,14 @@ from headrace.errors import ConfigurationError
 R = TypeVar("R")
 BLOCK = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
 BUDGET = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
-FIRST = (
-    5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
-)
-_HEALS = re.compile(
-    r"\b(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|OOM)\b"
-)
-_OURS = {  # what of a client's connection settings must be ours, or makes no sense in another pool
-    "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout", "event_dispatcher",
-    "maint_notifications_config", "maint_notifications_pool_handler", "oss_cluster_maint_notifications_handler",
-    "maintenance_state", "maintenance_notification_hash", "orig_host_address", "orig_socket_timeout",
-    "orig_socket_connect_timeout", "himport_registry", "connection_pool", "command_packer", "parser_class",
-    "encoding_errors",
+FIRST = 5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
+_HEALS = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|OOM)\b")
+_OURS = {  # what of a client's connection settings is ours, or makes no sense in another pool
+    "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
+    "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
+    "oss_cluster_maint_notifications_handler", "maintenance_state", "maintenance_notification_hash",
+    "orig_host_address", "orig_socket_timeout", "orig_socket_connect_timeout", "himport_registry",
+    "connection_pool", "command_packer", "parser_class", "encoding_errors",
 }  # fmt: skip
 
 
@@ -107,9 +104,7 @@ class Lanes:
     pid: int = field(factory=os.getpid)
 
     def take(self) -> Lane:
-        if (
-            self.pid != os.getpid()
-        ):  # a fork copied them: two processes on one lane would answer each other
+        if self.pid != os.getpid():  # a fork copied them: two processes on one lane would answer each other
             self.free, self.pid = [], os.getpid()
         try:
             lane = self.free.pop()
@@ -137,9 +132,11 @@ def _wires(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[tup
 def _missing(replies: Sequence[Any]) -> list[int]:
     """Which replies say that the server does not have the script: nothing ran, send the source."""
     return [
-        i for i, r in enumerate(replies)
-        if isinstance(r, errors.NoScriptError) or (isinstance(r, errors.ResponseError) and "NOSCRIPT" in str(r)[:200])
-    ]  # fmt: skip
+        i
+        for i, reply in enumerate(replies)
+        if isinstance(reply, errors.NoScriptError)
+        or (isinstance(reply, errors.ResponseError) and "NOSCRIPT" in str(reply)[:200])
+    ]
 
 
 def _first_error(replies: Sequence[Any]) -> BaseException | None:
@@ -151,9 +148,7 @@ def _first_error(replies: Sequence[Any]) -> BaseException | None:
 class Executor:
     """Runs operations on a pool of our own."""
 
-    def __init__(
-        self, url: str | None = None, client: redis.Redis | None = None, budget: float = BUDGET
-    ) -> None:
+    def __init__(self, url: str | None = None, client: redis.Redis | None = None, budget: float = BUDGET) -> None:
         retry = NoRetry(NoBackoff(), 0)
         if client is not None:
             pool = client.connection_pool
@@ -167,15 +162,11 @@ class Executor:
                     **ours,
                 )
             else:
-                self.pool = redis.ConnectionPool(
-                    connection_class=pool.connection_class, retry=retry, **ours
-                )
+                self.pool = redis.ConnectionPool(connection_class=pool.connection_class, retry=retry, **ours)
         else:
             probe = redis.ConnectionPool.from_url(str(url))
             ours = own_settings(probe.connection_kwargs)
-            self.pool = redis.ConnectionPool(
-                connection_class=probe.connection_class, retry=retry, **ours
-            )
+            self.pool = redis.ConnectionPool(connection_class=probe.connection_class, retry=retry, **ours)
         self.budget = budget
         self._met = False
         self._lanes = Lanes()
@@ -186,16 +177,14 @@ class Executor:
         return result
 
     def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
-        """Send several in one round trip; their decoded replies. Each is atomic, together they are not."""
+        """Send several in one round trip; their decoded replies. Each is atomic, all are not."""
         lanes = [self._lanes.take() for _ in ops]
         try:
             replies = self._attempt(ops, lanes)
         except Exception as error:
             if not heals(error):
                 raise
-            replies = Retrying(**policy(self.budget if self._met else FIRST))(
-                self._attempt, ops, lanes
-            )
+            replies = Retrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes)
         else:
             self._lanes.give(lanes)
         self._met = True
@@ -216,7 +205,7 @@ class Executor:
         return replies
 
     def send(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
-        """Commands in one round trip; replies, with error replies as values. Nothing is sent again."""
+        """Commands in one round trip; replies, errors among them as values. Nothing is repeated."""
         connection = self.pool.get_connection()
         try:
             connection.send_packed_command(connection.pack_commands(commands))
@@ -230,7 +219,7 @@ class Executor:
     def wait(self, command: tuple[Arg, ...]) -> bool:
         """Block until the server has something; `False`: its time was over.
 
-        An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows sees and heals it.
+        An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows heals it.
         """
         try:
             return bool(self.send([command])[0])
@@ -247,7 +236,7 @@ class Executor:
         self.pool.disconnect()
 
 
-def _read(connection: Any) -> Any:
+def _read(connection: Any) -> Any:  # noqa: ANN401  # redis-py's has no types
     try:
         return connection.read_response()
     except errors.ResponseError as error:
@@ -276,15 +265,11 @@ class AsyncExecutor:
                     **ours,
                 )
             else:
-                self.pool = redis.asyncio.ConnectionPool(
-                    connection_class=pool.connection_class, retry=retry, **ours
-                )
+                self.pool = redis.asyncio.ConnectionPool(connection_class=pool.connection_class, retry=retry, **ours)
         else:
             probe = redis.asyncio.ConnectionPool.from_url(str(url))
             ours = own_settings(probe.connection_kwargs)
-            self.pool = redis.asyncio.ConnectionPool(
-                connection_class=probe.connection_class, retry=retry, **ours
-            )
+            self.pool = redis.asyncio.ConnectionPool(connection_class=probe.connection_class, retry=retry, **ours)
         self.budget = budget
         self._met = False
         self._lanes = Lanes()
@@ -302,9 +287,7 @@ class AsyncExecutor:
         except Exception as error:
             if not heals(error):
                 raise
-            replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(
-                self._attempt, ops, lanes
-            )
+            replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes)
         else:
             self._lanes.give(lanes)
         self._met = True
@@ -353,7 +336,7 @@ class AsyncExecutor:
         await self.pool.disconnect()
 
 
-async def _aread(connection: Any) -> Any:
+async def _aread(connection: Any) -> Any:  # noqa: ANN401
     try:
         return await connection.read_response()
     except errors.ResponseError as error:
@@ -365,13 +348,11 @@ def address(url: str | None) -> str:
     found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
     if not found:
         raise ConfigurationError(
-            "no server named: pass url= (redis://…, rediss://…, unix://…, or embedded:DIR for a private one), "
-            "or client=, or set HEADRACE_URL or REDIS_URL"
+            "no server named: pass url= (redis://…, rediss://…, unix://…, or embedded:DIR for a "
+            "private one), or client=, or set HEADRACE_URL or REDIS_URL"
         )
     if not isinstance(found, str):
         raise TypeError(f"url must be a str, not {type(found).__name__}")
     if not re.match(r"(redis|rediss|unix|embedded):", found):
-        raise ConfigurationError(
-            f"url {found!r}: give redis://…, rediss://…, unix://… or embedded:DIR"
-        )
+        raise ConfigurationError(f"url {found!r}: give redis://…, rediss://…, unix://… or embedded:DIR")
     return found

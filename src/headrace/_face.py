@@ -90,11 +90,7 @@ class Face:
         delay: Delay,
         priority: int,
     ) -> Op[list[Receipt]]:
-        job = (
-            payload
-            if isinstance(payload, NewJob)
-            else NewJob(payload, id, headers, delay, priority)
-        )
+        job = payload if isinstance(payload, NewJob) else NewJob(payload, id, headers, delay, priority)
         return self.ops.enqueue([self.ops.item(job)])
 
     def _leasing(
@@ -109,20 +105,14 @@ class Face:
         term = None if duration is None else checked.seconds("duration", duration, zero=False)
         return self._peer.lease(limit, wait, term, once)
 
-    def _complete(
-        self, lease: Handle[Any], result: Any, then: Sequence[NewJob], fenced: bool | None
-    ) -> Op[list[bool]]:
+    def _complete(self, lease: Handle[Any], result: Any, then: Sequence[NewJob], fenced: bool | None) -> Op[list[bool]]:
         claim = claim_of(lease)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
         return self.ops.complete([claim], fenced=fenced, results=results, then=then)
 
     def _renew(self, lease: Handle[Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = claim_of(lease)
-        term = (
-            claim.duration
-            if duration is None
-            else checked.seconds("duration", duration, zero=False)
-        )
+        term = claim.duration if duration is None else checked.seconds("duration", duration, zero=False)
         return self.ops.renew([claim], duration=term, ttl=self._peer.ttl(term))
 
     def _payload(self, payload: Any) -> Call[int]:
@@ -131,8 +121,6 @@ class Face:
 
 def claim_of(lease: object) -> Claim:
     if not isinstance(lease, Handle):
-        raise TypeError(
-            f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}"
-        )
+        raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
     claim: Claim = lease.claim
     return claim

@@ -114,9 +114,7 @@ class Handlers:
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
         `BatchError({job.id: exception})` settles some apart; any other exception is every job's.
         """
-        queue_settings = QueueSettings(
-            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced
-        )
+        queue_settings = QueueSettings(lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced)
         wait = checked.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:
@@ -141,9 +139,7 @@ class Handlers:
     ) -> None:
         Keys.of(queue, self.namespace)
         if queue in self.handlers:
-            raise ConfigurationError(
-                f"queue {queue!r} has a handler already: one handler per queue and worker"
-            )
+            raise ConfigurationError(f"queue {queue!r} has a handler already: one handler per queue and worker")
         if self.threads_only and is_async(function):
             raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
         self.handlers[queue] = HandlerSettings(
@@ -155,9 +151,7 @@ class Handlers:
     def _connect(self) -> str | None:
         """The URL to connect to; joins the embedded server if it names one."""
         if not self.handlers:
-            raise ConfigurationError(
-                "this worker has no handlers: register one with @worker.handler(queue)"
-            )
+            raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
         if self._url is not None and self._url.startswith("embedded:"):
             self._embedded = EmbeddedServer.join(self._url.removeprefix("embedded:") or ".")
             return f"unix://{self._embedded.path}"

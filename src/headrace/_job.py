@@ -98,7 +98,8 @@ class Claim:
 
     `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry
     (with `worker` it is the fence), `token` grows with every delivery of the job: hand it to your own
-    database to refuse stale writers. `duration` is seconds, or `None` for the worker's own; `leased_at` the server's time, in seconds.
+    database to refuse stale writers. `duration` is seconds, or `None` for the worker's own;
+    `leased_at` the server's time, in seconds.
     """
 
     job: Job

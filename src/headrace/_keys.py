@@ -32,14 +32,11 @@ class Keys:
         _text("queue", queue)
         if not (1 <= len(queue) <= 200 and _QUEUE.fullmatch(queue)):
             raise ConfigurationError(
-                f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' "
-                "between two parts"
+                f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' between two parts"
             )
         _text("namespace", namespace)
         if not _NAMESPACE.fullmatch(namespace):
-            raise ConfigurationError(
-                f"namespace {namespace!r}: use 1-100 letters, digits, '.', '_' and '-'"
-            )
+            raise ConfigurationError(f"namespace {namespace!r}: use 1-100 letters, digits, '.', '_' and '-'")
         group = queue.partition("/")[0]
         return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
 
@@ -82,8 +79,7 @@ def worker_name(value: object) -> str:
         raise TypeError(f"name must be a str, not {type(value).__name__}")
     if not _WORKER.fullmatch(value) or value in (PARKED, BELL):
         raise ValueError(
-            f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; "
-            f"{PARKED!r} and {BELL!r} are reserved"
+            f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; {PARKED!r} and {BELL!r} are reserved"
         )
     return value
 

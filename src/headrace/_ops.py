@@ -71,9 +71,7 @@ class Ops:
     codec: Codec = BytesCodec()
     namespace: str = "headrace"
 
-    def _op(
-        self, name: str, args: Sequence[Arg], decode: Callable[[Any], T], extra: Sequence[str] = ()
-    ) -> Op[T]:
+    def _op(self, name: str, args: Sequence[Arg], decode: Callable[[Any], T], extra: Sequence[str] = ()) -> Op[T]:
         source = script(name)
         keys = [self.keys.part(part) for part in _KEYS[name].split()]
         lane = self.keys.lane("") if source.recorded else ""
@@ -100,9 +98,7 @@ class Ops:
     def enqueue(self, items: Sequence[tuple[str, str, list[str | bytes]]]) -> Op[list[Receipt]]:
         """Add checked *items* (of `item`), at most `BATCH`."""
         if all(not name and not delay and len(fields) == 2 for name, delay, fields in items):
-            return self._op(
-                "enqueue", ["plain", *(f[1] for _, _, f in items)], replies.plain_receipts
-            )
+            return self._op("enqueue", ["plain", *(f[1] for _, _, f in items)], replies.plain_receipts)
         args: list[Arg] = ["full"]
         for name, delay, fields in items:
             args += (name, delay, len(fields), *fields)
@@ -111,9 +107,7 @@ class Ops:
     def batches(self, jobs: Iterable[Any]) -> Iterable[Op[list[Receipt]]]:
         """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
         encode = self.codec.encode
-        items: list[Item] = [
-            ("", "", ["data", encode(job)]) if type(job) is bytes else self.item(job) for job in jobs
-        ]
+        items: list[Item] = [("", "", ["data", encode(job)]) if type(job) is bytes else self.item(job) for job in jobs]
         ops: list[Op[list[Receipt]]] = []
         start = size = 0
         for at, (_, _, fields) in enumerate(items):
@@ -229,9 +223,7 @@ class Ops:
         """A result as bytes, by the codec. `TypeError` or `CodecError` if it can't be."""
         return self.codec.encode(result)
 
-    def renew(
-        self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0
-    ) -> Op[list[bool]]:
+    def renew(self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0) -> Op[list[bool]]:
         """Make leases of one worker last again."""
         args: list[Arg] = [
             claims[0].worker,

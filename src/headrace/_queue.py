@@ -30,9 +30,7 @@ R = TypeVar("R")
 class Lease(Handle["Queue"]):
     """A claim on a job until a deadline, and the handle that settles it."""
 
-    def complete(
-        self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None
-    ) -> bool:
+    def complete(self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None) -> bool:
         """Like `Queue.complete`."""
         return self._queue.complete(self, result, then, fenced)
 
@@ -56,9 +54,7 @@ class Lease(Handle["Queue"]):
 class AsyncLease(Handle["AsyncQueue"]):
     """Like `Lease`; its methods are awaited."""
 
-    async def complete(
-        self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None
-    ) -> bool:
+    async def complete(self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None) -> bool:
         """Like `Queue.complete`."""
         return await self._queue.complete(self, result, then, fenced)
 
@@ -178,10 +174,7 @@ class Queue(Face):
         at_most_once: bool = False,
     ) -> list[Lease]:  # fmt: skip
         """Like `lease`, up to *n* jobs: waits for the first, takes what else is there. 1.5-2.5 µs a job."""
-        return [
-            Lease(claim, self)
-            for claim in self._drive(self._leasing(n, block, duration, at_most_once))
-        ]
+        return [Lease(claim, self) for claim in self._drive(self._leasing(n, block, duration, at_most_once))]
 
     def complete(
         self,
@@ -190,7 +183,7 @@ class Queue(Face):
         then: Sequence[NewJob] = (),
         fenced: bool | None = None,
     ) -> bool:
-        """Remove the job for good. `True` for exactly one caller, ever; also if the reply was lost and it was asked again.
+        """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
         Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
         enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins.
@@ -200,9 +193,7 @@ class Queue(Face):
 
     def complete_many(self, leases: Sequence[Lease], fenced: bool | None = None) -> list[bool]:
         """Like `complete`, a verdict each, in order. One script per 1,000, 2-3.5 µs a job."""
-        return self._drive(
-            calls.each(lambda c: self.ops.complete(c, fenced=fenced), [claim_of(x) for x in leases])
-        )
+        return self._drive(calls.each(lambda c: self.ops.complete(c, fenced=fenced), [claim_of(x) for x in leases]))
 
     def release(self, lease: Lease) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
@@ -227,7 +218,10 @@ class Queue(Face):
         return self._run(self.ops.cancel(id))
 
     def cancel_payload(self, payload: Any) -> int:
-        """Remove every job of this payload, waiting, running or delayed; how many. cancel_payload.lua, 500 jobs a call."""
+        """Remove every job of this payload, waiting, running or delayed; how many.
+
+        cancel_payload.lua, 500 jobs a call.
+        """
         return self._drive(self._payload(payload))
 
     def counts(self) -> Counts:
@@ -263,8 +257,9 @@ class Queue(Face):
         return self._drive(calls.result(self.ops, id, timeout))
 
     def redrive(self, *ids: str) -> int:
-        """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many. One whose id is
-        taken again stays. redrive.lua, 500 a call.
+        """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
+
+        One whose id is taken again stays. redrive.lua, 500 a call.
         """
         return self._drive(calls.through(self.ops.redrive, ids, None))
 
@@ -376,10 +371,7 @@ class AsyncQueue(Face):
         at_most_once: bool = False,
     ) -> list[AsyncLease]:  # fmt: skip
         """Like `Queue.lease_many`."""
-        return [
-            AsyncLease(claim, self)
-            for claim in await self._drive(self._leasing(n, block, duration, at_most_once))
-        ]
+        return [AsyncLease(claim, self) for claim in await self._drive(self._leasing(n, block, duration, at_most_once))]
 
     async def complete(
         self,
@@ -391,9 +383,7 @@ class AsyncQueue(Face):
         """Like `Queue.complete`."""
         return (await self._run(self._complete(lease, result, then, fenced)))[0]
 
-    async def complete_many(
-        self, leases: Sequence[AsyncLease], fenced: bool | None = None
-    ) -> list[bool]:
+    async def complete_many(self, leases: Sequence[AsyncLease], fenced: bool | None = None) -> list[bool]:
         """Like `Queue.complete_many`."""
         return await self._drive(
             calls.each(lambda c: self.ops.complete(c, fenced=fenced), [claim_of(x) for x in leases])

@@ -52,15 +52,11 @@ class Jobs:
         self._queue = queue
         self._decode = codec.decode
 
-    def job(
-        self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0
-    ) -> tuple[Job, int, str]:
+    def job(self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0) -> tuple[Job, int, str]:
         """The job, its token, and why it can't be decoded ('' if it can; then `payload` is raw bytes)."""
         name = text(entry)
         headers: dict[str, str] = {}
-        if (
-            len(fields) == 2 and fields[0] == b"data"
-        ):  # nearly every job: a payload and nothing else
+        if len(fields) == 2 and fields[0] == b"data":  # nearly every job: a payload and nothing else
             job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
         else:
             own: dict[bytes, Any] = {}
@@ -118,9 +114,7 @@ class Jobs:
         name = text(state)
         if name == "dead":
             job, _, _ = self.job(entry, fields[4:])
-            job = Job(
-                job.id, job.payload, job.queue, job.headers, _attempt(fields[4:]), job.enqueued_at
-            )
+            job = Job(job.id, job.payload, job.queue, job.headers, _attempt(fields[4:]), job.enqueued_at)
             died = _number(text(entry).partition("-")[0]) / 1000
             return JobState(job, name, text(fields[3]), died, None, text(fields[1]), text(entry))
         job, _, _ = self.job(entry, fields, deliveries, releases)

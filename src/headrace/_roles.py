@@ -148,15 +148,11 @@ class Attempt:
     retry_object: Any = None
 
 
-def judge(
-    policy: Retry, claim: Claim, error: BaseException, age: float, wait: Callable[[Any], float]
-) -> Verdict:
+def judge(policy: Retry, claim: Claim, error: BaseException, age: float, wait: Callable[[Any], float]) -> Verdict:
     """How a job ends whose handler raised *error*. *wait* is the default strategy."""
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, RetryLater):
-        return Verdict(
-            "retry", claim, delay=error.delay, spend=error.spend, reason=error.reason or reason
-        )
+        return Verdict("retry", claim, delay=error.delay, spend=error.spend, reason=error.reason or reason)
     if isinstance(error, DeadLetter):
         return Verdict("dead", claim, reason=error.reason)
     if isinstance(error, Release) or not isinstance(error, Exception):
@@ -208,9 +204,7 @@ class Feed:
             held.started = now
         return [held.claim.job for held in unit if not held.ended]
 
-    def finish(
-        self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None
-    ) -> None:
+    def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """A handler ended."""
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
@@ -230,7 +224,7 @@ class Feed:
         if error is None:
             try:
                 kept = None if result is None else self.ops.result_bytes(result)
-            except Exception as wrong:  # noqa: BLE001 - whatever the user's codec raises is the job's failure
+            except Exception as wrong:  # whatever the user's codec raises is the job's failure
                 error = wrong
             else:
                 self.done.append(Verdict("complete", claim, kept))
@@ -239,10 +233,8 @@ class Feed:
             age = claim.leased_at - claim.job.enqueued_at  # both of the server's clock
             try:
                 verdict = judge(self.handler.retry, claim, error, max(0.0, age), self.default_wait)
-            except Exception as wrong:  # noqa: BLE001 - a broken strategy object must not lose the job
-                verdict = Verdict(
-                    "retry", claim, delay=60.0, reason=f"{error!r}; and its Retry raised {wrong!r}"
-                )
+            except Exception as wrong:  # a broken strategy object must not lose the job
+                verdict = Verdict("retry", claim, delay=60.0, reason=f"{error!r}; and its Retry raised {wrong!r}")
             self.done.append(verdict)
 
     # -- fetch: lease and settle --------------------------------------------------------------------
@@ -283,11 +275,7 @@ class Feed:
                 if self.phase >= Phase.HALTING or not (self.held or self.done):
                     break
             settles = self.settlements()
-            room = (
-                self.room()
-                if self.phase is Phase.RUNNING and self.registered and self.available
-                else 0
-            )
+            room = self.room() if self.phase is Phase.RUNNING and self.registered and self.available else 0
             if not settles and room <= 0:
                 yield Pause((yield from self.gather()) or 1.0)
                 continue
@@ -363,11 +351,7 @@ class Feed:
             due = self.next_due
             rung = cast(
                 bool,
-                (
-                    yield Listen(
-                        self.ops.wait(BLOCK if due is None else min(BLOCK, max(due, 0.001)))
-                    )
-                ),
+                (yield Listen(self.ops.wait(BLOCK if due is None else min(BLOCK, max(due, 0.001))))),
             )
             if rung or due is not None:
                 self.woken = self.available = True
@@ -395,22 +379,14 @@ class Feed:
     def renewals(self, now: float) -> list[Held]:
         """What has had its lease for a third of it."""
         third = self.ops.settings.lease / 3
-        return [
-            held
-            for held in list(self.held.values())
-            if now - held.since >= third and not held.ended
-        ][:BATCH]
+        return [held for held in list(self.held.values()) if now - held.since >= third and not held.ended][:BATCH]
 
     def overdue(self, now: float) -> list[Held]:
         """What has run past the handler's deadline."""
         limit = self.handler.deadline
         if limit is None:
             return []
-        return [
-            h
-            for h in list(self.held.values())
-            if h.started and not h.ended and now - h.started >= limit
-        ]
+        return [h for h in list(self.held.values()) if h.started and not h.ended and now - h.started >= limit]
 
 
 @define(eq=False)
@@ -470,16 +446,12 @@ class Roles:
                 for held in feed.overdue(now):
                     feed.end(
                         held,
-                        TimeoutError(
-                            f"the handler ran past its deadline of {feed.handler.deadline:g} s"
-                        ),
+                        TimeoutError(f"the handler ran past its deadline of {feed.handler.deadline:g} s"),
                     )
                     yield Abort([held])
                     yield Poke()
                 renew = [held for held in feed.renewals(now) if held.claim.worker == feed.name]
-                ops: list[Op[Any]] = (
-                    [feed.ops.renew([held.claim for held in renew])] if renew else []
-                )
+                ops: list[Op[Any]] = [feed.ops.renew([held.claim for held in renew])] if renew else []
                 if feed.registered:
                     ops.append(feed.ops.reclaim(feed.name, self.settings.timeout, feed.cursor))
                 if not ops:
@@ -489,11 +461,7 @@ class Roles:
                     now = cast(float, (yield Now()))
                     for held, kept in zip(renew, replies[0], strict=True):
                         held.since = now if kept else held.since
-                    lost = [
-                        h
-                        for h, kept in zip(renew, replies[0], strict=True)
-                        if not kept and not h.ended
-                    ]
+                    lost = [h for h, kept in zip(renew, replies[0], strict=True) if not kept and not h.ended]
                     if lost:
                         yield from feed.lose(lost)
                 if feed.registered and isinstance(replies[-1], Reclaimed):

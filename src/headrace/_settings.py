@@ -20,12 +20,7 @@ def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) 
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be seconds or a timedelta, not {type(value).__name__}")
     number = float(value)
-    if (
-        not math.isfinite(number)
-        or number < least
-        or number > FOREVER
-        or (not zero and number == 0)
-    ):
+    if not math.isfinite(number) or number < least or number > FOREVER or (not zero and number == 0):
         least_text = f"more than {least:g}" if not zero else f"at least {least:g}"
         raise ValueError(f"{name}={value!r}: give {least_text} and at most {FOREVER:g} seconds")
     return number
@@ -52,9 +47,7 @@ def delay(value: object) -> str:
         return ""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise ValueError(
-                "delay: give a datetime with a time zone; a naive one means a different moment everywhere"
-            )
+            raise ValueError("delay: give a datetime with a time zone; a naive one means a different moment everywhere")
         return f"@{millis(max(0.0, value.timestamp()))}"
     after = millis(seconds("delay", value))
     return f"+{after}" if after else ""

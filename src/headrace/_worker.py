@@ -11,10 +11,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from headrace import _calls as calls
 from headrace._execute import Executor
 from headrace._handlers import Handlers, log
-from headrace._op import Op
 from headrace._roles import (
     Abort,
     Effect,
@@ -131,9 +129,7 @@ class _Engine:
             self._units[id(feed)] = queue.SimpleQueue()
             self._events[id(feed)] = []
             for number in range(feed.handler.concurrency):
-                self._runners.append(
-                    self._thread(f"{feed.handler.queue}-{number}", self._handle, feed)
-                )
+                self._runners.append(self._thread(f"{feed.handler.queue}-{number}", self._handle, feed))
         self._role("beat", self.roles.beat(), None, self._pulse, self._others)
         self._role("keep", self.roles.keep(), None, self._work, self._others)
         for feed in self.roles.feeds:
@@ -159,29 +155,25 @@ class _Engine:
             self._events[id(feed)].append(event)
         into.append(self._thread(name, self._drive, role, feed, executor, event))
 
-    def _drive(
-        self, role: Role, feed: Feed | None, executor: Executor, event: threading.Event
-    ) -> None:
+    def _drive(self, role: Role, feed: Feed | None, executor: Executor, event: threading.Event) -> None:
         try:
             effect = next(role)
             while True:
                 try:
                     answer = self._perform(effect, feed, executor, event)
-                except BaseException as error:  # noqa: BLE001 - it is the role's to handle, whatever it is
+                except BaseException as error:  # it is the role's to handle, whatever it is
                     effect = role.throw(error)
                 else:
                     effect = role.send(answer)
         except StopIteration:
             pass
-        except BaseException as error:  # noqa: BLE001 - comes out of run()
+        except BaseException as error:  # comes out of run()
             if self.roles.phase < Phase.STOPPED:
                 log.error("role_failed", exc_info=error)
                 self.error = self.error or error
                 self.stop()
 
-    def _perform(
-        self, effect: Effect, feed: Feed | None, executor: Executor, event: threading.Event
-    ) -> Any:
+    def _perform(self, effect: Effect, feed: Feed | None, executor: Executor, event: threading.Event) -> Any:
         match effect:
             case Send(ops):
                 return executor.run_all(ops)
@@ -218,18 +210,14 @@ class _Engine:
             if jobs:
                 try:
                     result = function(jobs if batch else jobs[0])
-                except BaseException as raised:  # noqa: BLE001 - judged, whatever it is
+                except BaseException as raised:  # judged, whatever it is
                     error = raised
             feed.finish(unit, time.monotonic(), error, None if batch else result)
             self._poke(self._events[id(feed)])
 
     def stop(self) -> None:
         """Once: drain. Again: halt."""
-        self.roles.turn(
-            Phase.HALTING
-            if self.roles.phase is Phase.DRAINING and self.error is None
-            else Phase.DRAINING
-        )
+        self.roles.turn(Phase.HALTING if self.roles.phase is Phase.DRAINING and self.error is None else Phase.DRAINING)
         if self.roles.phase >= Phase.HALTING:
             for feed in self.roles.feeds:
                 for held in list(feed.held.values()):
@@ -254,21 +242,11 @@ class _Engine:
             for thread in self._others:
                 thread.join(5)
             for feed in self.roles.feeds:
-                with suppress(
-                    Exception
-                ):  # the server may be gone; then leases and heartbeats run out by themselves
-                    _leave(self._work, feed)
+                with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
+                    while (self._work.run(feed.ops.leave(feed.name)))[1] == "1":
+                        pass
             for executor in (self._work, self._pulse):
                 executor.close()
-
-
-def _leave(executor: Executor, feed: Feed) -> None:
-    call = calls.leave(feed.ops, feed.name)
-    with suppress(StopIteration):
-        effect = next(call)
-        while True:
-            assert isinstance(effect, Op)
-            effect = call.send(executor.run(effect))
 
 
 def _drain(units: queue.SimpleQueue[Unit | None]) -> list[Unit]:

@@ -13,10 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from headrace import _calls as calls
 from headrace._execute import AsyncExecutor
 from headrace._handlers import Handlers, is_async, log
-from headrace._op import Op
 from headrace._roles import (
     Abort,
     Effect,
@@ -58,9 +56,7 @@ class AsyncWorker(Handlers):
         signals: list[signal.Signals] = []
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
-                with suppress(
-                    NotImplementedError, RuntimeError, ValueError
-                ):  # not in the main thread
+                with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, engine.stop)
                     signals.append(number)
             await engine.stopping.wait()
@@ -166,15 +162,13 @@ class _Engine:
             self._slots[id(feed)].events.append(event)
         return asyncio.create_task(self._drive(role, feed, executor, event))
 
-    async def _drive(
-        self, role: Role, feed: Feed | None, executor: AsyncExecutor, event: asyncio.Event
-    ) -> None:
+    async def _drive(self, role: Role, feed: Feed | None, executor: AsyncExecutor, event: asyncio.Event) -> None:
         try:
             effect = next(role)
             while True:
                 try:
                     answer = await self._perform(effect, feed, executor, event)
-                except BaseException as error:  # noqa: BLE001 - it is the role's to handle, whatever it is
+                except BaseException as error:  # it is the role's to handle, whatever it is
                     effect = role.throw(error)
                 else:
                     effect = role.send(answer)
@@ -182,15 +176,13 @@ class _Engine:
             pass
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - comes out of run()
+        except BaseException as error:  # comes out of run()
             if self.roles.phase < Phase.STOPPED:
                 log.error("role_failed", exc_info=error)
                 self.error = self.error or error
                 self.stop()
 
-    async def _perform(
-        self, effect: Effect, feed: Feed | None, executor: AsyncExecutor, event: asyncio.Event
-    ) -> Any:
+    async def _perform(self, effect: Effect, feed: Feed | None, executor: AsyncExecutor, event: asyncio.Event) -> Any:
         match effect:
             case Send(ops):
                 return await executor.run_all(ops)
@@ -239,7 +231,7 @@ class _Engine:
                 continue
             try:
                 run = slots.run(jobs if batch else jobs[0])
-            except Exception as error:  # noqa: BLE001 - the handler object itself raised
+            except Exception as error:  # the handler object itself raised
                 feed.finish(unit, now, error)
                 continue
             slots.running += 1
@@ -251,9 +243,7 @@ class _Engine:
     def _ended(self, slots: _Slots, unit: Unit, run: Any) -> None:
         slots.running -= 1
         slots.tasks.discard(run)
-        error: BaseException | None = (
-            asyncio.CancelledError() if run.cancelled() else run.exception()
-        )
+        error: BaseException | None = asyncio.CancelledError() if run.cancelled() else run.exception()
         result = None if error is not None or slots.feed.handler.batch else run.result()
         slots.feed.finish(unit, time.monotonic(), error, result)
         if slots.backlog:
@@ -263,11 +253,7 @@ class _Engine:
 
     def stop(self) -> None:
         """Once: drain. Again: halt."""
-        self.roles.turn(
-            Phase.HALTING
-            if self.roles.phase is Phase.DRAINING and self.error is None
-            else Phase.DRAINING
-        )
+        self.roles.turn(Phase.HALTING if self.roles.phase is Phase.DRAINING and self.error is None else Phase.DRAINING)
         if self.roles.phase >= Phase.HALTING:
             for feed in self.roles.feeds:
                 for held in list(feed.held.values()):
@@ -288,21 +274,11 @@ class _Engine:
             self._poke(self._all)
             await asyncio.wait(self._others, timeout=5)
             for feed in self.roles.feeds:
-                with suppress(
-                    Exception
-                ):  # the server may be gone; then leases and heartbeats run out by themselves
-                    await _leave(self._work, feed)
+                with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
+                    while (await self._work.run(feed.ops.leave(feed.name)))[1] == "1":
+                        pass
             for slots in self._slots.values():
                 if slots.threads is not None:
                     slots.threads.shutdown(wait=False, cancel_futures=True)
             await self._work.close()
             await self._pulse.close()
-
-
-async def _leave(executor: AsyncExecutor, feed: Feed) -> None:
-    call = calls.leave(feed.ops, feed.name)
-    with suppress(StopIteration):
-        effect = next(call)
-        while True:
-            assert isinstance(effect, Op)
-            effect = call.send(await executor.run(effect))

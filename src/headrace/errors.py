@@ -88,7 +88,5 @@ class BatchError(HeadraceError):
     """
 
     def __init__(self, failures: Mapping[str, BaseException]) -> None:
-        super().__init__(
-            f"{len(failures)} job(s) of the batch failed: {', '.join(list(failures)[:5])}"
-        )
+        super().__init__(f"{len(failures)} job(s) of the batch failed: {', '.join(list(failures)[:5])}")
         self.failures = dict(failures)

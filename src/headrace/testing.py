@@ -58,9 +58,7 @@ def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> No
             time.sleep(0.005)
 
 
-async def run_until_empty_async(
-    worker: AsyncWorker, *queues: AsyncQueue, timeout: float = 10.0
-) -> None:
+async def run_until_empty_async(worker: AsyncWorker, *queues: AsyncQueue, timeout: float = 10.0) -> None:
     """Like `run_until_empty`, for `AsyncWorker` and `AsyncQueue`."""
     deadline = time.monotonic() + timeout
     async with worker:
