@@ -1,0 +1,38 @@
+"""Servers that may be broken, and proxies before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.proxy import Proxy
+from tests.servers import Binary, Server, binaries
+
+
+@pytest.fixture(scope="module", params=binaries(), ids=lambda binary: binary.name)
+def program(request: pytest.FixtureRequest) -> Binary:
+    """Every server program of the matrix, in turn."""
+    binary: Binary = request.param
+    return binary
+
+
+@pytest.fixture(scope="module")
+def shared(program: Binary) -> Iterator[Server]:
+    """A server that a module's tests share; each flushes it."""
+    with Server(program) as server:
+        yield server
+
+
+@pytest.fixture
+def own(program: Binary) -> Iterator[Server]:
+    """A server of this test alone."""
+    with Server(program) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(own: Server) -> Iterator[Proxy]:
+    """A proxy before the test's own server."""
+    with Proxy(own.path) as proxy:
+        yield proxy

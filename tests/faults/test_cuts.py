@@ -1,0 +1,321 @@
+"""A connection that breaks at any byte: every call answers truthfully and has acted exactly once.
+
+For each call a rehearsal measures its conversation with the server; then it is repeated as often as
+that has bytes, and the connection is cut after each of them: of the requests, and of the replies
+(0 bytes of a reply: it was carried out, and nobody heard).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from attrs import frozen
+
+from headrace import AsyncQueue, Counts, NewJob, Queue
+from tests.faults.proxy import Proxy
+from tests.servers import Server, binaries
+
+NAME = "g/q"  # short: every byte of a key costs a cut
+ENDS = [binaries()[0], binaries()[-1]]
+
+
+@frozen
+class Case:
+    """One call: what must be there before, the call, and what must be true after it.
+
+    `act` answers with a value or an awaitable of it. `holds` sees the answer and what `prepare`
+    brought, and asks the server directly.
+    """
+
+    name: str
+    prepare: Callable[[Queue], Any]
+    act: Callable[[Any, Any], Any]
+    holds: Callable[[Queue, Any, Any], None]
+    counts: Counts
+    start: str = ""
+    """Where the conversation begins that is cut: at the first request that has this word."""
+    tap: Callable[[Queue, bytes], None] | None = None
+    step: int = 1
+
+
+def nothing(queue: Queue) -> None:
+    pass
+
+
+def waits(queue: Queue) -> None:
+    queue.enqueue(b"x", id="i")
+
+
+def leased(queue: Queue) -> Any:
+    queue.enqueue(b"x")
+    return queue.lease()
+
+
+def yes(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is True
+
+
+def is_added(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer.added
+    state = queue.find(answer.id)
+    assert state is not None
+    assert state.job.payload == b"x"
+
+
+def are_added(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert [r.added for r in answer] == [True] * 4
+    waiting = {state.job.id: state.job.payload for state in [*queue.waiting(), *queue.delayed()]}
+    assert [waiting[r.id] for r in answer] == [b"a", b"b", b"c", b"d"]
+
+
+def is_leased(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is not None
+    assert (answer.job.payload, answer.job.attempt) == (b"x", 1)
+    assert [state.worker for state in queue.running()] == [answer.worker]
+    assert queue.renew(answer)
+
+
+def is_completed(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is True
+    assert queue.result(prepared.job.id) == b"r"
+    assert [state.job.payload for state in queue.waiting()] == [b"next"]
+    assert queue.complete(prepared) is False
+
+
+def is_parked(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is True
+    again = queue.lease()
+    assert again is not None
+    assert (again.job.id, again.job.attempt) == (prepared.job.id, 1)
+    assert queue.release(again)
+
+
+def is_retried(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is True
+    assert queue.renew(prepared) is False
+    assert [state.job.id for state in queue.waiting()] == [prepared.job.id]
+
+
+def is_dead(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is True
+    assert [(s.job.id, s.reason) for s in queue.dead()] == [(prepared.job.id, "why")]
+
+
+def expired(queue: Queue) -> Any:
+    queue.enqueue(b"x")
+    lease = queue.lease(duration=0.001)
+    time.sleep(0.002)
+    return lease
+
+
+def is_taken_over(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is not None
+    assert (answer.job.id, answer.job.attempt) == (prepared.job.id, 2)
+    assert queue.renew(prepared) is False
+    assert queue.renew(answer)
+
+
+def soon(queue: Any) -> Any:
+    """Lease, and tidy up for others before that."""
+    queue._peer.tidied = float("-inf")
+    return queue.lease()
+
+
+def forgets(queue: Queue) -> None:
+    """Make the server forget the scripts."""
+    queue._executor.send([("SCRIPT", "FLUSH")])
+
+
+def arrives(queue: Queue, request: bytes) -> None:
+    """A job arrives when somebody blocks (or has tried to)."""
+    if b"XREADGROUP" in request:
+        queue.enqueue(b"x")
+
+
+BATCH = [b"a", NewJob(b"b", id="b"), NewJob(b"c", delay=60, id="c"), b"d"]
+THEN = [NewJob(b"next", id="n")]
+MANY = Counts(waiting=3, delayed=1, enqueued=4)
+LEASED = Counts(leased=1, enqueued=1)
+ADDED = Counts(waiting=1, enqueued=1)
+FOLLOWED = Counts(waiting=1, enqueued=2, completed=1)
+COMPLETED = Counts(enqueued=1, completed=1)
+PARKED = Counts(parked=1, enqueued=1)
+DEAD = Counts(dead=1, enqueued=1)
+CANCELLED = Counts(enqueued=1, cancelled=1)
+CASES = [
+    Case("enqueue", nothing, lambda q, _: q.enqueue(b"x"), is_added, ADDED),
+    Case("enqueue with id", nothing, lambda q, _: q.enqueue(b"x", id="i"), is_added, ADDED),
+    Case("enqueue anew", forgets, lambda q, _: q.enqueue(b"x"), is_added, ADDED, step=23),
+    Case("enqueue_many", nothing, lambda q, _: q.enqueue_many(BATCH), are_added, MANY),
+    Case("lease", waits, lambda q, _: q.lease(), is_leased, LEASED),
+    Case(
+        "lease after blocking", nothing, lambda q, _: q.lease(block=5), is_leased, LEASED,
+        start="XREADGROUP", tap=arrives,
+    ),
+    Case("lease of an expired one", expired, lambda q, _: soon(q), is_taken_over, LEASED),
+    Case("complete", leased, lambda q, x: q.complete(x, b"r", THEN), is_completed, FOLLOWED),
+    Case("complete fenced", leased, lambda q, x: q.complete(x, fenced=True), yes, COMPLETED),
+    Case("retry", leased, lambda q, x: q.retry(x), is_retried, ADDED),
+    Case("release", leased, lambda q, x: q.release(x), is_parked, PARKED),
+    Case("dead_letter", leased, lambda q, x: q.dead_letter(x, "why"), is_dead, DEAD),
+    Case("cancel waiting", waits, lambda q, _: q.cancel("i"), yes, CANCELLED),
+    Case("cancel leased", leased, lambda q, x: q.cancel(x.job.id), yes, CANCELLED),
+    Case("renew", leased, lambda q, x: q.renew(x), yes, LEASED),
+]  # fmt: skip
+
+
+class Bench:
+    """A queue asked directly, and what is needed to ask the same one through a proxy."""
+
+    def __init__(self, server: Server, proxy: Proxy) -> None:
+        self.direct = Queue(NAME, url=server.url, namespace="n")
+        self.client = redis.Redis(unix_socket_path=server.path)
+        self.proxy = proxy
+        self.cuts = 0
+
+    def prepare(self, case: Case, queue: Queue | AsyncQueue) -> Any:
+        """An empty server, and on it what *case* begins with."""
+        self.client.flushdb()
+        self.direct._peer.tidied = queue._peer.tidied = time.monotonic() + 3600  # tidy when told to
+        return case.prepare(self.direct)
+
+    def arm(self, case: Case, side: str, after: int) -> None:
+        """Cut *after* bytes of *side*; -1: not at all."""
+        if after < 0:
+            self.proxy.reset()
+        else:
+            self.proxy.cut(side, after)
+        if case.tap is not None:
+            tap = case.tap
+            self.proxy.tap = lambda request: tap(self.direct, request)
+
+    def settled(self, case: Case, side: str, after: int, prepared: Any, answer: Any) -> None:
+        """Nothing lost, nothing twice, and the answer is true."""
+        where = f"{case.name}: cut after {after} bytes of {side}"
+        assert after < 0 or self.proxy.fired, f"{where}: not reached"
+        self.cuts += after >= 0
+        self.proxy.reset()
+        try:
+            case.holds(self.direct, prepared, answer)
+            counts = self.direct.counts()
+            assert counts == case.counts
+            assert counts.lost == 0
+        except AssertionError as error:
+            error.add_note(where)
+            raise
+
+    def places(self, case: Case) -> Iterator[tuple[str, int]]:
+        """Where to cut, after a rehearsal: each byte of the requests and of the replies."""
+        requests, replies = bytes(self.proxy.requests), bytes(self.proxy.replies)
+        begin = max(0, requests.find(case.start.encode()) - 30) if case.start else 0
+        yield from (("requests", n) for n in range(begin, len(requests) + 1, case.step))
+        yield from (("replies", n) for n in range(0, len(replies) + 1, case.step))
+
+    def close(self) -> None:
+        self.direct.close()
+        self.client.close()
+
+
+@pytest.fixture
+def bench(shared: Server) -> Iterator[Bench]:
+    """Both ways to the server."""
+    with Proxy(shared.path) as proxy:
+        bench = Bench(shared, proxy)
+        yield bench
+        bench.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> None:
+    """Wherever the connection breaks, the call answers truthfully and acts exactly once."""
+    with Queue(NAME, url=bench.proxy.url, namespace="n") as queue:
+
+        def once(side: str, after: int) -> None:
+            prepared = bench.prepare(case, queue)
+            bench.arm(case, side, after)
+            answer = case.act(queue, prepared)
+            if after < 0:
+                places.extend(bench.places(case))
+            bench.settled(case, side, after, prepared, answer)
+
+        places: list[tuple[str, int]] = []
+        queue.counts()  # connected
+        once("requests", -1)
+        places.clear()  # scripts are known from here on
+        once("requests", -1)
+        for side, after in places:
+            once(side, after)
+    record_property("cuts", bench.cuts)
+    assert bench.cuts > 50
+
+
+@pytest.mark.parametrize("program", ENDS, ids=lambda binary: binary.name, indirect=True)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_cut_at_every_byte_async(bench: Bench, case: Case, record_property: Any) -> None:
+    """The same, awaited."""
+
+    async def story() -> None:
+        async with AsyncQueue(NAME, url=bench.proxy.url, namespace="n") as queue:
+
+            async def once(side: str, after: int) -> None:
+                prepared = bench.prepare(case, queue)
+                bench.arm(case, side, after)
+                answer = case.act(queue, prepared)
+                answer = await answer if inspect.isawaitable(answer) else answer
+                if after < 0:
+                    places.extend(bench.places(case))
+                bench.settled(case, side, after, prepared, answer)
+
+            places: list[tuple[str, int]] = []
+            await queue.counts()
+            await once("requests", -1)
+            places.clear()
+            await once("requests", -1)
+            for side, after in places:
+                await once(side, after)
+
+    asyncio.run(story())
+    record_property("cuts", bench.cuts)
+    assert bench.cuts > 50
+
+
+def test_late_request(bench: Bench) -> None:
+    """A request given up, arriving after later calls were answered, is not carried out again."""
+    bench.client.flushdb()
+    with Queue(NAME, url=bench.proxy.url, namespace="n") as queue:
+        queue.enqueue(b"warm")  # connected, and the script is known
+        bench.proxy.hold()
+        assert queue.enqueue(b"first").added
+        assert bench.proxy.fired
+        assert queue.enqueue(b"second").added
+        bench.proxy.deliver()
+        waiting = [state.job.payload for state in queue.waiting()]
+        assert waiting == [b"warm", b"first", b"second"]
+        assert bench.direct.counts() == Counts(waiting=3, enqueued=3)
+
+
+def test_late_request_after_giving_up(bench: Bench) -> None:
+    """A call that failed may still be carried out later, once, and later calls don't mind it."""
+    bench.client.flushdb()
+    with Queue(NAME, url=bench.proxy.url, namespace="n") as queue:
+        queue.enqueue(b"warm")  # connected, and the script is known
+        queue._executor.budget = 0.05
+        bench.proxy.hold(refuse=True)
+        with pytest.raises(redis.ConnectionError):
+            queue.enqueue(b"first")
+        bench.proxy.admit()
+        queue.counts()
+        bench.proxy.cut("replies", 0)
+        bench.proxy.tap = lambda _: bench.proxy.deliver()
+        queue._executor.budget = 5.0
+        assert queue.enqueue(b"second").added
+        bench.proxy.reset()
+        waiting = sorted(state.job.payload for state in queue.waiting())
+        assert waiting == [b"first", b"second", b"warm"]
+        assert bench.direct.counts() == Counts(waiting=3, enqueued=3)
