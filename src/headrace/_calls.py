@@ -6,7 +6,7 @@ A call yields an `Op` (answered with its decoded reply), a `Wait` (block on the 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from attrs import define, frozen
@@ -115,7 +115,7 @@ def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
     return done
 
 
-def each(build: Any, claims: Sequence[Claim]) -> Call[list[bool]]:
+def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim]) -> Call[list[bool]]:
     """Settle *claims* in bounded scripts, each of one worker's, in their order."""
     verdicts: list[bool] = []
     start = 0
@@ -143,10 +143,10 @@ def purge(ops: Ops) -> Call[int]:
     return gone
 
 
-def through(build: Any, wanted: Sequence[str], limit: int | None) -> Call[int]:
-    """Page through the dead letters with *build*, up to *limit* of them."""
+def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str]) -> Call[int]:
+    """Page through the dead letters with *build*; how many it moved."""
     done, cursor = 0, "-"
-    while cursor and (limit is None or done < limit):
+    while cursor:
         more, cursor = yield from send(build(cursor, wanted))
         done += more
     return done

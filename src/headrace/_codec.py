@@ -29,7 +29,7 @@ class BytesCodec:
         if isinstance(payload, str):
             return payload.encode()
         if isinstance(payload, (bytes, bytearray, memoryview)):
-            return bytes(payload)
+            return bytes(payload)  # pyright: ignore[reportUnknownArgumentType]
         raise TypeError(
             f"payload must be bytes or str, not {type(payload).__name__}; "
             "give the queue a codec (codec=JSONCodec()) for other objects"

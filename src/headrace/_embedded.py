@@ -42,7 +42,7 @@ if TYPE_CHECKING or __name__ != "__main__":
     from headrace.errors import ConfigurationError, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 __all__ = ["EmbeddedServer"]
 
@@ -254,7 +254,7 @@ def _wait(condition: Callable[[], bool]) -> bool:
 
 
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
+def _held(path: Path) -> Generator[None, None, None]:
     """Hold the exclusive lock on *path*."""
     fd = _open(path)
     try:

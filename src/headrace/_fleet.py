@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import redis
 
 from headrace._job import WorkerState
@@ -12,7 +15,9 @@ from headrace._replies import text
 
 def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
     """The names of all queues of *namespace*, sorted. SCAN over the whole database: O(keys), in small steps."""
-    found = (queue_of(text(key)) for key in client.scan_iter(pattern(namespace), count=1000))
+    anything: Any = client  # scan_iter is half annotated
+    keys: Iterable[Any] = anything.scan_iter(pattern(namespace), count=1000)
+    found = (queue_of(text(key)) for key in keys)
     return sorted({name for name in found if name})
 
 

@@ -261,11 +261,11 @@ class Queue(Face):
 
         One whose id is taken again stays. redrive.lua, 500 a call.
         """
-        return self._drive(calls.through(self.ops.redrive, ids, None))
+        return self._drive(calls.through(self.ops.redrive, ids))
 
     def purge_dead(self, *ids: str) -> int:
         """Remove dead letters for good, all or those of *ids*; how many."""
-        return self._drive(calls.through(self.ops.purge_dead, ids, None))
+        return self._drive(calls.through(self.ops.purge_dead, ids))
 
     def purge(self) -> int:
         """Remove what waits (waiting, parked, delayed); how many. Leased and dead jobs stay. purge.lua, 500 a call."""
@@ -449,11 +449,11 @@ class AsyncQueue(Face):
 
     async def redrive(self, *ids: str) -> int:
         """Like `Queue.redrive`."""
-        return await self._drive(calls.through(self.ops.redrive, ids, None))
+        return await self._drive(calls.through(self.ops.redrive, ids))
 
     async def purge_dead(self, *ids: str) -> int:
         """Like `Queue.purge_dead`."""
-        return await self._drive(calls.through(self.ops.purge_dead, ids, None))
+        return await self._drive(calls.through(self.ops.purge_dead, ids))
 
     async def purge(self) -> int:
         """Like `Queue.purge`."""

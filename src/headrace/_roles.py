@@ -144,7 +144,7 @@ class Attempt:
     next_action: Any = None
     fn: Any = None
     args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(factory=dict)
+    kwargs: dict[str, Any] = field(factory=dict[str, Any])
     retry_object: Any = None
 
 
@@ -162,8 +162,8 @@ def judge(policy: Retry, claim: Claim, error: BaseException, age: float, wait: C
         return Verdict("dead", claim, reason=reason)
     if policy.stop is not None and policy.stop(state):
         return Verdict("dead", claim, reason=reason)
-    strategy = policy.wait if policy.wait is not None else wait
-    delay = float(strategy(state)) if callable(strategy) else float(strategy)
+    strategy: Any = policy.wait if policy.wait is not None else wait
+    delay = float(cast(Any, strategy(state) if callable(strategy) else strategy))
     return Verdict("retry", claim, delay=max(0.0, delay), reason=reason)
 
 
@@ -177,12 +177,12 @@ class Feed:
     default_wait: Callable[[Any], float]
     name: str = ""
     phase: Phase = Phase.RUNNING
-    held: dict[str, Held] = field(factory=dict)
-    done: deque[Verdict] = field(factory=deque)
+    held: dict[str, Held] = field(factory=dict[str, Held])
+    done: deque[Verdict] = field(factory=deque[Verdict])
     registered: bool = False
     available: bool = True
     woken: bool = False
-    gathered: list[Held] = field(factory=list)
+    gathered: list[Held] = field(factory=list[Held])
     mean: float | None = None  # seconds a unit takes
     next_due: float | None = None
     cursor: str = "-"

@@ -60,7 +60,7 @@ def headers(value: object) -> list[str]:
     if not isinstance(value, Mapping):
         raise TypeError(f"headers must map str to str, not {type(value).__name__}")
     flat: list[str] = []
-    items: Mapping[Any, Any] = value
+    items: Any = value  # pyright: ignore[reportUnknownVariableType]
     for key, text in items.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"headers must map str to str; {key!r}: {text!r} does not")

@@ -76,7 +76,7 @@ class Worker(Handlers):
         """Begin working in the background; `with worker:` does it for you."""
         if self._running is not None:
             raise RuntimeError("this worker is running already")
-        self._running = _Engine(self, self._connect())
+        self._running = _Engine(self._roles(), self._connect(), self._client)
         return self._running
 
     def stop(self, wait: bool = True) -> None:
@@ -110,15 +110,15 @@ class Worker(Handlers):
 class _Engine:
     """One run of a worker."""
 
-    def __init__(self, worker: Handlers, url: str | None) -> None:
-        self.roles: Roles = worker._roles()  # noqa: SLF001 - the other half of the same thing
+    def __init__(self, roles: Roles, url: str | None, client: Any) -> None:
+        self.roles = roles
         self.error: BaseException | None = None
         self.stopping = threading.Event()
         self._finish = threading.Lock()
         self._finished = False
-        self._work = Executor(url, worker._client)  # noqa: SLF001
-        self._ears = Executor(url, worker._client)  # noqa: SLF001 - closed under blocked reads when we stop
-        self._pulse = Executor(url, worker._client)  # noqa: SLF001 - a heartbeat waits for nobody's connection
+        self._work = Executor(url, client)
+        self._ears = Executor(url, client)  # closed under blocked reads when we stop
+        self._pulse = Executor(url, client)  # a heartbeat waits for nobody's connection
         self._units: dict[int, queue.SimpleQueue[Unit | None]] = {}
         self._events: dict[int, list[threading.Event]] = {}
         self._all: list[threading.Event] = []

@@ -73,7 +73,7 @@ class AsyncWorker(Handlers):
         """Begin working on this event loop; `async with worker:` does it for you."""
         if self._running is not None:
             raise RuntimeError("this worker is running already")
-        self._running = _Engine(self, self._connect())
+        self._running = _Engine(self._roles(), self._connect(), self._client)
         return self._running
 
     async def stop(self, wait: bool = True) -> None:
@@ -137,15 +137,15 @@ async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, arg
 class _Engine:
     """One run of a worker."""
 
-    def __init__(self, worker: Handlers, url: str | None) -> None:
+    def __init__(self, roles: Roles, url: str | None, client: Any) -> None:
         loop = asyncio.get_running_loop()
-        self.roles: Roles = worker._roles()  # noqa: SLF001 - the other half of the same thing
+        self.roles = roles
         self.error: BaseException | None = None
         self.stopping = asyncio.Event()
         self._finish = asyncio.Lock()
         self._finished = False
-        self._work = AsyncExecutor(url, worker._client)  # noqa: SLF001
-        self._pulse = AsyncExecutor(url, worker._client)  # noqa: SLF001 - a heartbeat waits for nobody's connection
+        self._work = AsyncExecutor(url, client)
+        self._pulse = AsyncExecutor(url, client)  # a heartbeat waits for nobody's connection
         self._slots = {id(feed): _Slots(feed, loop) for feed in self.roles.feeds}
         self._all: list[asyncio.Event] = []
         self._others = [
@@ -217,8 +217,9 @@ class _Engine:
 
     def _abort(self, held: Held) -> None:
         held.claim.job.lost.set()
-        if isinstance(held.run, asyncio.Task):
-            held.run.cancel()
+        run: Any = held.run
+        if isinstance(run, asyncio.Task):  # a thread can only be told
+            run.cancel()  # pyright: ignore[reportUnknownMemberType]
 
     def _fill(self, slots: _Slots) -> None:
         """Start what waits, as far as there are slots."""

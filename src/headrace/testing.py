@@ -40,8 +40,8 @@ def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedd
 def headrace_url(headrace_server: EmbeddedServer) -> str:
     """The URL of the private server, emptied (FLUSHALL) for this test."""
     url = f"unix://{headrace_server.path}"
-    with redis.Redis.from_url(url) as client:
-        client.flushall()
+    with redis.Redis(unix_socket_path=headrace_server.path) as client:
+        client.execute_command("FLUSHALL")  # pyright: ignore[reportUnknownMemberType]
     return url
 
 
