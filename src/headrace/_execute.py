@@ -24,10 +24,8 @@ import redis.asyncio
 from attrs import define, field
 from redis import exceptions as errors
 from redis.asyncio.retry import Retry as AsyncNoRetry
-from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelPool
 from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
-from redis.sentinel import SentinelConnectionPool
 from tenacity import (
     AsyncRetrying,
     Retrying,
@@ -96,11 +94,21 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return ours
 
 
+def own_pool(theirs: Any, plain: Any, retry: Any) -> Any:
+    """A pool of ours that leads where *theirs* does; Sentinel's finds the primary anew for each connection."""
+    ours = own_settings(theirs.connection_kwargs)
+    if hasattr(theirs, "sentinel_manager"):
+        return type(theirs)(
+            theirs.service_name, theirs.sentinel_manager, is_master=theirs.is_master, retry=retry, **ours
+        )
+    return plain(connection_class=theirs.connection_class, retry=retry, **ours)
+
+
 @define
 class Lanes:
     """Lanes that are free now. Taking and returning one is atomic under the interpreter's lock."""
 
-    free: list[Lane] = field(factory=list)
+    free: list[Lane] = field(factory=list)  # pyright: ignore[reportUnknownVariableType]
     pid: int = field(factory=os.getpid)
 
     def take(self) -> Lane:
@@ -149,24 +157,8 @@ class Executor:
     """Runs operations on a pool of our own."""
 
     def __init__(self, url: str | None = None, client: redis.Redis | None = None, budget: float = BUDGET) -> None:
-        retry = NoRetry(NoBackoff(), 0)
-        if client is not None:
-            pool = client.connection_pool
-            ours = own_settings(pool.connection_kwargs)
-            if isinstance(pool, SentinelConnectionPool):
-                self.pool: Any = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # redis-py's
-                    pool.service_name,
-                    pool.sentinel_manager,
-                    is_master=pool.is_master,
-                    retry=retry,
-                    **ours,
-                )
-            else:
-                self.pool = redis.ConnectionPool(connection_class=pool.connection_class, retry=retry, **ours)
-        else:
-            probe = redis.ConnectionPool.from_url(str(url))
-            ours = own_settings(probe.connection_kwargs)
-            self.pool = redis.ConnectionPool(connection_class=probe.connection_class, retry=retry, **ours)
+        theirs: Any = redis.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
+        self.pool: Any = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
         self.budget = budget
         self._met = False
         self._lanes = Lanes()
@@ -236,7 +228,7 @@ class Executor:
         self.pool.disconnect()
 
 
-def _read(connection: Any) -> Any:  # noqa: ANN401  # redis-py's has no types
+def _read(connection: Any) -> Any:
     try:
         return connection.read_response()
     except errors.ResponseError as error:
@@ -252,24 +244,8 @@ class AsyncExecutor:
         client: redis.asyncio.Redis | None = None,
         budget: float = BUDGET,
     ) -> None:
-        retry = AsyncNoRetry(NoBackoff(), 0)
-        if client is not None:
-            pool = client.connection_pool
-            ours = own_settings(pool.connection_kwargs)
-            if isinstance(pool, AsyncSentinelPool):
-                self.pool: Any = AsyncSentinelPool(  # type: ignore[no-untyped-call]  # redis-py's
-                    pool.service_name,
-                    pool.sentinel_manager,
-                    is_master=pool.is_master,
-                    retry=retry,
-                    **ours,
-                )
-            else:
-                self.pool = redis.asyncio.ConnectionPool(connection_class=pool.connection_class, retry=retry, **ours)
-        else:
-            probe = redis.asyncio.ConnectionPool.from_url(str(url))
-            ours = own_settings(probe.connection_kwargs)
-            self.pool = redis.asyncio.ConnectionPool(connection_class=probe.connection_class, retry=retry, **ours)
+        theirs: Any = redis.asyncio.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
+        self.pool: Any = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0))
         self.budget = budget
         self._met = False
         self._lanes = Lanes()
@@ -336,7 +312,7 @@ class AsyncExecutor:
         await self.pool.disconnect()
 
 
-async def _aread(connection: Any) -> Any:  # noqa: ANN401
+async def _aread(connection: Any) -> Any:
     try:
         return await connection.read_response()
     except errors.ResponseError as error:
