@@ -1,0 +1,146 @@
+"""What the documentation says is so: links lead somewhere, code compiles, and the first pages run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import headrace
+from headrace import _ops
+from tests.servers import Server, binaries
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md"]
+COMMANDS = """
+python -m pip install '.[embedded,cli]' && headrace demo
+python -m pip install -e '.[dev]' && python -m pytest
+"""
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_IMPORT = re.compile(r"^from headrace import (.+)$", re.MULTILINE)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def code(page: Path) -> list[str]:
+    return [text for lang, text in _FENCE.findall(page.read_text("utf-8")) if lang == "python"]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of *page*'s headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture(scope="module")
+def protocol() -> ModuleType:
+    """docs/protocol.py, which is no package."""
+    spec = spec_from_file_location("headrace_docs_protocol", DOCS / "protocol.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(binaries()[0]) as running:
+        yield running
+
+
+def test_the_protocol_page_is_fresh(protocol: ModuleType) -> None:
+    stale = "run python docs/protocol.py"
+    assert protocol.PAGE.read_text("utf-8") == protocol.page(), stale
+
+
+def test_a_stale_protocol_page_fails_the_check(
+    protocol: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["protocol.py", "--check"])
+    assert protocol.main() == 0
+    monkeypatch.setattr(protocol, "PAGE", tmp_path / "page.md")
+    assert protocol.main() == 1
+    (tmp_path / "page.md").write_text("old")
+    assert protocol.main() == 1
+
+
+def test_every_key_is_described_and_no_other(protocol: ModuleType) -> None:
+    used = {part for parts in _ops._KEYS.values() for part in parts.split()}
+    assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>"}
+
+
+def test_the_headers_name_the_keys_that_are_sent_with_their_types(protocol: ModuleType) -> None:
+    types = {part.partition(":")[0]: kind for part, (kind, _) in protocol.PARTS.items()}
+    for script in protocol.names():
+        keys = protocol.header(script).keys()
+        assert all(types[key] == kind for key, kind in keys), script
+        if script in _ops._KEYS:
+            assert [key for key, _ in keys if key != "lane"] == _ops._KEYS[script].split()
+
+
+def test_every_field_that_is_ours_is_described(protocol: ModuleType) -> None:
+    assert set(protocol.FIELDS) == {"data", "id", "attempt", "enq", "any other"}
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    title, sentence, rest = text.split("\n\n", 2)
+    assert title == "# headrace"
+    assert sentence.count(".") == 1
+    assert rest.startswith(f"```sh{COMMANDS}```\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = DOCS / "index.md"
+    linked = {(DOCS / link).resolve() for link in _LINK.findall(index.read_text("utf-8"))}
+    assert {page for page in DOCS.rglob("*.md") if page != index} <= linked
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if code(p)], ids=name)
+def test_code_compiles_and_imports_what_there_is(page: Path) -> None:
+    for number, block in enumerate(code(page), 1):
+        compile(block, f"{name(page)}, block {number}", "exec", dont_inherit=True)
+        for names in _IMPORT.findall(block):
+            missing = {n.strip() for n in names.split(",")} - set(headrace.__all__)
+            assert not missing, f"{name(page)}: headrace has no {missing}"
+
+
+@pytest.mark.parametrize("page", RUNS, ids=name)
+def test_the_first_pages_run(page: Path, server: Server, tmp_path: Path) -> None:
+    source = "\n".join(code(page))
+    assert source.count("embedded:./data") == 1
+    script = tmp_path / "page.py"
+    script.write_text(source.replace("embedded:./data", server.url), "utf-8")
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
