@@ -4,8 +4,8 @@
 -- REPLY  {moved, cursor, declared, more, promoted}: cursor is where the sweep goes on, '-' from the start · declared
 --        workers newly found dead · more 1 = a dead worker has more jobs than one call moves
 -- COST   10 us + 1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`
--- A worker is dead when its deadline has passed. Nobody declares others dead before its own beats have been
--- unbroken for one `timeout`: after a server restart, everyone looks dead at once. lease: ms assumed for
+-- A worker is dead when its deadline has passed. Nobody declares others dead before it has been alive, and coming
+-- here, for one unbroken `timeout`: after a server restart, everyone looks dead at once. lease: ms assumed for
 -- consumers that never registered.
 -- @include record
 -- @include clock
@@ -24,7 +24,14 @@ local rows = grouped(jobs, wake_stream, 'XPENDING', 'workers', cursor, '+', limi
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
 
-local since = tonumber(string.match(redis.call('HGET', registered, worker) or '', '^%d+'))
+-- What we know of ourselves: 'since lease', and when we last came here. After a gap longer than `timeout` everybody
+-- may look dead because the server, or we, stood still: our time starts anew.
+local since, term, seen = string.match(redis.call('HGET', registered, worker) or '', '^(%d+) (%d+) ?(%d*)$')
+since = tonumber(since)
+if since then
+  if seen ~= '' and now - tonumber(seen) > timeout then since = now end
+  redis.call('HSET', registered, worker, string.format('%.0f %s %.0f', since, term, now))
+end
 local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
 local moved, declared, more = 0, 0, 0
 if since and alive and now - since >= timeout then
@@ -66,7 +73,7 @@ for i = 1, #rows do
   elseif owner ~= 'parked' then
     if not terms[owner] then
       local known_as = redis.call('HGET', registered, owner)
-      terms[owner] = tonumber(string.match(known_as or '', ' (%d+)$') or lease)
+      terms[owner] = tonumber(string.match(known_as or '', '^%d+ (%d+)') or lease)
     end
     local deadline = custom and redis.call('ZSCORE', leases, entry)
     if deadline and tonumber(deadline) <= now or not deadline and idle >= terms[owner] then
