@@ -42,6 +42,7 @@ class Proxy:
     requests: bytearray = field(factory=bytearray)
     replies: bytearray = field(factory=bytearray)
     fired: bool = False
+    connections: int = 0
     tap: Callable[[bytes], None] | None = None
     """Called with each piece of a request once it was forwarded."""
     _cut: tuple[str, int] | None = None
@@ -49,6 +50,7 @@ class Proxy:
     _holding: bool = False
     _refusing: bool = False
     _mute: bool = False
+    _injected: list[bytes] = field(factory=list)
     _pairs: dict[socket.socket, _Pair] = field(factory=dict)
     _lock: threading.RLock = field(factory=threading.RLock)
     _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector)
@@ -90,7 +92,8 @@ class Proxy:
         with self._lock:
             self.requests, self.replies = bytearray(), bytearray()
             self._cut, self.fired, self.tap = None, False, None
-            self._holding = self._mute = False
+            self._holding = self._refusing = self._mute = False
+            self._injected, self.connections = [], 0
 
     def cut(self, side: str, after: int) -> None:
         """Close the connection when *after* more bytes of `"requests"` or `"replies"` have passed.
@@ -125,6 +128,12 @@ class Proxy:
         with self._lock:
             self.reset()
             self._mute = True
+
+    def inject(self, error: str, times: int) -> None:
+        """Answer the next *times* scripts with *error*, instead of the server."""
+        with self._lock:
+            self.reset()
+            self._injected = [f"-{error}\r\n".encode()] * times
 
     def refuse(self) -> None:
         """Close everything and refuse connections, until `admit`."""
@@ -181,6 +190,7 @@ class Proxy:
 
     def _accept(self, listener: socket.socket) -> None:
         client, _ = listener.accept()
+        self.connections += 1
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = socket.socket(socket.AF_UNIX)
         try:
@@ -220,6 +230,11 @@ class Proxy:
             self._close(pair, server=False)
             if self._refusing:
                 self._deafen()
+            return
+        if request and self._injected and b"EVALSHA" in data:
+            self.requests += data
+            source.sendall(self._injected[0])
+            self.replies += self._injected.pop()
             return
         seen, sink = (self.requests, pair.server) if request else (self.replies, pair.client)
         broken = False

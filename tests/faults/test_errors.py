@@ -1,0 +1,527 @@
+"""Every error a server or a connection can answer with: waited out if it heals, raised at once if not.
+
+The errors are those of real servers, by way of a proxy that sees what was said. Three belong to clusters of
+several nodes; there the proxy answers in the server's place (`inject`), and the tests say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncQueue, Counts, Queue, _execute
+from headrace._op import Op, Script
+from tests.faults.proxy import PATIENCE, Proxy, until
+from tests.servers import Binary, Server
+
+ONE = Counts(waiting=1, enqueued=1)
+
+
+class Asked:
+    """A queue of either colour, asked from a thread of its own."""
+
+    def __init__(self, colour: str, url: str) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._runner = asyncio.Runner() if colour == "async" else None
+        self.queue = (AsyncQueue if self._runner else Queue)("q", url=url)
+        self.queue._peer.tidied = float("inf")  # the calls under test only
+
+    def begin(self, call: Callable[[Any], Any]) -> Future[Any]:
+        """Start *call* of the queue."""
+        return self._thread.submit(self._do, call)
+
+    def __call__(self, call: Callable[[Any], Any]) -> Any:
+        """The answer of *call* of the queue."""
+        return self.begin(call).result(PATIENCE)
+
+    def close(self) -> None:
+        """Close the queue and end the thread."""
+        self(lambda q: q.close())
+        if self._runner:
+            self._thread.submit(self._runner.close).result(PATIENCE)
+        self._thread.shutdown()
+
+    def _do(self, call: Callable[[Any], Any]) -> Any:
+        if self._runner is None:
+            return call(self.queue)
+
+        async def wrapped() -> Any:
+            answer = call(self.queue)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return self._runner.run(wrapped())
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request: pytest.FixtureRequest) -> str:
+    """Which twin is asked."""
+    return str(request.param)
+
+
+@contextmanager
+def asking(colour: str, url: str) -> Iterator[Asked]:
+    asked = Asked(colour, url)
+    try:
+        yield asked
+    finally:
+        asked.close()
+
+
+@pytest.fixture
+def asked(proxy: Proxy, colour: str) -> Iterator[Asked]:
+    """A queue behind the proxy."""
+    with asking(colour, proxy.url) as asked:
+        yield asked
+
+
+@pytest.fixture
+def admin(own: Server) -> Iterator[redis.Redis]:
+    """A client that goes past the proxy."""
+    with redis.Redis(unix_socket_path=own.path, socket_timeout=PATIENCE) as admin:
+        yield admin
+
+
+def enqueue(queue: Any) -> Any:
+    return queue.enqueue(b"x")
+
+
+def counts(queue: Any) -> Any:
+    return queue.counts()
+
+
+def heals(asked: Asked, proxy: Proxy, code: str, heal: Callable[[], object], call: Any = enqueue) -> Any:
+    """Call until the error has been answered twice, then *heal*: the call's answer."""
+    proxy.reset()
+    future = asked.begin(call)
+    until(lambda: (proxy.said(code.encode()) and proxy.calls(b"EVALSHA") >= 2) or future.done(), code)
+    assert not future.done(), f"did not wait for {code}: {future.result(0)}"
+    heal()
+    return future.result(PATIENCE)
+
+
+def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: Any = enqueue) -> Exception:
+    """The error that *call* raises at once, after a single attempt."""
+    proxy.reset()
+    start = time.monotonic()
+    with pytest.raises(kind) as raised:
+        asked(call)
+    assert time.monotonic() - start < 2
+    assert re.search(code.encode(), proxy.replies)
+    assert proxy.calls(b"EVALSHA") <= 1
+    assert proxy.connections <= 1
+    return raised.value
+
+
+# -- what heals --------------------------------------------------------------------------------------
+
+
+def test_loading(program: Binary, colour: str, tmp_path: Path) -> None:
+    """LOADING: the call waits until the data are there."""
+    slow = ["--key-load-delay", "50000"]  # µs
+    with (
+        Server(program, directory=tmp_path, extra=slow) as server,
+        redis.Redis(unix_socket_path=server.path) as admin,
+        Proxy(server.path) as proxy,
+        asking(colour, proxy.url) as asked,
+    ):
+        for i in range(10):  # events are served every 2 MB
+            admin.set(f"big{i}", random.randbytes(2_200_000))
+        asked(enqueue)
+        admin.save()
+        server.kill()
+        proxy.reset()
+        future = asked.begin(enqueue)
+        server.start()
+        assert future.result(PATIENCE).added
+        assert proxy.said(b"-LOADING")
+        assert asked(counts) == Counts(waiting=2, enqueued=2)
+
+
+def test_readonly(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """READONLY: the call waits until the server is a primary again, and connects anew each time."""
+    asked(counts)
+    admin.replicaof("127.0.0.1", 1)
+    assert heals(asked, proxy, "READONLY", lambda: admin.replicaof("NO", "ONE")).added
+    assert proxy.connections >= 1
+    assert asked(counts) == ONE
+
+
+def test_masterdown(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """MASTERDOWN: the call waits for the end of the failover."""
+    admin.config_set("replica-serve-stale-data", "no")
+    admin.replicaof("127.0.0.1", 1)
+    assert heals(asked, proxy, "MASTERDOWN", lambda: admin.replicaof("NO", "ONE")).added
+    assert asked(counts) == ONE
+
+
+def test_oom(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """OOM: enqueueing waits for room."""
+    admin.config_set("maxmemory", 1)
+    assert heals(asked, proxy, "OOM", lambda: admin.config_set("maxmemory", 0)).added
+    assert asked(counts) == ONE
+
+
+def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
+    """A full server can be drained: leasing and every settlement work, and so does losing."""
+    for _ in range(8):
+        asked(enqueue)
+    old = [asked(lambda q: q.lease(duration=0.001)) for _ in range(2)]
+    asked.queue._peer.tidied = float("-inf")  # reclaim them, also on a full server
+    asked.queue._executor.budget = 0.5
+    admin.config_set("maxmemory", 1)
+    a, b, c, d, e, f, g = (asked(lambda q: q.lease()) for _ in range(7))
+    assert asked(lambda q: q.renew(a)) is True
+    assert asked(lambda q: q.complete(a)) is True
+    assert asked(lambda q: q.release(b)) is True
+    assert asked(lambda q: q.retry(c)) is True
+    assert asked(lambda q: q.retry(d, delay=60)) is True
+    assert asked(lambda q: q.dead_letter(e, "why")) is True
+    assert asked(lambda q: q.cancel(f.job.id)) is True
+    assert asked(lambda q: q.complete(g, fenced=True)) is True
+    for lost in (a, b, c, d, e, f, g, *old):
+        for settle in ("release", "retry", "renew", "complete"):
+            if settle != "complete" or lost not in (b, c, *old):
+                assert asked(lambda q, name=settle, it=lost: getattr(q, name)(it)) is False
+        assert asked(lambda q, it=lost: q.dead_letter(it, "why")) is False
+        assert asked(lambda q, it=lost: q.complete(it, fenced=True)) is False
+    assert asked(lambda q: q.cancel("nobody")) is False
+    assert asked(counts).lost == 0
+
+
+def test_busy(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) -> None:
+    """BUSY: the call waits for somebody's long script to end."""
+    admin.config_set("lua-time-limit", 10)
+    with redis.Redis(unix_socket_path=own.path) as other, ThreadPoolExecutor(1) as thread:
+        asked(counts)
+        endless = thread.submit(other.eval, "while true do end", 0)
+        until(lambda: _busy(admin))
+        assert heals(asked, proxy, "-BUSY", admin.script_kill).added
+        with pytest.raises(redis.ResponseError):
+            endless.result(PATIENCE)
+    assert asked(counts) == ONE
+
+
+def _busy(admin: redis.Redis) -> bool:
+    try:
+        admin.ping()
+    except redis.ResponseError:
+        return True
+    return False
+
+
+def test_misconf(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) -> None:
+    """MISCONF: the call waits until the server can save again."""
+
+    def save(wanted: str) -> None:
+        until(lambda: not admin.info("persistence")["rdb_bgsave_in_progress"])
+        admin.bgsave()
+        until(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == wanted, "BGSAVE")
+
+    admin.config_set("save", "3600 1")
+    obstacle = Path(own._data) / "dump.rdb"
+    obstacle.mkdir()
+    save("err")
+
+    def heal() -> None:
+        obstacle.rmdir()
+        save("ok")
+
+    assert heals(asked, proxy, "MISCONF", heal).added
+    assert asked(counts) == ONE
+
+
+def test_noreplicas(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """NOREPLICAS: the call waits until enough replicas are there."""
+    admin.config_set("min-replicas-to-write", 1)
+    assert heals(asked, proxy, "NOREPLICAS", lambda: admin.config_set("min-replicas-to-write", 0)).added
+    assert asked(counts) == ONE
+
+
+def test_clusterdown(program: Binary, colour: str) -> None:
+    """CLUSTERDOWN: the call waits until the slots are served."""
+    for _ in range(9):  # its bus is on the port + 10,000, which may be too high or taken
+        server = Server(program, tcp=True, extra=["--cluster-enabled", "yes"])
+        try:
+            with server, Proxy(server.path) as proxy, redis.Redis(unix_socket_path=server.path) as admin:
+                _clusterdown(colour, proxy, admin)
+                return
+        except AssertionError as error:
+            if "does not start" not in str(error):
+                raise
+    pytest.skip("no free pair of ports")
+
+
+def _clusterdown(colour: str, proxy: Proxy, admin: redis.Redis) -> None:
+    with asking(colour, proxy.url) as asked:
+        slots = range(16384)
+        heal = lambda: admin.execute_command("CLUSTER ADDSLOTS", *slots)  # noqa: E731
+        assert heals(asked, proxy, "-CLUSTERDOWN", heal).added
+        assert asked(counts) == ONE
+
+
+def test_tryagain(asked: Asked, proxy: Proxy) -> None:
+    """TRYAGAIN (here from the proxy): the call waits for the end of the slot's migration."""
+    asked(counts)
+    proxy.inject("TRYAGAIN Multiple keys request during rehashing of slot", 3)
+    assert asked(enqueue).added
+    assert proxy.calls(b"EVALSHA") == 4
+    assert asked(counts) == ONE
+
+
+def test_noscript(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """NOSCRIPT: the source is sent, at once and once."""
+    asked(enqueue)
+    admin.script_flush()
+    proxy.reset()
+    assert asked(enqueue).added
+    assert proxy.said(b"-NOSCRIPT")
+    assert (proxy.calls(b"EVALSHA"), proxy.calls(b"EVAL\r\n")) == (1, 1)
+    assert asked(counts) == Counts(waiting=2, enqueued=2)
+
+
+def test_nogroup(asked: Asked, admin: redis.Redis) -> None:
+    """NOGROUP: leasing makes the group again, at the start, so that every job that is there is handed out."""
+    first = asked(enqueue)
+    assert asked(lambda q: q.lease()).job.id == first.id
+    second = asked(enqueue)
+    key = asked.queue.ops.keys.part("jobs")
+    admin.xgroup_destroy(key, "workers")
+    again = [asked(lambda q: q.lease(block=1)) for _ in range(2)]
+    assert [lease.job.id for lease in again] == [first.id, second.id]
+    assert asked(counts) == Counts(leased=2, enqueued=2)
+
+
+def test_nogroup_while_blocked(asked: Asked, admin: redis.Redis) -> None:
+    """NOGROUP that meets a blocked lease: it goes on waiting, and gets what comes."""
+    future = asked.begin(lambda q: q.lease(block=PATIENCE))
+    until(lambda: admin.info("clients")["blocked_clients"])
+    admin.xgroup_destroy(asked.queue.ops.keys.part("jobs"), "workers")
+    with Queue("q", url=f"unix://{admin.get_connection_kwargs()['path']}") as other:
+        receipt = other.enqueue(b"x")
+    assert future.result(PATIENCE).job.id == receipt.id
+
+
+@pytest.mark.parametrize("settle", ["complete", "release", "retry", "dead_letter", "renew"])
+def test_nogroup_settled(asked: Asked, admin: redis.Redis, settle: str) -> None:
+    """NOGROUP when a lease is settled: it is lost with its group, and says so; a job that is there can be completed."""
+    asked(enqueue)
+    lease = asked(lambda q: q.lease())
+    admin.xgroup_destroy(asked.queue.ops.keys.part("jobs"), "workers")
+    reason = ["why"] if settle == "dead_letter" else []
+    assert asked(lambda q: getattr(q, settle)(lease, *reason)) is (settle == "complete")
+    assert asked(lambda q: q.complete(lease, fenced=True)) is False
+
+
+def test_flushed(asked: Asked, admin: redis.Redis) -> None:
+    """Everything gone (FLUSHALL): leases are lost, and say so; the queue goes on."""
+    asked(enqueue)
+    lease = asked(lambda q: q.lease())
+    admin.flushall()
+    for settle in ("complete", "release", "retry", "renew"):
+        assert asked(lambda q, name=settle: getattr(q, name)(lease)) is False
+    assert asked(lambda q: q.dead_letter(lease, "why")) is False
+    receipt = asked(enqueue)
+    assert asked(lambda q: q.lease()).job.id == receipt.id
+
+
+def test_unblocked(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """UNBLOCKED: a blocked lease goes on waiting."""
+    future = asked.begin(lambda q: q.lease(block=PATIENCE))
+    until(lambda: admin.info("clients")["blocked_clients"])
+    for client in admin.client_list():
+        if client["cmd"] == "xreadgroup":
+            admin.client_unblock(int(client["id"]), error=True)
+    until(lambda: proxy.said(b"-UNBLOCKED"))
+    with Queue("q", url=proxy.url) as other:
+        receipt = other.enqueue(b"x")
+    assert future.result(PATIENCE).job.id == receipt.id
+
+
+def test_refused(asked: Asked, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connection refused: the call waits for the server to come back."""
+    asked(counts)
+    proxy.refuse()
+    attempts = _spied(asked, monkeypatch)
+    future = asked.begin(enqueue)
+    until(lambda: len(attempts) >= 3)
+    proxy.admit()
+    assert future.result(PATIENCE).added
+    assert asked(counts) == ONE
+
+
+def _spied(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When the executor made its attempts."""
+    attempts: list[float] = []
+    kind = type(asked.queue._executor)
+    send = kind.send
+
+    def spy(self: Any, commands: Any) -> Any:
+        attempts.append(time.monotonic())
+        return send(self, commands)
+
+    monkeypatch.setattr(kind, "send", spy)
+    return attempts
+
+
+def test_closed(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """Connections closed by the server (CLIENT KILL, idle timeout, restart): the call connects anew, at once."""
+    asked(enqueue)
+    proxy.reset()
+    admin.client_kill_filter(_type="normal", skipme=True)
+    start = time.monotonic()
+    assert asked(enqueue).added
+    assert time.monotonic() - start < 1
+    assert proxy.connections == 1
+    assert asked(counts) == Counts(waiting=2, enqueued=2)
+
+
+def test_timeout(asked: Asked, proxy: Proxy) -> None:
+    """A reply that does not come: the call is sent again after the socket's timeout, and acts once."""
+    asked.queue._executor.pool.connection_kwargs["socket_timeout"] = 0.2  # at least 5 s elsewhere
+    asked(enqueue)
+    proxy.mute()
+    future = asked.begin(enqueue)
+    until(lambda: proxy.connections >= 1)  # it has given up the first
+    proxy.reset()
+    assert future.result(PATIENCE).added
+    assert asked(counts) == Counts(waiting=2, enqueued=2)
+
+
+# -- what does not heal ------------------------------------------------------------------------------
+
+
+def test_wrongtype(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """WRONGTYPE (somebody else uses the key): raised at once."""
+    admin.set(asked.queue.ops.keys.part("jobs"), "mine")
+    fails(asked, proxy, "WRONGTYPE", redis.ResponseError)
+    fails(asked, proxy, "WRONGTYPE", redis.ResponseError, lambda q: q.lease(block=PATIENCE))
+
+
+def test_noauth(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
+    """NOAUTH: raised at once."""
+    admin.config_set("requirepass", "secret")
+    fails(asked, proxy, "NOAUTH", redis.AuthenticationError)
+    fails(asked, proxy, "NOAUTH", redis.AuthenticationError, lambda q: q.lease(block=PATIENCE))
+
+
+def test_wrongpass(colour: str, proxy: Proxy, admin: redis.Redis) -> None:
+    """WRONGPASS: raised at once."""
+    admin.config_set("requirepass", "secret")
+    with asking(colour, proxy.url.replace("//", "//:wrong@")) as asked:
+        fails(asked, proxy, "WRONGPASS", redis.AuthenticationError)
+
+
+@pytest.mark.parametrize("rule", ["~* +@all -evalsha", "~else +@all", "~* +@all -xadd"])
+def test_noperm(colour: str, proxy: Proxy, admin: redis.Redis, rule: str) -> None:
+    """NOPERM (the command, a key, or a command within the script): raised at once."""
+    admin.execute_command("ACL SETUSER", "app", "on", ">secret", "&*", *rule.split())
+    with asking(colour, proxy.url.replace("//", "//app:secret@")) as asked:
+        fails(asked, proxy, "NOPERM|ACL failure|can't run this command", redis.ResponseError)
+
+
+def test_syntax(asked: Asked, proxy: Proxy) -> None:
+    """A script that the server does not understand: raised at once."""
+    broken = Op("broken", Script("broken", "return (", "0" * 40), [], [], lambda reply: reply)
+    fails(asked, proxy, "compiling", redis.ResponseError, lambda q: q._executor.run(broken))
+    assert proxy.calls(b"EVAL\r\n") == 1
+
+
+@pytest.mark.parametrize("error", ["MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "CROSSSLOT Keys in request"])
+def test_redirected(asked: Asked, proxy: Proxy, error: str) -> None:
+    """MOVED, ASK, CROSSSLOT (here from the proxy): a client of one server does not follow; raised at once."""
+    asked(counts)
+    proxy.inject(error, 1)
+    start = time.monotonic()
+    with pytest.raises(redis.ResponseError):
+        asked(enqueue)
+    assert time.monotonic() - start < 2
+    assert proxy.calls(b"EVALSHA") == 1
+
+
+def test_wrong_address(proxy: Proxy, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody there from the start: the error shows after the short budget of the first answer."""
+    assert _execute.FIRST <= 5
+    monkeypatch.setattr(_execute, "FIRST", 0.3)
+    proxy.refuse()
+    with asking(colour, proxy.url) as asked:
+        start = time.monotonic()
+        with pytest.raises(redis.ConnectionError, match=re.compile("refused|connect", re.IGNORECASE)):
+            asked(enqueue)
+        assert time.monotonic() - start < 3
+
+
+def test_budget(asked: Asked, proxy: Proxy) -> None:
+    """A server that does not come back: redis-py's own error, undisguised, once the budget is spent."""
+    asked(counts)
+    asked.queue._executor.budget = 0.3
+    proxy.refuse()
+    start = time.monotonic()
+    with pytest.raises(redis.ConnectionError):
+        asked(enqueue)
+    assert time.monotonic() - start < 3
+
+
+# -- restarts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["with its data", "without"])
+def test_restart_under_a_blocked_lease(program: Binary, colour: str, durable: bool) -> None:
+    """A blocked lease outlives a crash of the server, also one that has lost all data."""
+    with (
+        Server(program, appendonly=durable) as server,
+        redis.Redis(unix_socket_path=server.path) as admin,
+        asking(colour, server.url) as asked,
+        Queue("q", url=server.url) as other,
+    ):
+        future = asked.begin(lambda q: q.lease(block=PATIENCE))
+        until(lambda: admin.info("clients")["blocked_clients"])
+        server.kill()
+        server.start()
+        receipt = other.enqueue(b"x")
+        lease = future.result(PATIENCE)
+        assert (lease.job.id, lease.job.attempt) == (receipt.id, 1)
+        assert asked(lambda q: q.complete(lease)) is True
+        assert other.counts() == Counts(enqueued=1, completed=1)
+
+
+def test_restart_under_load(program: Binary, colour: str) -> None:
+    """Jobs enqueued and completed while the server crashes and comes back: each once, none lost."""
+    total = 1500
+    with Server(program, appendonly=True) as server, asking(colour, server.url) as asked:
+        progress = threading.Semaphore(0)
+        jobs, done = [], []
+
+        def work() -> None:
+            for i in range(total):
+                jobs.append(asked(lambda q, n=i: q.enqueue(str(n))))
+                if i % 2:
+                    lease = asked(lambda q: q.lease())
+                    assert asked(lambda q, it=lease: q.complete(it)) is True
+                    done.append(lease.job.payload)
+                if i % 500 == 250:
+                    progress.release()
+
+        with ThreadPoolExecutor(1) as thread:
+            future = thread.submit(work)
+            for _ in range(3):
+                assert progress.acquire(timeout=PATIENCE)
+                server.kill()
+                server.start()
+            future.result(PATIENCE)
+        assert all(receipt.added for receipt in jobs)
+        assert done == [str(i).encode() for i in range(total // 2)]
+        with Queue("q", url=server.url) as other:
+            assert [s.job.payload for s in other.waiting()] == [str(i).encode() for i in range(total // 2, total)]
+            assert other.counts() == Counts(waiting=total // 2, enqueued=total, completed=total // 2)
