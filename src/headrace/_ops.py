@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from attrs import frozen
 
@@ -95,30 +95,38 @@ class Ops:
             fields += ("id", name)
         return name, delay, [*fields, *checked.headers(job.headers)]
 
-    def enqueue(self, items: Sequence[tuple[str, str, list[str | bytes]]]) -> Op[list[Receipt]]:
-        """Add checked *items* (of `item`), at most `BATCH`."""
-        if all(not name and not delay and len(fields) == 2 for name, delay, fields in items):
-            return self._op("enqueue", ["plain", *(f[1] for _, _, f in items)], replies.plain_receipts)
+    def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
+        """Add checked *items* (of `item`, or plain payloads), at most `BATCH`."""
+        plain: list[bytes] = []
+        for item in items:
+            if not isinstance(item, tuple):
+                plain.append(item)
+            elif not item[0] and not item[1] and len(item[2]) == 2:
+                plain.append(cast(bytes, item[2][1]))
+            else:
+                break
+        else:
+            return self._op("enqueue", ["plain", *plain], replies.plain_receipts)
         args: list[Arg] = ["full"]
-        for name, delay, fields in items:
+        for item in items:
+            name, delay, fields = item if isinstance(item, tuple) else ("", "", ["data", item])
             args += (name, delay, len(fields), *fields)
         return self._op("enqueue", args, replies.receipts)
 
     def batches(self, jobs: Iterable[Any]) -> Iterable[Op[list[Receipt]]]:
         """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
         encode = self.codec.encode
-        items: list[Item] = [("", "", ["data", encode(job)]) if type(job) is bytes else self.item(job) for job in jobs]
-        ops: list[Op[list[Receipt]]] = []
+        # A payload stays a mere payload: no tuple and list for each of a million of them.
+        items: list[bytes | Item] = [encode(job) if type(job) is bytes else self.item(job) for job in jobs]
         start = size = 0
-        for at, (_, _, fields) in enumerate(items):
-            more = sum(map(len, fields))
+        for at, item in enumerate(items):
+            more = sum(map(len, item[2])) if isinstance(item, tuple) else len(item)
             size += more
             if at - start == BATCH or (size > SIZE and at > start):
-                ops.append(self.enqueue(items[start:at]))
+                yield self.enqueue(items[start:at])
                 start, size = at, more
         if start < len(items):
-            ops.append(self.enqueue(items[start:]))
-        return ops
+            yield self.enqueue(items[start:])
 
     # -- leasing -----------------------------------------------------------------------------------
 

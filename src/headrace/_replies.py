@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace._codec import Codec
-from headrace._job import Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
+from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
 from headrace.errors import ReplyError
 
 _OWN = (b"data", b"id", b"attempt", b"enq")
@@ -42,7 +42,7 @@ def receipts(reply: Any) -> list[Receipt]:
 
 def plain_receipts(reply: Any) -> list[Receipt]:
     """Ids, all added."""
-    return [Receipt(text(i), True) for i in reply]
+    return [Receipt(i.decode() if type(i) is bytes else text(i), True) for i in reply]
 
 
 class Jobs:
@@ -98,14 +98,25 @@ class Jobs:
             return None
         claims: list[Claim] = []
         wrong: list[tuple[Claim, str]] = []
-        rows = [(*row, 1, 0) for row in fresh]
-        for entry, fields, deliveries, releases in [*taken, *rows] if taken else rows:
+        moment = now / 1000
+        for entry, fields, deliveries, releases in taken:
             job, token, reason = self.job(entry, fields, deliveries, releases)
-            claim = Claim(job, worker, text(entry), deliveries, token, duration, now / 1000)
+            claim = Claim(job, worker, text(entry), deliveries, token, duration, moment)
             if reason:
                 wrong.append((claim, reason))
             else:
                 claims.append(claim)
+        queue, decode = self._queue, self._decode
+        for entry, payload in zip(fresh[::2], fresh[1::2], strict=True):  # nearly every job
+            name = text(entry)
+            try:
+                value = decode(payload if type(payload) is bytes else raw(payload))
+            except Exception:
+                job, token, reason = self.job(entry, [b"data", payload], 1)
+                wrong.append((Claim(job, worker, name, 1, token, duration, moment), reason))
+                continue
+            job = Job(name, value, queue, NO_HEADERS, 1, int(name[: name.index("-")]) / 1000)
+            claims.append(Claim(job, worker, name, 1, 1, duration, moment))
         return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
 
     def state(self, row: Any, now: int) -> JobState:

@@ -1,0 +1,82 @@
+"""The baseline: commands packed by hand over one blocking socket, replies parsed by hiredis. No safety at all."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any, Self
+
+import hiredis
+
+DEPTH = 500  # commands in one pipeline, entries in one read
+
+
+def pack(*args: bytes | str | int) -> bytes:
+    """One command."""
+    parts = [b"*%d\r\n" % len(args)]
+    for arg in args:
+        value = arg if isinstance(arg, bytes) else str(arg).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    return b"".join(parts)
+
+
+class Raw:
+    """One connection to a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._reader = hiredis.Reader()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, packed: bytes, replies: int) -> list[Any]:
+        """Send what is packed already; the replies."""
+        self._socket.sendall(packed)
+        got: list[Any] = []
+        while True:
+            reply = self._reader.gets()
+            while reply is not False:
+                if isinstance(reply, hiredis.ReplyError):
+                    raise reply
+                got.append(reply)
+                if len(got) == replies:
+                    return got
+                reply = self._reader.gets()
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the server hung up")
+            self._reader.feed(data)
+
+    def run(self, *args: bytes | str | int) -> Any:
+        """One command."""
+        return self.ask(pack(*args), 1)[0]
+
+    def enqueue(self, stream: str, payloads: Sequence[bytes]) -> list[bytes]:
+        """`XADD stream * data payload` for each, `DEPTH` in flight; the entry IDs."""
+        key = stream.encode()
+        head = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$4\r\ndata\r\n" % (len(key), key)
+        ids: list[bytes] = []
+        for start in range(0, len(payloads), DEPTH):
+            some = payloads[start : start + DEPTH]
+            ids += self.ask(b"".join([b"%b$%d\r\n%b\r\n" % (head, len(p), p) for p in some]), len(some))
+        return ids
+
+    def drain(self, stream: str, group: str) -> int:
+        """`XREADGROUP COUNT 500`, then `XACK` and `XDEL` of all of them, until nothing is left; how many."""
+        read = pack("XREADGROUP", "GROUP", group, "c", "COUNT", DEPTH, "STREAMS", stream, ">")
+        done = 0
+        while reply := self.ask(read, 1)[0]:
+            entries = [entry for entry, _ in reply[0][1]]
+            tail = b"".join([b"$%d\r\n%b\r\n" % (len(e), e) for e in entries])
+            ack = pack("XACK", stream, group)[4:], pack("XDEL", stream)[4:]
+            self.ask(
+                b"*%d\r\n%b%b*%d\r\n%b%b" % (len(entries) + 3, ack[0], tail, len(entries) + 2, ack[1], tail),
+                2,
+            )
+            done += len(entries)
+        return done
