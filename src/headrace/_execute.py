@@ -41,6 +41,7 @@ R = TypeVar("R")
 BLOCK = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
 BUDGET = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
 FIRST = 5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
+TURNS = 64  # calls of one asyncio executor at a time: more would only open more connections
 _HEALS = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|OOM)\b")
 _OURS = {  # what of a client's connection settings is ours, or makes no sense in another pool
     "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
@@ -96,7 +97,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def own_pool(theirs: Any, plain: Any, retry: Any) -> Any:
     """A pool of ours that leads where *theirs* does; Sentinel's finds the primary anew for each connection."""
-    ours = own_settings(theirs.connection_kwargs)
+    ours = own_settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
     if hasattr(theirs, "sentinel_manager"):
         return type(theirs)(
             theirs.service_name, theirs.sentinel_manager, is_master=theirs.is_master, retry=retry, **ours
@@ -249,6 +250,7 @@ class AsyncExecutor:
         self.budget = budget
         self._met = False
         self._lanes = Lanes()
+        self._turns = asyncio.Semaphore(TURNS)
 
     async def run(self, op: Op[R]) -> R:
         """Like `Executor.run`."""
@@ -257,15 +259,17 @@ class AsyncExecutor:
 
     async def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
         """Like `Executor.run_all`."""
-        lanes = [self._lanes.take() for _ in ops]
-        try:
-            replies = await self._attempt(ops, lanes)
-        except Exception as error:
-            if not heals(error):
-                raise
-            replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes)
-        else:
-            self._lanes.give(lanes)
+        async with self._turns:
+            lanes = [self._lanes.take() for _ in ops]
+            replies: list[Any]
+            try:
+                replies = await self._attempt(ops, lanes)
+            except Exception as error:
+                if not heals(error):
+                    raise
+                replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes)
+            else:
+                self._lanes.give(lanes)
         self._met = True
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 

@@ -19,12 +19,14 @@ from typing import Any, cast
 from attrs import define, field, frozen
 
 from headrace._job import Claim, Grant, Job, Reclaimed
+from headrace._judge import Verdict, judge, said
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
-from headrace._settings import HandlerSettings, Retry, WorkerSettings
-from headrace.errors import BatchError, DeadLetter, Release, RetryLater
+from headrace._settings import HandlerSettings, WorkerSettings
+from headrace.errors import BatchError, Release
 
 SOON = 0.05  # seconds: what is leased ahead of a free slot should start within this
+LATE = 1.0  # seconds without a free slot after which what waits for one goes back
 BLOCK = 1.0  # seconds a blocked read lasts at most
 
 
@@ -104,67 +106,9 @@ class Held:
     run: Any = None  # the engine's own handle on the running handler
 
 
-@frozen
-class Verdict:
-    """How a delivered job is settled: complete, release, retry or dead."""
-
-    kind: str
-    claim: Claim
-    result: bytes | None = None
-    delay: float = 0.0
-    spend: bool = True
-    reason: str = ""
-
-
-@frozen
-class Outcome:
-    """What tenacity's `retry_*`, `stop_*` and `wait_*` objects ask of a future."""
-
-    error: BaseException
-    failed: bool = True
-
-    def exception(self) -> BaseException:
-        """What the handler raised."""
-        return self.error
-
-    def result(self) -> Any:
-        """Raises it."""
-        raise self.error
-
-
-@frozen
-class Attempt:
-    """The part of tenacity's `RetryCallState` that its strategy objects read."""
-
-    attempt_number: int
-    outcome: Outcome
-    seconds_since_start: float
-    idle_for: float = 0.0
-    upcoming_sleep: float = 0.0
-    next_action: Any = None
-    fn: Any = None
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(factory=dict[str, Any])
-    retry_object: Any = None
-
-
-def judge(policy: Retry, claim: Claim, error: BaseException, age: float, wait: Callable[[Any], float]) -> Verdict:
-    """How a job ends whose handler raised *error*. *wait* is the default strategy."""
-    reason = f"{type(error).__name__}: {error}"
-    if isinstance(error, RetryLater):
-        return Verdict("retry", claim, delay=error.delay, spend=error.spend, reason=error.reason or reason)
-    if isinstance(error, DeadLetter):
-        return Verdict("dead", claim, reason=error.reason)
-    if isinstance(error, Release) or not isinstance(error, Exception):
-        return Verdict("release", claim)  # cancelled or interrupted: not the job's fault
-    state = Attempt(claim.job.attempt, Outcome(error), age)
-    if policy.retry is not None and not policy.retry(state):
-        return Verdict("dead", claim, reason=reason)
-    if policy.stop is not None and policy.stop(state):
-        return Verdict("dead", claim, reason=reason)
-    strategy: Any = policy.wait if policy.wait is not None else wait
-    delay = float(cast(Any, strategy(state) if callable(strategy) else strategy))
-    return Verdict("retry", claim, delay=max(0.0, delay), reason=reason)
+def overran(deadline: float | None) -> str:
+    """What a job is told to have failed by."""
+    return f"the handler ran past its deadline of {deadline:g} s"
 
 
 @define(eq=False)
@@ -184,7 +128,12 @@ class Feed:
     woken: bool = False
     gathered: list[Held] = field(factory=list[Held])
     mean: float | None = None  # seconds a unit takes
+    moved: float = 0.0  # when a unit last got a slot, or began to wait for one
+    stuck: bool = False  # no slot becomes free: lease nothing until a handler ends
+    full_at: float = 0.0  # when what is gathered makes a batch, full or not
     next_due: float | None = None
+    soonest: float | None = None  # of the delays just asked for
+    again: float | None = None  # when a job that we delayed is due
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
 
@@ -199,28 +148,33 @@ class Feed:
     # -- what the engine tells us -----------------------------------------------------------------
 
     def begin(self, unit: Sequence[Held], now: float) -> list[Job]:
-        """A handler starts on *unit*: the jobs of it that are still ours."""
+        """A handler starts on *unit*: the jobs of it that are still ours; none when the worker stops."""
+        self.moved = now
         for held in unit:
             held.started = now
+            if self.phase > Phase.RUNNING and not held.ended:
+                self.end(held, Release())
         return [held.claim.job for held in unit if not held.ended]
 
     def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """A handler ended."""
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
-        failures: dict[str, BaseException] = {}
+        self.stuck = False
+        failures: dict[str, Any] = {}
         if isinstance(error, BatchError) and self.handler.batch:
             failures, error = error.failures, None
         for held in unit:
             if not held.ended:
-                self.end(held, error or failures.get(held.claim.job.id), result)
+                failure = error if error is not None else failures.get(held.claim.job.id)
+                if failure is not None and not isinstance(failure, BaseException):
+                    failure = TypeError(f"BatchError names {failure!r} for this job, which is no exception")
+                self.end(held, failure, result)
 
     def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
         """One job's verdict; what was lost is not settled, but a completion may still win."""
         held.ended = True
         claim = held.claim
-        if self.held.get(claim.entry) is held:
-            del self.held[claim.entry]
         if error is None:
             try:
                 kept = None if result is None else self.ops.result_bytes(result)
@@ -228,19 +182,27 @@ class Feed:
                 error = wrong
             else:
                 self.done.append(Verdict("complete", claim, kept))
-                return
-        if not claim.job.lost and self.phase < Phase.HALTING:
+        if error is not None and not claim.job.lost and self.phase < Phase.HALTING:
             age = claim.leased_at - claim.job.enqueued_at  # both of the server's clock
             try:
                 verdict = judge(self.handler.retry, claim, error, max(0.0, age), self.default_wait)
             except Exception as wrong:  # a broken strategy object must not lose the job
-                verdict = Verdict("retry", claim, delay=60.0, reason=f"{error!r}; and its Retry raised {wrong!r}")
+                reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
+                verdict = Verdict("retry", claim, delay=60.0, reason=reason)
             self.done.append(verdict)
+        self.forget(held)  # after its verdict: who finds neither takes everything for settled
+
+    def forget(self, held: Held) -> None:
+        """No longer held; other threads may say so at the same time."""
+        if self.held.get(held.claim.entry) is held:
+            self.held.pop(held.claim.entry, None)
 
     # -- fetch: lease and settle --------------------------------------------------------------------
 
     def room(self) -> int:
         """How many more jobs may be leased: free slots, and what will start within `SOON`."""
+        if self.stuck:
+            return 0
         slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
         ahead = 0.0 if self.mean is None else slots * SOON / max(self.mean, 1e-6)
         most = slots + min(int(ahead), max(BATCH, slots))
@@ -264,6 +226,7 @@ class Feed:
                 ops.append(self.ops.dead_letter([(v.claim, v.reason) for v in some]))
             else:
                 items = [(v.claim, v.delay, v.spend, v.reason) for v in some]
+                self.soonest = min((v.delay for v in some if isinstance(v.delay, float)), default=None)
                 ops.append(self.ops.retry(items, max_attempts=self.handler.retry.attempts))
         return ops
 
@@ -277,30 +240,57 @@ class Feed:
             settles = self.settlements()
             room = self.room() if self.phase is Phase.RUNNING and self.registered and self.available else 0
             if not settles and room <= 0:
-                yield Pause((yield from self.gather()) or 1.0)
+                yield Pause((yield from self.idle()))
                 continue
             ops: list[Op[Any]] = list(settles)
+            name = self.name
             if room > 0:
-                ops.append(self.ops.lease(self.name, room, woken=self.woken))
+                ops.append(self.ops.lease(name, room, woken=self.woken))
                 self.woken = False
             replies = cast("list[Any]", (yield Send(ops)))
             for verdicts in replies[: len(settles)]:
                 self.lost += verdicts.count(False)
             if room > 0:
-                yield from self.granted(replies[-1], room)
+                yield from self.granted(replies[-1], room, name)
+            if self.soonest is not None:
+                due = cast(float, (yield Now())) + self.soonest
+                self.again, self.soonest = due if self.again is None else min(due, self.again), None
             yield from self.gather()
-        if settles := self.settlements():
+        while settles := self.settlements():
             yield Send(settles)
 
-    def granted(self, grant: Grant | None, asked: int) -> Role:
-        """Take in what a lease call brought."""
+    def idle(self) -> Generator[Effect, Any, float]:
+        """There is nothing to send; the seconds until there may be, if nobody pokes."""
+        left = (yield from self.gather()) or 1.0
+        now = cast(float, (yield Now()))
+        if self.again is not None:
+            if self.again <= now:
+                self.again, self.available = None, True
+                if self.room() > 0:
+                    return 0.0
+            else:
+                left = min(left, self.again - now)
+        if not self.stuck and self.held and now - self.moved >= LATE:
+            units = cast("list[list[Held]]", (yield Recall()))
+            if units:  # every slot is taken by something slow: others may be free
+                self.stuck = True
+                self.give_back(units)
+                return 0.0
+        return left
+
+    def granted(self, grant: Grant | None, asked: int, name: str) -> Role:
+        """Take in what a lease call under *name* brought."""
         if grant is None:
-            yield from self.died()
+            if name == self.name:  # else we know already
+                yield from self.died()
             return
         now = cast(float, (yield Now()))
         fresh = [Held(claim, now) for claim in grant.claims]
         for held in fresh:
             self.held[held.claim.entry] = held
+        if name != self.name:  # declared dead while this came: our peers have put these back
+            yield from self.lose(fresh)
+            return
         for claim, reason in grant.undecodable:
             self.done.append(Verdict("dead", claim, reason=reason))
         self.next_due = grant.next_due
@@ -308,8 +298,11 @@ class Feed:
             self.available = False
             yield Poke()  # `listen` may block now
         if self.handler.batch:
+            if not self.gathered:
+                self.full_at = now + self.handler.max_wait
             self.gathered += fresh
         elif fresh:
+            self.moved = now
             yield Start([[held] for held in fresh])
 
     def gather(self) -> Generator[Effect, Any, float | None]:
@@ -323,24 +316,31 @@ class Feed:
         while len(self.gathered) >= size:
             units.append(self.gathered[:size])
             self.gathered = self.gathered[size:]
+        if units:
+            self.full_at = now + self.handler.max_wait  # what is left of it came just now
         left: float | None = None
         if self.gathered:
-            left = self.gathered[0].since + self.handler.max_wait - now
+            left = self.full_at - now
             if left <= 0:
                 units.append(self.gathered)
                 self.gathered, left = [], None
         if units:
+            self.moved = now
             yield Start(units)
         return None if left is None else max(left, 0.001)
 
     def recall(self) -> Role:
         """What has not started goes back to the front."""
         units = cast("list[list[Held]]", (yield Recall()))
-        for unit in [*units, self.gathered]:
+        self.give_back([*units, self.gathered])
+        self.gathered = []
+
+    def give_back(self, units: Sequence[Sequence[Held]]) -> None:
+        """To the front, untouched."""
+        for unit in units:
             for held in unit:
                 if not held.ended:
                     self.end(held, Release())
-        self.gathered = []
 
     def listen(self) -> Role:
         """Block on the server while there is nothing to lease and room for more."""
@@ -361,17 +361,15 @@ class Feed:
 
     def died(self) -> Role:
         """Our peers declared us dead: what we hold runs elsewhere. Stop it, come back under a new name."""
-        gone = list(self.held.values())
-        yield from self.lose(gone)
-        self.rename()
+        self.rename()  # first: what a call under the old name still brings is then known to be lost
+        yield from self.lose([held for held in list(self.held.values()) if held.claim.worker != self.name])
         self.available = True
         yield Poke(everyone=True)  # the new name wants registering
 
     def lose(self, gone: Sequence[Held]) -> Role:
         """These jobs are no longer ours; their handlers are told."""
         for held in gone:
-            if self.held.get(held.claim.entry) is held:
-                del self.held[held.claim.entry]
+            self.forget(held)
             if not held.started:
                 held.ended = True
         yield Abort([held for held in gone if held.started])
@@ -444,10 +442,7 @@ class Roles:
             hurry = further = False
             for feed in self.feeds:
                 for held in feed.overdue(now):
-                    feed.end(
-                        held,
-                        TimeoutError(f"the handler ran past its deadline of {feed.handler.deadline:g} s"),
-                    )
+                    feed.end(held, TimeoutError(overran(feed.handler.deadline)))
                     yield Abort([held])
                     yield Poke()
                 renew = [held for held in feed.renewals(now) if held.claim.worker == feed.name]

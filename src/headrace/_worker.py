@@ -31,6 +31,7 @@ from headrace._roles import (
 )
 
 Unit = list[Held]
+GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
 
 
 class Worker(Handlers):
@@ -67,26 +68,32 @@ class Worker(Handlers):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self._running = None
+            if not engine.finished:  # interrupted otherwise than by our signals
+                engine.halt()
+                engine.finish()
             self._left()
         if engine.error is not None:
             raise engine.error
 
     def start(self) -> _Engine:
         """Begin working in the background; `with worker:` does it for you."""
-        if self._running is not None:
+        if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
         self._running = _Engine(self._roles(), self._connect(), self._client)
         return self._running
 
     def stop(self, wait: bool = True) -> None:
-        """Stop taking jobs and let handlers finish; called again, release everything to the front at once."""
+        """Stop taking jobs and let handlers finish; called again, release everything to the front at once.
+
+        *wait*: until that is done; a handler that stops its own worker never waits, it would be for itself.
+        """
         engine = self._running
         if engine is None:
             return
         engine.stop()
-        if wait:
+        if wait and not engine.runs_this():
             engine.finish()
+            self._left()
 
     def __enter__(self) -> Self:
         self.start()
@@ -98,9 +105,9 @@ class Worker(Handlers):
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        engine, self._running = self._running, None
+        engine = self._running
         if engine is not None:
-            engine.stop()
+            engine.drain()  # no second stop: somebody may have called the first
             engine.finish()
             self._left()
             if engine.error is not None and error is None:
@@ -114,8 +121,9 @@ class _Engine:
         self.roles = roles
         self.error: BaseException | None = None
         self.stopping = threading.Event()
+        self.finished = False
+        self._asked = False  # to stop
         self._finish = threading.Lock()
-        self._finished = False
         self._work = Executor(url, client)
         self._ears = Executor(url, client)  # closed under blocked reads when we stop
         self._pulse = Executor(url, client)  # a heartbeat waits for nobody's connection
@@ -168,10 +176,11 @@ class _Engine:
         except StopIteration:
             pass
         except BaseException as error:  # comes out of run()
-            if self.roles.phase < Phase.STOPPED:
+            # Closed under its blocked read, `listen` may raise anything.
+            if self.roles.phase is Phase.RUNNING or (self.roles.phase < Phase.STOPPED and executor is not self._ears):
                 log.error("role_failed", exc_info=error)
                 self.error = self.error or error
-                self.stop()
+                self.drain()
 
     def _perform(self, effect: Effect, feed: Feed | None, executor: Executor, event: threading.Event) -> Any:
         match effect:
@@ -207,30 +216,48 @@ class _Engine:
             jobs = feed.begin(unit, time.monotonic())
             error: BaseException | None = None
             result: Any = None
-            if jobs:
-                try:
-                    result = function(jobs if batch else jobs[0])
-                except BaseException as raised:  # judged, whatever it is
-                    error = raised
+            if not jobs:
+                self._poke(self._events[id(feed)])
+                continue
+            try:
+                result = function(jobs if batch else jobs[0])
+            except BaseException as raised:  # judged, whatever it is
+                error = raised
             feed.finish(unit, time.monotonic(), error, None if batch else result)
             self._poke(self._events[id(feed)])
 
     def stop(self) -> None:
         """Once: drain. Again: halt."""
-        self.roles.turn(Phase.HALTING if self.roles.phase is Phase.DRAINING and self.error is None else Phase.DRAINING)
-        if self.roles.phase >= Phase.HALTING:
-            for feed in self.roles.feeds:
-                for held in list(feed.held.values()):
-                    held.claim.job.lost.set()
+        if self._asked:
+            self.halt()
+        else:
+            self._asked = True
+            self.drain()
+
+    def drain(self) -> None:
+        """Take nothing new, let handlers finish."""
+        self.roles.turn(Phase.DRAINING)
         self.stopping.set()
         self._poke(self._all)
+        self._ears.close()  # a blocked read would still be given a job, which nobody else is then woken for
+
+    def halt(self) -> None:
+        """Release everything now; handlers are told."""
+        self.roles.turn(Phase.HALTING)
+        for feed in self.roles.feeds:
+            for held in list(feed.held.values()):
+                held.claim.job.lost.set()
+        self.drain()
+
+    def runs_this(self) -> bool:
+        """Whether it is one of our handlers that asks."""
+        return threading.current_thread() in self._runners
 
     def finish(self) -> None:
         """Wait until everything is settled or released, and close."""
         with self._finish:
-            if self._finished:
+            if self.finished:
                 return
-            self._finished = True
             for thread in self._fetchers:
                 thread.join()
             self.roles.turn(Phase.STOPPED)
@@ -241,12 +268,14 @@ class _Engine:
                     self._units[id(feed)].put(None)
             for thread in self._others:
                 thread.join(5)
+            self._work.budget = GOODBYE
             for feed in self.roles.feeds:
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (self._work.run(feed.ops.leave(feed.name)))[1] == "1":
                         pass
             for executor in (self._work, self._pulse):
                 executor.close()
+            self.finished = True
 
 
 def _drain(units: queue.SimpleQueue[Unit | None]) -> list[Unit]:

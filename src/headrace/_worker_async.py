@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -30,9 +31,11 @@ from headrace._roles import (
     Roles,
     Send,
     Start,
+    overran,
 )
 
 Unit = list[Held]
+GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
 
 
 class AsyncWorker(Handlers):
@@ -64,14 +67,16 @@ class AsyncWorker(Handlers):
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
-            self._running = None
+            if not engine.finished:  # cancelled: nothing of it may go on
+                engine.halt()
+                await engine.finish()
             self._left()
         if engine.error is not None:
             raise engine.error
 
     def start(self) -> _Engine:
         """Begin working on this event loop; `async with worker:` does it for you."""
-        if self._running is not None:
+        if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
         self._running = _Engine(self._roles(), self._connect(), self._client)
         return self._running
@@ -82,8 +87,9 @@ class AsyncWorker(Handlers):
         if engine is None:
             return
         engine.stop()
-        if wait:
+        if wait and not engine.runs_this():
             await engine.finish()
+            self._left()
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -95,9 +101,9 @@ class AsyncWorker(Handlers):
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        engine, self._running = self._running, None
+        engine = self._running
         if engine is not None:
-            engine.stop()
+            engine.drain()  # no second stop: somebody may have called the first
             await engine.finish()
             self._left()
             if engine.error is not None and error is None:
@@ -107,7 +113,7 @@ class AsyncWorker(Handlers):
 class _Slots:
     """The slots of one feed: units that wait for one, and how many run."""
 
-    __slots__ = ("backlog", "events", "feed", "function", "run", "running", "tasks", "threads")
+    __slots__ = ("backlog", "events", "feed", "run", "running", "tasks", "threads")
 
     def __init__(self, feed: Feed, loop: asyncio.AbstractEventLoop) -> None:
         handler = feed.handler
@@ -115,13 +121,12 @@ class _Slots:
         self.backlog: deque[Unit] = deque()
         self.events: list[asyncio.Event] = []
         self.running = 0
-        self.tasks: set[Any] = set()  # a strong reference to each: the loop keeps only weak ones
-        self.function = handler.function
-        self.threads: ThreadPoolExecutor | None = None
+        self.tasks: dict[Any, Unit] = {}  # also a strong reference to each: the loop keeps only weak ones
+        self.threads: _Threads | None = None
         self.run: Callable[[Any], Any]
         if not is_async(handler.function):
-            self.threads = ThreadPoolExecutor(handler.concurrency, f"headrace-{handler.queue}")
-            self.run = partial(loop.run_in_executor, self.threads, handler.function)
+            self.threads = _Threads(handler.function, f"headrace-{handler.queue}", loop)
+            self.run = self.threads.run
         elif handler.deadline is not None:
             timed = partial(_timed, handler.function, handler.deadline)
             self.run = lambda argument: loop.create_task(timed(argument))
@@ -130,8 +135,65 @@ class _Slots:
 
 
 async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, argument: Any) -> Any:
-    async with asyncio.timeout(deadline):
-        return await function(argument)
+    limit = asyncio.timeout(deadline)
+    try:
+        async with limit:
+            return await function(argument)
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(overran(deadline)) from None
+        raise
+
+
+class _Threads:
+    """Threads for a plain function, as many as ever ran at once. Daemons: one that hangs keeps no process alive."""
+
+    def __init__(self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._function, self._name, self._loop = function, name, loop
+        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Any] | None] = queue.SimpleQueue()
+        self._threads = self._busy = 0
+
+    def run(self, argument: Any) -> asyncio.Future[Any]:
+        """Call the function in a thread."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._busy += 1
+        future.add_done_callback(self._free)
+        if self._busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._calls.put((future, argument))
+        return future
+
+    def _free(self, _future: object) -> None:
+        self._busy -= 1
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, argument = call
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = self._function(argument)
+            except StopIteration as raised:  # no future takes it
+                error = RuntimeError(f"the handler raised {raised!r}")
+            except BaseException as raised:  # judged, whatever it is
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_settle, future, result, error)
+
+    def close(self) -> None:
+        """End those that are idle; the others end with their call."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class _Engine:
@@ -142,8 +204,9 @@ class _Engine:
         self.roles = roles
         self.error: BaseException | None = None
         self.stopping = asyncio.Event()
+        self.finished = False
+        self._asked = False  # to stop
         self._finish = asyncio.Lock()
-        self._finished = False
         self._work = AsyncExecutor(url, client)
         self._pulse = AsyncExecutor(url, client)  # a heartbeat waits for nobody's connection
         self._slots = {id(feed): _Slots(feed, loop) for feed in self.roles.feeds}
@@ -180,7 +243,7 @@ class _Engine:
             if self.roles.phase < Phase.STOPPED:
                 log.error("role_failed", exc_info=error)
                 self.error = self.error or error
-                self.stop()
+                self.drain()
 
     async def _perform(self, effect: Effect, feed: Feed | None, executor: AsyncExecutor, event: asyncio.Event) -> Any:
         match effect:
@@ -207,17 +270,24 @@ class _Engine:
                 backlog.clear()
                 return units
             case Abort(held):
-                for one in held:
-                    self._abort(one)
+                self._abort(held)
         return None
 
     def _poke(self, events: Sequence[asyncio.Event]) -> None:
         for event in events:
             event.set()
 
-    def _abort(self, held: Held) -> None:
-        held.claim.job.lost.set()
-        run: Any = held.run
+    def _abort(self, held: Sequence[Held]) -> None:
+        for one in held:
+            one.claim.job.lost.set()
+            self._cancel(one.run)
+        for slots in self._slots.values():
+            if slots.feed.handler.batch:
+                for run, unit in slots.tasks.items():
+                    if all(one.claim.job.lost for one in unit):  # some are still wanted otherwise
+                        self._cancel(run)
+
+    def _cancel(self, run: Any) -> None:
         if isinstance(run, asyncio.Task):  # a thread can only be told
             run.cancel()  # pyright: ignore[reportUnknownMemberType]
 
@@ -229,6 +299,7 @@ class _Engine:
             unit = slots.backlog.popleft()
             jobs = feed.begin(unit, now)
             if not jobs:
+                self._poke(slots.events)
                 continue
             try:
                 run = slots.run(jobs if batch else jobs[0])
@@ -236,14 +307,14 @@ class _Engine:
                 feed.finish(unit, now, error)
                 continue
             slots.running += 1
-            slots.tasks.add(run)
+            slots.tasks[run] = unit
             if not batch:
                 unit[0].run = run
             run.add_done_callback(partial(self._ended, slots, unit))
 
     def _ended(self, slots: _Slots, unit: Unit, run: Any) -> None:
         slots.running -= 1
-        slots.tasks.discard(run)
+        slots.tasks.pop(run, None)
         error: BaseException | None = asyncio.CancelledError() if run.cancelled() else run.exception()
         result = None if error is not None or slots.feed.handler.batch else run.result()
         slots.feed.finish(unit, time.monotonic(), error, result)
@@ -254,32 +325,52 @@ class _Engine:
 
     def stop(self) -> None:
         """Once: drain. Again: halt."""
-        self.roles.turn(Phase.HALTING if self.roles.phase is Phase.DRAINING and self.error is None else Phase.DRAINING)
-        if self.roles.phase >= Phase.HALTING:
-            for feed in self.roles.feeds:
-                for held in list(feed.held.values()):
-                    self._abort(held)
+        if self._asked:
+            self.halt()
+        else:
+            self._asked = True
+            self.drain()
+
+    def drain(self) -> None:
+        """Take nothing new, let handlers finish."""
+        self.roles.turn(Phase.DRAINING)
         self.stopping.set()
         self._poke(self._all)
+        for ear in self._ears:
+            ear.cancel()  # what its read was given lies in the reserved consumer: nothing is lost
+
+    def halt(self) -> None:
+        """Release everything now; handlers are cancelled, or told."""
+        self.roles.turn(Phase.HALTING)
+        for feed in self.roles.feeds:
+            self._abort(list(feed.held.values()))
+        self.drain()
+
+    def runs_this(self) -> bool:
+        """Whether it is one of our handlers that asks."""
+        return any(asyncio.current_task() in slots.tasks for slots in self._slots.values())
 
     async def finish(self) -> None:
-        """Wait until everything is settled or released, and close."""
+        """Wait until everything is settled or released, and close. Who gives up waiting may call it again."""
         async with self._finish:
-            if self._finished:
+            if self.finished:
                 return
-            self._finished = True
-            for ear in self._ears:
-                ear.cancel()  # what its read was given lies in the reserved consumer: nothing is lost
-            await asyncio.gather(*self._fetchers, *self._ears, return_exceptions=True)
+            await asyncio.wait([*self._fetchers, *self._ears])  # unlike gather, it cancels none of them
             self.roles.turn(Phase.STOPPED)
             self._poke(self._all)
-            await asyncio.wait(self._others, timeout=5)
+            _, late = await asyncio.wait(self._others, timeout=5)
+            for role in late:
+                role.cancel()
+            self._work.budget = GOODBYE
             for feed in self.roles.feeds:
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (await self._work.run(feed.ops.leave(feed.name)))[1] == "1":
                         pass
+            if halted := [run for slots in self._slots.values() if slots.threads is None for run in slots.tasks]:
+                await asyncio.wait(halted, timeout=1)
             for slots in self._slots.values():
                 if slots.threads is not None:
-                    slots.threads.shutdown(wait=False, cancel_futures=True)
+                    slots.threads.close()
             await self._work.close()
             await self._pulse.close()
+            self.finished = True
