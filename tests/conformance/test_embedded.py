@@ -43,9 +43,7 @@ if sys.stdin.readline():
 class Member:
     """A process that has joined the server of a directory."""
 
-    def __init__(
-        self, directory: Path | str, *arguments: str, code: str = MEMBER, **environment: str
-    ) -> None:
+    def __init__(self, directory: Path | str, *arguments: str, code: str = MEMBER, **environment: str) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, str(directory), *arguments],

@@ -5,21 +5,12 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Self
 
 from attrs import define, field
 
-PATIENCE = 20.0  # seconds until a condition that is awaited counts as missed
-
-
-def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:
-    """Wait for *condition*; fail when it does not come."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {patience} s in vain: {what or condition}"
-        time.sleep(0.001)
+from tests.awaiting import PATIENCE
 
 
 @define(eq=False)

@@ -23,7 +23,8 @@ import redis
 
 from headrace import AsyncQueue, Counts, Queue, _execute
 from headrace._op import Op, Script
-from tests.faults.proxy import PATIENCE, Proxy, until
+from tests.awaiting import PATIENCE, until
+from tests.faults.proxy import Proxy
 from tests.servers import Binary, Server
 
 ONE = Counts(waiting=1, enqueued=1)

@@ -1,0 +1,162 @@
+"""One server of each kind for a test process, a clean key space for each test, and both colours from one body.
+
+    def test_something(server): ...            # on every server of the matrix, empty
+    def test_something(connect): ...           # besides, with both colours: connect("q", lease=5) is a queue
+
+What `connect` makes for the colour "async" is an `AsyncQueue` behind `Blocking`, which runs its coroutines to
+their end, so that a test is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncQueue, Queue
+from headrace._queue import AsyncLease
+from tests.servers import Binary, Server, binaries
+
+
+class Servers:
+    """The servers of this test process, started when first asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: dict[Binary, Server] = {}
+
+    def __call__(self, binary: Binary) -> Server:
+        """The server of this binary, empty."""
+        if binary not in self._running:
+            self._running[binary] = self._stack.enter_context(Server(binary))
+        server = self._running[binary]
+        with redis.Redis(unix_socket_path=server.path) as client:
+            client.flushall()
+            client.script_flush()
+        return server
+
+    def close(self) -> None:
+        """Stop them all."""
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """All servers of this test process."""
+    servers = Servers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(params=binaries(), ids=lambda binary: binary.name)
+def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
+    """Each server of the matrix in turn, empty."""
+    return servers(request.param)
+
+
+@pytest.fixture
+def newest(servers: Servers) -> Server:
+    """The first server of the matrix, empty: for what does not depend on the server."""
+    return servers(binaries()[0])
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    """A plain client of `server`."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        yield client
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request: pytest.FixtureRequest) -> str:
+    """Both colours in turn."""
+    return str(request.param)
+
+
+class Blocking:
+    """An asynchronous object as if it were a blocking one: its coroutines and iterators are run to their end."""
+
+    def __init__(self, wrapped: Any, runner: asyncio.Runner) -> None:
+        self._wrapped, self._runner = wrapped, runner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._wrapped, name)
+        if not callable(found):
+            return self._shown(found)
+        return lambda *args, **options: self._call(found, args, options)
+
+    def _call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        async def called() -> Any:
+            answer = function(*map(_bare, args), **{name: _bare(value) for name, value in options.items()})
+            if inspect.isawaitable(answer):
+                return await answer
+            if isinstance(answer, AsyncIterator):
+                return iter([item async for item in answer])
+            return answer
+
+        return self._shown(self._runner.run(called()))
+
+    def _shown(self, answer: Any) -> Any:
+        if isinstance(answer, AsyncLease):
+            return Blocking(answer, self._runner)
+        if isinstance(answer, list):
+            return [self._shown(item) for item in answer]
+        return answer
+
+
+def _bare(value: Any) -> Any:
+    """An argument as the wrapped object knows it."""
+    if isinstance(value, Blocking):
+        return value._wrapped
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+class Connect:
+    """Makes queues of one colour on one server, and closes them."""
+
+    def __init__(self, colour: str, server: Server) -> None:
+        self.colour, self.server = colour, server
+        self._made: list[Any] = []
+        self._runner = asyncio.Runner() if colour == "async" else None
+
+    def __call__(self, name: str = "q", **options: Any) -> Any:
+        """A queue on the server, or on the one that *options* name; arguments as for `Queue`.
+
+        *client* may be a function that makes one, given the module to make it from (`redis` or `redis.asyncio`).
+        """
+        if callable(make := options.get("client")):
+            options["client"] = make(redis.asyncio if self._runner else redis)
+        if not options.keys() & {"url", "client"}:
+            options["url"] = self.server.url
+        if self._runner is None:
+            queue: Any = Queue(name, **options)
+        else:
+            queue = Blocking(AsyncQueue(name, **options), self._runner)
+        self._made.append(queue)
+        return queue
+
+    def close(self) -> None:
+        """Close them all."""
+        for queue in self._made:
+            queue.close()
+        if self._runner is not None:
+            self._runner.close()
+
+
+@pytest.fixture
+def connect(colour: str, server: Server) -> Iterator[Connect]:
+    """Makes queues, on every server and of both colours."""
+    connect = Connect(colour, server)
+    yield connect
+    connect.close()
+
+
+@pytest.fixture
+def queue(connect: Connect) -> Any:
+    """The queue `q`."""
+    return connect()

@@ -1,0 +1,256 @@
+"""Processes that race, sleep through their leases, and die: one completion each, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import pytest
+import redis
+from attrs import frozen
+
+from headrace import AsyncQueue, Counts, Queue
+from headrace._job import Claim, Job
+from headrace._queue import Lease
+from tests.awaiting import PATIENCE
+from tests.servers import Server
+
+SPAWN = multiprocessing.get_context("spawn")
+PAIRS, CHUNK = 1000, 10
+SETTLE: dict[str, Callable[[Queue, Lease], bool]] = {
+    "complete": lambda queue, lease: queue.complete(lease),
+    "complete fenced": lambda queue, lease: queue.complete(lease, fenced=True),
+    "release": lambda queue, lease: queue.release(lease),
+    "retry": lambda queue, lease: queue.retry(lease),
+    "dead_letter": lambda queue, lease: queue.dead_letter(lease, "late"),
+    "renew": lambda queue, lease: queue.renew(lease),
+}
+
+
+@pytest.fixture
+def queue(shared: Server) -> Iterator[Queue]:
+    """A queue on an empty server."""
+    with redis.Redis(unix_socket_path=shared.path) as client:
+        client.flushall()
+    with Queue("q", url=shared.url) as queue:
+        yield queue
+
+
+# -- racing ------------------------------------------------------------------------------------------
+
+
+def racer(url: str, rows: list[tuple[str, str, int]], start: Barrier, answers: Connection) -> None:
+    """Complete all of *rows* (worker, entry, count), beginning each chunk together with the other."""
+    with Queue("q", url=url) as queue:
+        leases = [Lease(Claim(Job(entry, b"", "q"), worker, entry, n, n), queue) for worker, entry, n in rows]
+        won = []
+        for at, lease in enumerate(leases):
+            if at % CHUNK == 0:
+                start.wait(PATIENCE)
+            won.append(queue.complete(lease))
+    answers.send(won)
+    answers.close()
+
+
+def test_racing_completions(queue: Queue, shared: Server) -> None:
+    """Two processes complete the same 1,000 jobs at the same time: each job has exactly one winner."""
+    queue.enqueue_many([b"x"] * PAIRS)
+    rows = [(x.worker, x.claim.entry, x.claim.count) for x in queue.lease_many(PAIRS)]
+    start = SPAWN.Barrier(2)
+    ends = [SPAWN.Pipe(duplex=False) for _ in range(2)]
+    racers = [SPAWN.Process(target=racer, args=(shared.url, rows, start, end)) for _, end in ends]
+    for process in racers:
+        process.start()
+    verdicts = []
+    for (mine, theirs), process in zip(ends, racers, strict=True):
+        assert mine.poll(PATIENCE)
+        verdicts.append(mine.recv())
+        process.join(PATIENCE)
+        mine.close()
+        theirs.close()
+    assert [a + b for a, b in zip(*verdicts, strict=True)] == [1] * PAIRS
+    assert min(sum(won) for won in verdicts) > 0  # it was a race
+    assert queue.counts() == Counts(enqueued=PAIRS, completed=PAIRS)
+
+
+# -- sleeping and dying ------------------------------------------------------------------------------
+
+
+def holder(url: str, jobs: int, duration: float, orders: Connection) -> None:
+    """Lease *jobs*, say so, and settle them as ordered."""
+    with Queue("q", url=url) as queue:
+        leases = queue.lease_many(jobs, block=PATIENCE, duration=duration)
+        orders.send([lease.job.id for lease in leases])
+        for lease in leases:
+            orders.send(SETTLE[orders.recv()](queue, lease))
+    orders.close()
+
+
+@frozen
+class Holder:
+    """A process that holds leases."""
+
+    pid: int
+    orders: Connection
+    jobs: list[str]
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def settle(self, how: str) -> Any:
+        """Order it to settle its next lease; what it was answered."""
+        self.orders.send(how)
+        assert self.orders.poll(PATIENCE)
+        return self.orders.recv()
+
+
+@contextmanager
+def holding(server: Server, jobs: int, duration: float = 0.3) -> Iterator[Holder]:
+    """A process of ours that leases *jobs*."""
+    mine, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=holder, args=(server.url, jobs, duration, theirs))
+    process.start()
+    try:
+        assert mine.poll(PATIENCE)
+        assert process.pid is not None
+        yield Holder(process.pid, mine, mine.recv())
+    finally:
+        process.kill()
+        process.join(PATIENCE)
+        process.close()
+        mine.close()
+        theirs.close()
+
+
+def take_over(queue: Queue, jobs: int) -> list[Lease]:
+    """Lease *jobs* whose leases expire."""
+    leases: list[Lease] = []
+    while len(leases) < jobs:
+        more = queue.lease_many(jobs - len(leases), block=PATIENCE)
+        assert more, "they do not come back"
+        leases += more
+    return leases
+
+
+def test_woken_after_another_finished(queue: Queue, shared: Server) -> None:
+    """A process that slept through its leases, whose jobs another has finished, settles nothing and changes nothing."""
+    queue.enqueue_many([b"x"] * len(SETTLE))
+    with holding(shared, len(SETTLE)) as sleeper:
+        sleeper.signal(signal.SIGSTOP)
+        leases = take_over(queue, len(SETTLE))
+        assert [lease.job.id for lease in leases] == sleeper.jobs  # oldest first
+        assert [lease.job.attempt for lease in leases] == [2] * len(SETTLE)
+        assert queue.complete_many(leases) == [True] * len(SETTLE)
+        before = queue.counts()
+        sleeper.signal(signal.SIGCONT)
+        assert [sleeper.settle(how) for how in SETTLE] == [False] * len(SETTLE)
+        assert queue.counts() == before == Counts(enqueued=len(SETTLE), completed=len(SETTLE))
+        assert not list(queue.dead())
+
+
+def test_woken_before_another_finished(queue: Queue, shared: Server) -> None:
+    """A process that slept through its leases may complete first (then the other hears False), and nothing else."""
+    queue.enqueue_many([b"x"] * len(SETTLE))
+    with holding(shared, len(SETTLE)) as sleeper:
+        sleeper.signal(signal.SIGSTOP)
+        leases = take_over(queue, len(SETTLE))
+        sleeper.signal(signal.SIGCONT)
+        answers = {how: sleeper.settle(how) for how in SETTLE}
+        assert answers == {how: how == "complete" for how in SETTLE}
+        assert queue.counts() == Counts(leased=5, completed=1, enqueued=6)
+        assert {state.worker for state in queue.running()} == {leases[0].worker}
+        assert [queue.complete(lease) for lease in leases] == [False, *[True] * 5]
+        assert queue.counts() == Counts(enqueued=6, completed=6)
+
+
+def test_killed_holder(queue: Queue, shared: Server) -> None:
+    """The jobs of a process that was killed come back, in order, with an attempt spent."""
+    queue.enqueue_many([b"x"] * 5)
+    with holding(shared, 5) as victim:
+        victim.signal(signal.SIGKILL)
+        leases = take_over(queue, 5)
+    assert [lease.job.id for lease in leases] == victim.jobs
+    assert [lease.job.attempt for lease in leases] == [2] * 5
+    assert queue.complete_many(leases) == [True] * 5
+    assert queue.counts() == Counts(enqueued=5, completed=5)
+
+
+# -- cancelling --------------------------------------------------------------------------------------
+
+ROUNDS = 300
+
+
+def test_cancelled_leases(queue: Queue, shared: Server) -> None:
+    """Awaited leases cancelled at random moments, while jobs arrive: every job is there to be leased.
+
+    One whose lease call was cancelled after the server had carried it out is leased to nobody: it comes back
+    when that lease expires, and then it is on its second attempt.
+    """
+    dice = random.Random(1)
+
+    async def story() -> list[str]:
+        got = []
+        async with AsyncQueue("q", url=shared.url, lease=1.0) as mine:
+            for i in range(ROUNDS):
+                task = asyncio.create_task(mine.lease(block=5.0))
+                early = dice.random() < 0.5
+                if early:
+                    queue.enqueue(str(i))
+                for _ in range(dice.randrange(8)):
+                    await asyncio.sleep(dice.choice([0, 0, 0.0003, 0.001]))
+                if not early:
+                    queue.enqueue(str(i))
+                    await asyncio.sleep(dice.choice([0, 0, 0.0003, 0.001]))
+                task.cancel()
+                try:
+                    lease = await task
+                except asyncio.CancelledError:
+                    continue
+                assert lease is not None
+                assert await lease.complete()
+                got.append(lease.job.id)
+        return got
+
+    got = asyncio.run(story())
+    assert 0 < len(got) < ROUNDS
+    left = take_over(queue, ROUNDS - len(got))
+    assert {lease.job.attempt for lease in left} <= {1, 2}
+    assert queue.complete_many(left) == [True] * len(left)
+    assert len({*got, *(lease.job.id for lease in left)}) == ROUNDS
+    assert queue.counts() == Counts(enqueued=ROUNDS, completed=ROUNDS)
+
+
+def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:
+    """Awaited enqueues cancelled at random moments: each job is there once or not at all; those answered, once."""
+    dice = random.Random(2)
+
+    async def story() -> list[bytes]:
+        answered = []
+        async with AsyncQueue("q", url=shared.url) as mine:
+            await mine.counts()
+            for i in range(ROUNDS):
+                task = asyncio.create_task(mine.enqueue(str(i)))
+                for _ in range(dice.randrange(6)):
+                    await asyncio.sleep(dice.choice([0, 0, 0.0003]))
+                task.cancel()
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    continue
+                answered.append(str(i).encode())
+        return answered
+
+    answered = asyncio.run(story())
+    there = [state.job.payload for state in queue.waiting()]
+    assert 0 < len(answered) < ROUNDS
+    assert len(there) == len(set(there))
+    assert set(answered) <= set(there)
+    assert queue.counts() == Counts(waiting=len(there), enqueued=len(there))
