@@ -237,9 +237,7 @@ def _write_certificate(folder: Path) -> None:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    builder = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now - day, now + day
-    )
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
     pem = serialization.Encoding.PEM
