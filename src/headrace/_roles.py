@@ -28,6 +28,7 @@ from headrace.errors import BatchError, Release
 SOON = 0.05  # seconds: what is leased ahead of a free slot should start within this
 LATE = 1.0  # seconds without a free slot after which what waits for one goes back
 BLOCK = 1.0  # seconds a blocked read lasts at most
+LOOK = 0.75  # of a heartbeat: how often to look for the dead; the rest of it is for what happens then
 
 
 class Phase(IntEnum):
@@ -433,7 +434,7 @@ class Roles:
 
     def keep(self) -> Role:
         """Renew our leases; put back the jobs of the dead and of expired leases; promote what is due."""
-        spans = [self.settings.heartbeat]
+        spans = [LOOK * self.settings.heartbeat]
         for feed in self.feeds:
             spans += (feed.ops.settings.lease / 6, (feed.handler.deadline or 60.0) / 4)
         tick = min(spans)
