@@ -1,4 +1,4 @@
-"""The values that cross the public API. All frozen, none knows a client."""
+"""The values that cross the public API. What users get is frozen; none knows a client."""
 
 from __future__ import annotations
 
@@ -7,54 +7,37 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from attrs import Factory, field, frozen
+from attrs import Factory, define, field, frozen
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Lost:
-    """Says whether a job was lost under its handler: cancelled, deleted, or reclaimed by a peer.
+    """Says whether a job was lost under its handler: cancelled, deleted, or reclaimed by a peer. Truthy once it is."""
 
-    Truthy once it is; `wait(seconds)` blocks a thread until then. One object per delivery.
-    """
+    __slots__ = ("_job",)
 
-    __slots__ = ("_lost", "_waiters")
-
-    def __init__(self) -> None:
-        self._lost = False
-        self._waiters: list[Any] = []
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def __bool__(self) -> bool:
-        return self._lost
+        return self._job._lost  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - we are a part of it
 
     def __repr__(self) -> str:
-        return f"Lost({self._lost})"
+        return f"Lost({bool(self)})"
 
     def is_set(self) -> bool:
         """`True` once the job is no longer this handler's."""
-        return self._lost
+        return bool(self)
 
     def set(self) -> None:
-        """Called by the worker; waiters are told."""
-        self._lost = True
-        for waiter in self._waiters:
-            waiter()
-
-    def on_set(self, waiter: Any) -> None:
-        """Call *waiter* (no arguments) when the job is lost, or at once if it already is."""
-        self._waiters.append(waiter)
-        if self._lost:
-            waiter()
+        """Called by the worker."""
+        object.__setattr__(self._job, "_lost", True)
 
 
-@frozen(eq=False)
-class Job:
-    """One unit of work, as a handler sees it.
-
-    `payload` is `bytes`, or what the queue's codec made of them. `attempt` is 1 the first time and
-    counts deliveries less releases. `enqueued_at` is the server's time of the first enqueue, in
-    seconds since the epoch.
-    """
+@define(eq=False)
+class _Open:
+    """A job that is being made: one is made for every delivery, and filling a frozen one takes three times as long."""
 
     id: str
     payload: Any
@@ -62,7 +45,32 @@ class Job:
     headers: Mapping[str, str] = NO_HEADERS
     attempt: int = 1
     enqueued_at: float = 0.0
-    lost: Lost = field(factory=Lost, repr=False)
+    _lost: bool = field(default=False, init=False, repr=False)
+
+
+@frozen(eq=False)  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
+class Job(_Open):
+    """One unit of work, as a handler sees it.
+
+    `payload` is `bytes`, or what the queue's codec made of them. `attempt` is 1 the first time and
+    counts deliveries less releases. `enqueued_at` is the server's time of the first enqueue, in
+    seconds since the epoch.
+    """
+
+    @property
+    def lost(self) -> Lost:
+        """Truthy once the job is no longer its handler's: cancelled, deleted, or reclaimed by a peer."""
+        return Lost(self)
+
+    @classmethod
+    def make(
+        cls, id: str, payload: Any, queue: str, headers: Mapping[str, str], attempt: int, enqueued_at: float
+    ) -> Job:
+        """`Job(...)`, for every delivery."""
+        job: Any = _Open(id, payload, queue, headers, attempt, enqueued_at)
+        job.__class__ = cls
+        made: Job = job
+        return made
 
 
 @frozen
@@ -92,7 +100,7 @@ class Receipt:
     added: bool
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Claim:
     """A worker's claim on a job until a deadline: what the scripts need to settle it.
 

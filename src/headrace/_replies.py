@@ -82,11 +82,8 @@ class Jobs:
                     f"payload does not decode: {type(error).__name__}: {error}",
                     raw(payload),
                 )
-        return (
-            Job(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000),
-            token,
-            wrong,
-        )
+        job = Job.make(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
+        return job, token, wrong
 
     def grant(self, reply: Any, worker: str, duration: float | None) -> Grant | None:
         """What a lease call brought; `None` when this worker was declared dead."""
@@ -106,17 +103,22 @@ class Jobs:
                 wrong.append((claim, reason))
             else:
                 claims.append(claim)
-        queue, decode = self._queue, self._decode
+        queue, decode, make = self._queue, self._decode, Job.make
+        last, enqueued = "", 0.0
         for entry, payload in zip(fresh[::2], fresh[1::2], strict=True):  # nearly every job
-            name = text(entry)
+            name = entry.decode() if type(entry) is bytes else text(entry)
             try:
                 value = decode(payload if type(payload) is bytes else raw(payload))
             except Exception:
                 job, token, reason = self.job(entry, [b"data", payload], 1)
                 wrong.append((Claim(job, worker, name, 1, token, duration, moment), reason))
                 continue
-            job = Job(name, value, queue, NO_HEADERS, 1, int(name[: name.index("-")]) / 1000)
-            claims.append(Claim(job, worker, name, 1, 1, duration, moment))
+            ms, _, _ = name.partition("-")
+            if ms != last:
+                last, enqueued = ms, int(ms) / 1000
+            claims.append(
+                Claim(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment)
+            )
         return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
 
     def state(self, row: Any, now: int) -> JobState:

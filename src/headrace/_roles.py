@@ -14,6 +14,8 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, cast
 
 from attrs import define, field, frozen
@@ -123,7 +125,8 @@ class Feed:
     name: str = ""
     phase: Phase = Phase.RUNNING
     held: dict[str, Held] = field(factory=dict[str, Held])
-    done: deque[Verdict] = field(factory=deque[Verdict])
+    completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
+    done: deque[Verdict] = field(factory=deque[Verdict])  # all others
     registered: bool = False
     available: bool = True
     woken: bool = False
@@ -162,6 +165,13 @@ class Feed:
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
         self.stuck = False
+        if error is None and result is None:  # nearly every job
+            for held in unit:
+                if not held.ended:
+                    held.ended = True
+                    self.completed.append(held.claim)
+                    self.forget(held)
+            return
         failures: dict[str, Any] = {}
         if isinstance(error, BatchError) and self.handler.batch:
             failures, error = error.failures, None
@@ -211,11 +221,13 @@ class Feed:
 
     def settlements(self) -> list[Op[list[bool]]]:
         """Operations for the verdicts there are, in bounded scripts."""
+        ops: list[Op[list[bool]]] = []
+        plain = [self.completed.popleft() for _ in range(min(len(self.completed), BATCH))]
+        ops += [self.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
         groups: dict[tuple[str, str], list[Verdict]] = {}
         for _ in range(min(len(self.done), BATCH)):
             verdict = self.done.popleft()
             groups.setdefault((verdict.kind, verdict.claim.worker), []).append(verdict)
-        ops: list[Op[list[bool]]] = []
         for (kind, _), some in groups.items():
             claims = [v.claim for v in some]
             if kind == "complete":
@@ -236,7 +248,7 @@ class Feed:
         while True:
             if self.phase >= Phase.DRAINING:
                 yield from self.recall()
-                if self.phase >= Phase.HALTING or not (self.held or self.done):
+                if self.phase >= Phase.HALTING or not (self.held or self.completed or self.done):
                     break
             settles = self.settlements()
             room = self.room() if self.phase is Phase.RUNNING and self.registered and self.available else 0
