@@ -1,0 +1,115 @@
+"""docs/reference/errors.md says what the code does: every row has its test, every test its row, no class is missing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from redis import exceptions
+from redis._parsers import BaseParser
+
+from headrace import _execute, errors
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
+FAULTS = ROOT / "tests" / "faults" / "test_errors.py"
+VERDICTS = ("waited out", "raised at once", "handled")
+NAMED = {  # the tests of rows that have no code, or several
+    "connection refused": {"refused", "wrong_address", "budget"},
+    "connection lost": {"closed"},
+    "no reply": {"timeout"},
+    "server restarted": {"restart_under_a_blocked_lease", "restart_under_load"},
+    "all data gone": {"flushed"},
+    "MOVED": {"redirected"},
+    "ASK": {"redirected"},
+    "CROSSSLOT": {"redirected"},
+    "script refused": {"syntax"},
+    "OOM": {"oom", "oom_drains"},
+    "NOGROUP": {"nogroup", "nogroup_while_blocked", "nogroup_settled"},
+}
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the one table under *heading*."""
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+ANSWERS = {
+    name.strip(" `"): row[2] for row in table("From the server, and the way to it") for name in row[0].split(", ")
+}
+CODES = {name: verdict for name, verdict in ANSWERS.items() if name.isupper()}
+
+
+def test_every_row_has_its_tests_and_every_test_its_row() -> None:
+    tree = ast.parse(FAULTS.read_text("utf-8"))
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    tests = {name.removeprefix("test_") for name in names if name.startswith("test_")}
+    rows = {name: NAMED.get(name, {name.lower()}) for name in ANSWERS}
+    assert NAMED.keys() <= rows.keys()
+    assert {name for name, its in rows.items() if not its <= tests} == set()
+    assert tests - set().union(*rows.values()) == set()
+
+
+def test_every_row_says_what_happens_in_the_same_words() -> None:
+    assert [name for name, verdict in ANSWERS.items() if not verdict.startswith(VERDICTS)] == []
+
+
+def answered(reply: str) -> exceptions.RedisError:
+    """The exception that redis-py makes of an error reply."""
+    error: exceptions.RedisError = BaseParser.parse_error(reply)
+    return error
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("form", ["{}", "ERR Error running script (call to f_1): @user_script:12: {}"], ids=["", "6.2"])
+def test_codes_are_waited_out_as_the_page_says(code: str, form: str) -> None:
+    """Also where they come out of a script of Redis 6.2, which wraps them."""
+    error = answered(form.format(f"{code} 1 127.0.0.1:1"))  # the shape that MOVED and ASK have
+    assert _execute.heals(error) is CODES[code].startswith("waited out")
+
+
+def test_all_that_is_waited_out_is_on_the_page() -> None:
+    known = re.findall(r"[A-Z]{3,}", _execute._HEALS.pattern)
+    assert {code for code, verdict in CODES.items() if verdict.startswith("waited out")} == set(known)
+
+
+def test_transport_errors_are_waited_out() -> None:
+    for error in (
+        exceptions.ConnectionError(),
+        exceptions.TimeoutError(),
+        exceptions.BusyLoadingError(),
+        answered("ERR max number of clients reached"),
+        ConnectionResetError(),
+        BrokenPipeError(),
+        TimeoutError(),
+    ):
+        assert _execute.heals(error), error
+    for error in (ValueError(), exceptions.ResponseError("ERR unknown"), exceptions.DataError(), KeyError("BUSY")):
+        assert not _execute.heals(error), error
+
+
+def test_times_are_those_of_the_code() -> None:
+    section = PAGE.split("*Waited out* means")[1].split("\n|")[0]
+    assert [float(n) for n in re.findall(r"(\d+) seconds", section)] == [2, _execute.BUDGET, _execute.FIRST]
+    assert _execute.policy(1.0)["wait"].max == 2
+
+
+def test_the_tree_is_the_code_s() -> None:
+    def drawn(kind: type[BaseException]) -> list[tuple[int, str]]:
+        below = [(depth + 1, name) for child in kind.__subclasses__() for depth, name in drawn(child)]
+        values = " (ValueError)" if ValueError in kind.__bases__ else ""
+        return [(0, kind.__name__ + values), *below]
+
+    picture = PAGE.split("```text\n")[1].split("```")[0]
+    lines = [re.fullmatch(r"([ │├└─]*)(.*)", line) for line in picture.splitlines()]
+    assert sorted((len(m[1]) // 4, m[2]) for m in lines if m) == sorted(drawn(errors.HeadraceError))
+
+
+def test_every_class_has_a_row_that_says_what_to_do() -> None:
+    rows = {row[0].strip("`"): row[1:] for row in table("From headrace")}
+    assert set(rows) == set(errors.__all__)
+    assert all(meaning and todo for meaning, todo in rows.values())
