@@ -23,11 +23,14 @@ class BytesCodec:
     """The default: bytes pass untouched, a `str` is encoded as UTF-8."""
 
     def encode(self, payload: Any) -> bytes:
-        """*payload* as bytes; `TypeError` for anything but bytes-like and str."""
+        """*payload* as bytes; `TypeError` for anything but bytes-like and str, `CodecError` for half a surrogate."""
         if type(payload) is bytes:
             return payload
         if isinstance(payload, str):
-            return payload.encode()
+            try:
+                return payload.encode()
+            except UnicodeEncodeError as error:
+                raise CodecError(f"payload is not valid Unicode: {error}") from None
         if isinstance(payload, (bytes, bytearray, memoryview)):
             return bytes(payload)  # pyright: ignore[reportUnknownArgumentType]
         raise TypeError(

@@ -90,7 +90,11 @@ class Face:
         delay: Delay,
         priority: int,
     ) -> Op[list[Receipt]]:
-        job = payload if isinstance(payload, NewJob) else NewJob(payload, id, headers, delay, priority)
+        job = NewJob(payload, id, headers, delay, priority)
+        if isinstance(payload, NewJob):
+            if job != NewJob(payload):
+                raise TypeError("give id, headers, delay and priority to the NewJob, not beside it")
+            job = payload
         return self.ops.enqueue([self.ops.item(job)])
 
     def _leasing(
@@ -106,21 +110,25 @@ class Face:
         return self._peer.lease(limit, wait, term, once)
 
     def _complete(self, lease: Handle[Any], result: Any, then: Sequence[NewJob], fenced: bool | None) -> Op[list[bool]]:
-        claim = claim_of(lease)
+        claim = self._claim(lease)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
         return self.ops.complete([claim], fenced=fenced, results=results, then=then)
 
     def _renew(self, lease: Handle[Any], duration: float | timedelta | None) -> Op[list[bool]]:
-        claim = claim_of(lease)
+        claim = self._claim(lease)
         term = claim.duration if duration is None else checked.seconds("duration", duration, zero=False)
         return self.ops.renew([claim], duration=term, ttl=self._peer.ttl(term))
 
     def _payload(self, payload: Any) -> Call[int]:
         return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))
 
+    def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:
+        return calls.result(self.ops, id, None if timeout is None else checked.seconds("timeout", timeout))
 
-def claim_of(lease: object) -> Claim:
-    if not isinstance(lease, Handle):
-        raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
-    claim: Claim = lease.claim
-    return claim
+    def _claim(self, lease: object) -> Claim:
+        if not isinstance(lease, Handle):
+            raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
+        claim: Claim = lease.claim
+        if claim.job.queue != self.name:  # entries of two queues may have the same ID
+            raise ValueError(f"lease of a job of queue {claim.job.queue!r}: settle it there, not in {self.name!r}")
+        return claim

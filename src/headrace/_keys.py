@@ -15,7 +15,7 @@ BELL = "bell"  # reserved consumer: entries that woke a blocked reader and nobod
 _QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @frozen

@@ -29,7 +29,7 @@ from headrace._job import (
 from headrace._keys import BELL, GROUP, Keys, job_id
 from headrace._op import Arg, Op, script
 from headrace._settings import QueueSettings, millis
-from headrace.errors import ConfigurationError
+from headrace.errors import CodecError, ConfigurationError
 
 T = TypeVar("T")
 BATCH = 1000  # jobs in one script: it stays under about 5 ms, and under Lua's limit on unpack
@@ -83,10 +83,15 @@ class Ops:
 
     # -- producing ---------------------------------------------------------------------------------
 
-    def item(self, job: Any) -> tuple[str, str, list[str | bytes]]:
+    def item(self, job: Any) -> Item:
         """A payload or `NewJob`, checked: its id ('' for none), delay, and fields."""
         if not isinstance(job, NewJob):
             return "", "", ["data", self.codec.encode(job)]
+        if job.queue is not None and job.queue != self.keys.queue:
+            raise ValueError(f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue")
+        return self._item(job)
+
+    def _item(self, job: NewJob) -> Item:
         delay = checked.delay(job.delay)
         checked.count("priority", job.priority, least=0, most=self.settings.priorities - 1)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
@@ -115,6 +120,8 @@ class Ops:
 
     def batches(self, jobs: Iterable[Any]) -> Iterable[Op[list[Receipt]]]:
         """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
+        if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
+            raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
         encode = self.codec.encode
         # A payload stays a mere payload: no tuple and list for each of a million of them.
         items: list[bytes | Item] = [encode(job) if type(job) is bytes else self.item(job) for job in jobs]
@@ -189,6 +196,8 @@ class Ops:
         then: Sequence[NewJob] = (),
     ) -> Op[list[bool]]:
         """Remove *claims*' jobs for good. *results* by entry; *then* follows the only claim."""
+        if isinstance(then, NewJob) or not isinstance(then, Sequence):
+            raise TypeError(f"then must be a list of NewJob objects, not {type(then).__name__}")
         fence = self.settings.fenced if fenced is None else fenced
         with_ids = any(c.job.id != c.entry for c in claims)
         results = results or {}
@@ -225,11 +234,14 @@ class Ops:
                 f"then: queue {job.queue!r} is of group {keys.group!r}, this one of {self.keys.group!r}; "
                 "one script reaches one group only: name both queues '<group>/<part>', or enqueue it yourself"
             )
-        return keys, *self.item(job)
+        return keys, *self._item(job)
 
     def result_bytes(self, result: Any) -> bytes:
         """A result as bytes, by the codec. `TypeError` or `CodecError` if it can't be."""
-        return self.codec.encode(result)
+        try:
+            return self.codec.encode(result)
+        except (TypeError, CodecError) as error:
+            raise type(error)(f"result: {error}") from error
 
     def renew(self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0) -> Op[list[bool]]:
         """Make leases of one worker last again."""
@@ -298,7 +310,7 @@ class Ops:
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Remove a page of dead letters."""
-        return self._op("purge_dead", [cursor, 500, *wanted], replies.moved)
+        return self._op("purge_dead", [cursor, 500, *map(job_id, wanted)], replies.moved)
 
     def delete(self) -> Op[int]:
         """Remove everything."""
@@ -306,7 +318,7 @@ class Ops:
 
     def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Send a page of dead letters back."""
-        return self._op("redrive", [cursor, 500, *wanted], replies.moved)
+        return self._op("redrive", [cursor, 500, *map(job_id, wanted)], replies.moved)
 
     def counts(self) -> Op[Counts]:
         """All counts at one instant."""

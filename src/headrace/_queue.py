@@ -20,7 +20,7 @@ from headrace import _calls as calls
 from headrace._calls import Call, Clock, Nap, Wait
 from headrace._codec import Codec
 from headrace._execute import AsyncExecutor, Executor
-from headrace._face import Delay, Face, Handle, claim_of
+from headrace._face import Delay, Face, Handle
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
 from headrace._op import Op
 
@@ -193,21 +193,21 @@ class Queue(Face):
 
     def complete_many(self, leases: Sequence[Lease], fenced: bool | None = None) -> list[bool]:
         """Like `complete`, a verdict each, in order. One script per 1,000, 2-3.5 µs a job."""
-        return self._drive(calls.each(lambda c: self.ops.complete(c, fenced=fenced), [claim_of(x) for x in leases]))
+        return self._drive(calls.each(lambda c: self.ops.complete(c, fenced=fenced), [self._claim(x) for x in leases]))
 
     def release(self, lease: Lease) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
-        return self._run(self.ops.release([claim_of(lease)]))[0]
+        return self._run(self.ops.release([self._claim(lease)]))[0]
 
     def retry(self, lease: Lease, delay: Delay = 0.0, reason: str = "") -> bool:
         """Try the job again later: to the back, or after *delay*. An attempt is spent; the last one goes to the dead
         letters with *reason*. `False`: the lease was lost. retry.lua.
         """
-        return self._run(self.ops.retry([(claim_of(lease), delay, True, reason)]))[0]
+        return self._run(self.ops.retry([(self._claim(lease), delay, True, reason)]))[0]
 
     def dead_letter(self, lease: Lease, reason: str) -> bool:
         """It will never work: out of the queue, kept with *reason*. `False`: the lease was lost. dead_letter.lua."""
-        return self._run(self.ops.dead_letter([(claim_of(lease), reason)]))[0]
+        return self._run(self.ops.dead_letter([(self._claim(lease), reason)]))[0]
 
     def renew(self, lease: Lease, duration: float | timedelta | None = None) -> bool:
         """Make the lease last again from now. `False`: it is somebody else's, or the job is gone. renew.lua."""
@@ -252,9 +252,9 @@ class Queue(Face):
         """Where a job is, or `None`: it is gone, or never was. find.lua."""
         return self._run(self.ops.find(id))
 
-    def result(self, id: str, timeout: float | None = None) -> bytes | None:
+    def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
         """What the job's completion kept (raw bytes), waiting up to *timeout* seconds; `None` if there is nothing."""
-        return self._drive(calls.result(self.ops, id, timeout))
+        return self._drive(self._result(id, timeout))
 
     def redrive(self, *ids: str) -> int:
         """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
@@ -386,20 +386,20 @@ class AsyncQueue(Face):
     async def complete_many(self, leases: Sequence[AsyncLease], fenced: bool | None = None) -> list[bool]:
         """Like `Queue.complete_many`."""
         return await self._drive(
-            calls.each(lambda c: self.ops.complete(c, fenced=fenced), [claim_of(x) for x in leases])
+            calls.each(lambda c: self.ops.complete(c, fenced=fenced), [self._claim(x) for x in leases])
         )
 
     async def release(self, lease: AsyncLease) -> bool:
         """Like `Queue.release`."""
-        return (await self._run(self.ops.release([claim_of(lease)])))[0]
+        return (await self._run(self.ops.release([self._claim(lease)])))[0]
 
     async def retry(self, lease: AsyncLease, delay: Delay = 0.0, reason: str = "") -> bool:
         """Like `Queue.retry`."""
-        return (await self._run(self.ops.retry([(claim_of(lease), delay, True, reason)])))[0]
+        return (await self._run(self.ops.retry([(self._claim(lease), delay, True, reason)])))[0]
 
     async def dead_letter(self, lease: AsyncLease, reason: str) -> bool:
         """Like `Queue.dead_letter`."""
-        return (await self._run(self.ops.dead_letter([(claim_of(lease), reason)])))[0]
+        return (await self._run(self.ops.dead_letter([(self._claim(lease), reason)])))[0]
 
     async def renew(self, lease: AsyncLease, duration: float | timedelta | None = None) -> bool:
         """Like `Queue.renew`."""
@@ -443,9 +443,9 @@ class AsyncQueue(Face):
         """Like `Queue.find`."""
         return await self._run(self.ops.find(id))
 
-    async def result(self, id: str, timeout: float | None = None) -> bytes | None:
+    async def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
         """Like `Queue.result`."""
-        return await self._drive(calls.result(self.ops, id, timeout))
+        return await self._drive(self._result(id, timeout))
 
     async def redrive(self, *ids: str) -> int:
         """Like `Queue.redrive`."""

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 RESERVED = frozenset({"data", "id", "attempt", "enq"})
+HEADERS = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 FOREVER = 10 * 365 * 86400.0  # longer than any duration we accept
 
 
@@ -61,11 +62,17 @@ def headers(value: object) -> list[str]:
         raise TypeError(f"headers must map str to str, not {type(value).__name__}")
     flat: list[str] = []
     items: Any = value  # pyright: ignore[reportUnknownVariableType]
+    if len(items) > HEADERS:
+        raise ValueError(f"headers: {len(items)} of them; give at most {HEADERS}")
     for key, text in items.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"headers must map str to str; {key!r}: {text!r} does not")
         if not key or key in RESERVED:
             raise ValueError(f"header name {key!r}: {', '.join(sorted(RESERVED))} and '' are taken")
+        try:
+            f"{key}{text}".encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"header {key!r}: {text!r} is not valid Unicode") from None
         flat += (key, text)
     return flat
 

@@ -1,0 +1,63 @@
+"""Steps that many tests of this folder take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from headrace import JobState
+from tests.awaiting import until
+
+LONG = 3600.0  # seconds that no test lasts
+
+
+def key(part: str, queue: str = "q", namespace: str = "headrace") -> str:
+    """The key of a part of *queue*."""
+    return f"{namespace}:{{{queue.partition('/')[0]}}}:{queue}:{part}"
+
+
+def payloads(states: Iterable[JobState]) -> list[Any]:
+    """The payloads of a listing."""
+    return [state.job.payload for state in states]
+
+
+def leased(queue: Any, payload: Any = b"x", *, duration: float | None = None, **options: Any) -> Any:
+    """Enqueue one job, and lease it."""
+    receipt = queue.enqueue(payload, **options)
+    lease = queue.lease(duration=duration)
+    assert lease.job.id == receipt.id
+    return lease
+
+
+def expire(queue: Any, jobs: int = 1) -> None:
+    """Wait until so many leases have run out, and their jobs are in front."""
+    moved = 0
+
+    def swept() -> bool:
+        nonlocal moved
+        moved += queue._run(queue.ops.reclaim("sweeper", 10.0)).moved
+        return moved >= jobs
+
+    until(swept, "leases that expire")
+    assert moved == jobs
+
+
+def promote(queue: Any, jobs: int = 1) -> None:
+    """Wait until so many delayed jobs are due, and at the back of the queue."""
+    promoted = 0
+
+    def due() -> bool:
+        nonlocal promoted
+        promoted += queue._run(queue.ops.reclaim("sweeper", 10.0)).promoted
+        return promoted >= jobs
+
+    until(due, "delays that end")
+    assert promoted == jobs
+
+
+def present(queue: Any) -> dict[str, int]:
+    """How many jobs are in each state, without the states that are empty; and that none is missing."""
+    counts = queue.counts()
+    assert counts.lost == 0
+    states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
+    return {name: getattr(counts, name) for name in states if getattr(counts, name)}
