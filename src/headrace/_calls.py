@@ -6,10 +6,11 @@ A call yields an `Op` (answered with its decoded reply), a `Wait` (block on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
-from attrs import define, frozen
+from attrs import define, evolve, field, frozen
 
 from headrace._job import Claim, Grant, Receipt
 from headrace._op import Arg, Op
@@ -38,7 +39,15 @@ class Clock:
     """What time is it, on a clock that never goes back?"""
 
 
-Effect = Op[Any] | Wait | Nap | Clock
+@frozen
+class Ahead:
+    """Send an operation, and do *meanwhile* while the server works on it; it may be asked for again."""
+
+    op: Op[Any]
+    meanwhile: Callable[[], None]
+
+
+Effect = Op[Any] | Ahead | Wait | Nap | Clock
 Call = Generator[Effect, Any, R]
 
 
@@ -102,17 +111,51 @@ class Peer:
         yield from send(self.ops.dead_letter([(claim, reason) for claim, reason in grant.undecodable]))
 
 
+@define
+class _Parts:
+    """The parts of an `enqueue_many`: the one to send next, and an answer that nobody has read yet."""
+
+    parts: Iterator[Op[list[Receipt]]]
+    next: Op[list[Receipt]] | None = None
+    unread: Callable[[], list[Receipt]] | None = None
+    receipts: list[Receipt] = field(factory=list[Receipt])
+
+    def read(self) -> None:
+        """Read the last answer."""
+        if self.unread is not None:
+            self.receipts += self.unread()
+            self.unread = None
+
+    def prepare(self) -> None:
+        """Make the next part and read the last answer, which takes as long as the server does."""
+        if self.next is None:
+            self.next = next(self.parts, None)
+        self.read()
+
+
 def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
     """All receipts. If a later part fails, the error's `receipts` are those of the parts that are in."""
-    done: list[Receipt] = []
-    for op in ops.batches(jobs):
-        try:
-            done += yield from send(op)
-        except Exception as error:
-            error.add_note(f"headrace: {len(done)} jobs of this enqueue_many are in the queue: error.receipts")
-            error.receipts = done  # type: ignore[attr-defined]  # carried by whatever error it is
-            raise
-    return done
+    parts = _Parts(iter(ops.batches(jobs)))
+    parts.prepare()
+    try:
+        while (part := parts.next) is not None:
+            parts.next = None
+            reply = yield Ahead(evolve(part, decode=_undecoded), parts.prepare)
+            parts.unread = partial(part.decode, reply)
+            if parts.next is None:
+                parts.prepare()
+        parts.read()
+    except Exception as error:
+        parts.read()
+        receipts = parts.receipts
+        error.add_note(f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts")
+        error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
+        raise
+    return parts.receipts
+
+
+def _undecoded(reply: Any) -> Any:
+    return reply
 
 
 def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim]) -> Call[list[bool]]:

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -38,6 +38,7 @@ from headrace._op import Arg, Op
 from headrace.errors import ConfigurationError
 
 R = TypeVar("R")
+Meanwhile = Callable[[], None] | None
 BLOCK = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
 BUDGET = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
 FIRST = 5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
@@ -164,27 +165,27 @@ class Executor:
         self._met = False
         self._lanes = Lanes()
 
-    def run(self, op: Op[R]) -> R:
-        """Send one operation; its decoded reply."""
-        result: R = self.run_all([op])[0]
+    def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
+        """Send one operation; its decoded reply. *meanwhile* is called while the server works, once an attempt."""
+        result: R = self.run_all([op], meanwhile)[0]
         return result
 
-    def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
+    def run_all(self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None) -> list[Any]:
         """Send several in one round trip; their decoded replies. Each is atomic, all are not."""
         lanes = [self._lanes.take() for _ in ops]
         try:
-            replies = self._attempt(ops, lanes)
+            replies = self._attempt(ops, lanes, meanwhile)
         except Exception as error:
             if not heals(error):
                 raise
-            replies = Retrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes)
+            replies = Retrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes, meanwhile)
         else:
             self._lanes.give(lanes)
         self._met = True
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 
-    def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane]) -> list[Any]:
-        replies = self.send(_wires(ops, lanes, "EVALSHA"))
+    def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        replies = self.send(_wires(ops, lanes, "EVALSHA"), meanwhile)
         missing = _missing(replies)
         if missing:
             wires = _wires([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
@@ -197,11 +198,13 @@ class Executor:
             raise error
         return replies
 
-    def send(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+    def send(self, commands: Sequence[tuple[Arg, ...]], meanwhile: Meanwhile = None) -> list[Any]:
         """Commands in one round trip; replies, errors among them as values. Nothing is repeated."""
         connection = self.pool.get_connection()
         try:
             connection.send_packed_command(connection.pack_commands(commands))
+            if meanwhile is not None:
+                meanwhile()
             return [_read(connection) for _ in commands]
         except BaseException:
             connection.disconnect()  # half a conversation is left on it
@@ -252,29 +255,31 @@ class AsyncExecutor:
         self._lanes = Lanes()
         self._turns = asyncio.Semaphore(TURNS)
 
-    async def run(self, op: Op[R]) -> R:
+    async def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
         """Like `Executor.run`."""
-        result: R = (await self.run_all([op]))[0]
+        result: R = (await self.run_all([op], meanwhile))[0]
         return result
 
-    async def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
+    async def run_all(self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None) -> list[Any]:
         """Like `Executor.run_all`."""
         async with self._turns:
             lanes = [self._lanes.take() for _ in ops]
             replies: list[Any]
             try:
-                replies = await self._attempt(ops, lanes)
+                replies = await self._attempt(ops, lanes, meanwhile)
             except Exception as error:
                 if not heals(error):
                     raise
-                replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes)
+                replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(
+                    self._attempt, ops, lanes, meanwhile
+                )
             else:
                 self._lanes.give(lanes)
         self._met = True
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 
-    async def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane]) -> list[Any]:
-        replies = await self.send(_wires(ops, lanes, "EVALSHA"))
+    async def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        replies = await self.send(_wires(ops, lanes, "EVALSHA"), meanwhile)
         missing = _missing(replies)
         if missing:
             wires = _wires([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
@@ -287,11 +292,13 @@ class AsyncExecutor:
             raise error
         return replies
 
-    async def send(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+    async def send(self, commands: Sequence[tuple[Arg, ...]], meanwhile: Meanwhile = None) -> list[Any]:
         """Like `Executor.send`."""
         connection = await self.pool.get_connection()
         try:
             await connection.send_packed_command(connection.pack_commands(commands))
+            if meanwhile is not None:
+                meanwhile()
             return [await _aread(connection) for _ in commands]
         except BaseException:
             await connection.disconnect(nowait=True)

@@ -17,7 +17,7 @@ import redis
 import redis.asyncio
 
 from headrace import _calls as calls
-from headrace._calls import Call, Clock, Nap, Wait
+from headrace._calls import Ahead, Call, Clock, Nap, Wait
 from headrace._codec import Codec
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Delay, Face, Handle
@@ -121,6 +121,8 @@ class Queue(Face):
         match effect:
             case Op():
                 return self._executor.run(effect)
+            case Ahead(op, meanwhile):
+                return self._executor.run(op, meanwhile)
             case Wait(command):
                 return self._executor.wait(command)
             case Nap(seconds):
@@ -332,6 +334,8 @@ class AsyncQueue(Face):
         match effect:
             case Op():
                 return await self._executor.run(effect)
+            case Ahead(op, meanwhile):
+                return await self._executor.run(op, meanwhile)
             case Wait(command):
                 return await self._executor.wait(command)
             case Nap(seconds):

@@ -106,7 +106,6 @@ class Held:
     since: float  # of the lease, or its last renewal
     started: float = 0.0  # 0: not yet
     ended: bool = False  # settled or given up: what the handler still says does not count
-    run: Any = None  # the engine's own handle on the running handler
 
 
 def overran(deadline: float | None) -> str:
@@ -124,6 +123,7 @@ class Feed:
     default_wait: Callable[[Any], float]
     name: str = ""
     phase: Phase = Phase.RUNNING
+    asking: int = 0  # jobs that lease calls under way ask for
     held: dict[str, Held] = field(factory=dict[str, Held])
     completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
     done: deque[Verdict] = field(factory=deque[Verdict])  # all others
@@ -136,7 +136,6 @@ class Feed:
     stuck: bool = False  # no slot becomes free: lease nothing until a handler ends
     full_at: float = 0.0  # when what is gathered makes a batch, full or not
     next_due: float | None = None
-    soonest: float | None = None  # of the delays just asked for
     again: float | None = None  # when a job that we delayed is due
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
@@ -217,11 +216,12 @@ class Feed:
         slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
         ahead = 0.0 if self.mean is None else slots * SOON / max(self.mean, 1e-6)
         most = slots + min(int(ahead), max(BATCH, slots))
-        return min(BATCH, most - len(self.held))
+        return min(BATCH, most - len(self.held) - self.asking)
 
-    def settlements(self) -> list[Op[list[bool]]]:
-        """Operations for the verdicts there are, in bounded scripts."""
+    def settlements(self) -> tuple[list[Op[list[bool]]], float | None]:
+        """Operations for the verdicts there are, in bounded scripts, and the shortest delay of a retry among them."""
         ops: list[Op[list[bool]]] = []
+        soonest: float | None = None
         plain = [self.completed.popleft() for _ in range(min(len(self.completed), BATCH))]
         ops += [self.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
         groups: dict[tuple[str, str], list[Verdict]] = {}
@@ -239,9 +239,9 @@ class Feed:
                 ops.append(self.ops.dead_letter([(v.claim, v.reason) for v in some]))
             else:
                 items = [(v.claim, v.delay, v.spend, v.reason) for v in some]
-                self.soonest = min((v.delay for v in some if isinstance(v.delay, float)), default=None)
+                soonest = min((v.delay for v in some if isinstance(v.delay, float)), default=None)
                 ops.append(self.ops.retry(items, max_attempts=self.handler.retry.attempts))
-        return ops
+        return ops, soonest
 
     def fetch(self) -> Role:
         """Lease and settle until everything is settled and the worker stops."""
@@ -250,7 +250,7 @@ class Feed:
                 yield from self.recall()
                 if self.phase >= Phase.HALTING or not (self.held or self.completed or self.done):
                     break
-            settles = self.settlements()
+            settles, soonest = self.settlements()
             room = self.room() if self.phase is Phase.RUNNING and self.registered and self.available else 0
             if not settles and room <= 0:
                 yield Pause((yield from self.idle()))
@@ -260,16 +260,20 @@ class Feed:
             if room > 0:
                 ops.append(self.ops.lease(name, room, woken=self.woken))
                 self.woken = False
-            replies = cast("list[Any]", (yield Send(ops)))
+                self.asking += room
+            try:
+                replies = cast("list[Any]", (yield Send(ops)))
+            finally:
+                self.asking -= max(0, room)
             for verdicts in replies[: len(settles)]:
                 self.lost += verdicts.count(False)
             if room > 0:
                 yield from self.granted(replies[-1], room, name)
-            if self.soonest is not None:
-                due = cast(float, (yield Now())) + self.soonest
-                self.again, self.soonest = due if self.again is None else min(due, self.again), None
+            if soonest is not None:
+                due = cast(float, (yield Now())) + soonest
+                self.again = due if self.again is None else min(due, self.again)
             yield from self.gather()
-        while settles := self.settlements():
+        while settles := self.settlements()[0]:
             yield Send(settles)
 
     def idle(self) -> Generator[Effect, Any, float]:

@@ -113,7 +113,7 @@ class AsyncWorker(Handlers):
 class _Slots:
     """The slots of one feed: units that wait for one, and how many run."""
 
-    __slots__ = ("backlog", "events", "feed", "run", "running", "tasks", "threads")
+    __slots__ = ("backlog", "call", "events", "feed", "running", "task", "tasks", "threads")
 
     def __init__(self, feed: Feed, loop: asyncio.AbstractEventLoop) -> None:
         handler = feed.handler
@@ -123,15 +123,18 @@ class _Slots:
         self.running = 0
         self.tasks: dict[Any, Unit] = {}  # also a strong reference to each: the loop keeps only weak ones
         self.threads: _Threads | None = None
-        self.run: Callable[[Any], Any]
+        self.call: Callable[[Any], Awaitable[Any]] = handler.function
+        name = f"headrace-{handler.queue}"
+        # Without a factory of the user's, what create_task() would do but its own frames and a name for each.
+        self.task: Callable[[Any], Any] = (
+            partial(asyncio.Task, loop=loop, name=name)
+            if loop.get_task_factory() is None
+            else partial(loop.create_task, name=name)
+        )
         if not is_async(handler.function):
-            self.threads = _Threads(handler.function, f"headrace-{handler.queue}", loop)
-            self.run = self.threads.run
+            self.threads = _Threads(handler.function, name, loop)
         elif handler.deadline is not None:
-            timed = partial(_timed, handler.function, handler.deadline)
-            self.run = lambda argument: loop.create_task(timed(argument))
-        else:
-            self.run = lambda argument: loop.create_task(handler.function(argument))
+            self.call = partial(_timed, handler.function, handler.deadline)
 
 
 async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, argument: Any) -> Any:
@@ -216,7 +219,8 @@ class _Engine:
             self._role(self.roles.keep(), None, self._work),
         ]
         self._ears = [self._role(feed.listen(), feed, self._work) for feed in self.roles.feeds]
-        self._fetchers = [self._role(feed.fetch(), feed, self._work) for feed in self.roles.feeds]
+        # Two a feed: while one waits for the server, the other takes in what it has answered.
+        self._fetchers = [self._role(feed.fetch(), feed, self._work) for feed in self.roles.feeds for _ in range(2)]
 
     def _role(self, role: Role, feed: Feed | None, executor: AsyncExecutor) -> asyncio.Task[None]:
         event = asyncio.Event()
@@ -278,18 +282,14 @@ class _Engine:
             event.set()
 
     def _abort(self, held: Sequence[Held]) -> None:
+        """Cancel the tasks of which nothing is wanted any more; threads can only be told."""
         for one in held:
             one.claim.job.lost.set()
-            self._cancel(one.run)
         for slots in self._slots.values():
-            if slots.feed.handler.batch:
-                for run, unit in slots.tasks.items():
-                    if all(one.claim.job.lost for one in unit):  # some are still wanted otherwise
-                        self._cancel(run)
-
-    def _cancel(self, run: Any) -> None:
-        if isinstance(run, asyncio.Task):  # a thread can only be told
-            run.cancel()  # pyright: ignore[reportUnknownMemberType]
+            for run, unit in list(slots.tasks.items()):
+                if isinstance(run, asyncio.Task) and not run.cancelling() and all(x.claim.job.lost for x in unit):
+                    run.cancel()  # pyright: ignore[reportUnknownMemberType]
+                    run.add_done_callback(partial(self._unrun, slots))  # pyright: ignore[reportUnknownMemberType]
 
     def _fill(self, slots: _Slots) -> None:
         """Start what waits, as far as there are slots."""
@@ -301,23 +301,39 @@ class _Engine:
             if not jobs:
                 self._poke(slots.events)
                 continue
-            try:
-                run = slots.run(jobs if batch else jobs[0])
-            except Exception as error:  # the handler object itself raised
-                feed.finish(unit, now, error)
-                continue
             slots.running += 1
+            argument = jobs if batch else jobs[0]
+            if slots.threads is not None:
+                run: Any = slots.threads.run(argument)
+                run.add_done_callback(partial(self._thread_ended, slots))
+            else:
+                run = slots.task(self._run(slots, unit, argument))
             slots.tasks[run] = unit
-            if not batch:
-                unit[0].run = run
-            run.add_done_callback(partial(self._ended, slots, unit))
 
-    def _ended(self, slots: _Slots, unit: Unit, run: Any) -> None:
+    async def _run(self, slots: _Slots, unit: Unit, argument: Any) -> None:
+        """A task: one call of an async handler, and what becomes of it."""
+        error: BaseException | None = None
+        result: Any = None
+        try:
+            result = await slots.call(argument)
+        except BaseException as raised:  # judged, whatever it is
+            error = raised
+        slots.tasks.pop(asyncio.current_task(), None)
+        self._ended(slots, unit, error, result)
+
+    def _unrun(self, slots: _Slots, run: Any) -> None:
+        """A task was cancelled; before it began, perhaps."""
+        unit = slots.tasks.pop(run, None)
+        if unit is not None:
+            self._ended(slots, unit, asyncio.CancelledError(), None)
+
+    def _thread_ended(self, slots: _Slots, run: Any) -> None:
+        error = run.exception()
+        self._ended(slots, slots.tasks.pop(run), error, None if error is not None else run.result())
+
+    def _ended(self, slots: _Slots, unit: Unit, error: BaseException | None, result: Any) -> None:
         slots.running -= 1
-        slots.tasks.pop(run, None)
-        error: BaseException | None = asyncio.CancelledError() if run.cancelled() else run.exception()
-        result = None if error is not None or slots.feed.handler.batch else run.result()
-        slots.feed.finish(unit, time.monotonic(), error, result)
+        slots.feed.finish(unit, time.monotonic(), error, None if slots.feed.handler.batch else result)
         if slots.backlog:
             self._fill(slots)
         for event in slots.events:

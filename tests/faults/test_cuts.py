@@ -134,7 +134,7 @@ def forgets(queue: Queue) -> None:
 
 def arrives(queue: Queue, request: bytes) -> None:
     """A job arrives when somebody blocks (or has tried to)."""
-    if b"XREADGROUP" in request:
+    if b"$10\r\nXREADGROUP" in request:  # the command, not the text of a script
         queue.enqueue(b"x")
 
 

@@ -368,9 +368,9 @@ def _spied(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     kind = type(asked.queue._executor)
     send = kind.send
 
-    def spy(self: Any, commands: Any) -> Any:
+    def spy(self: Any, *args: Any) -> Any:
         attempts.append(time.monotonic())
-        return send(self, commands)
+        return send(self, *args)
 
     monkeypatch.setattr(kind, "send", spy)
     return attempts
