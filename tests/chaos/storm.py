@@ -1,0 +1,224 @@
+"""The storm: processes killed, suspended past their timeout, cut off and misled; the server killed and restarted."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Self
+
+import redis
+from attrs import define, field
+
+from headrace import Queue
+from tests.awaiting import until
+from tests.chaos.actors import GAVE_UP, QUEUE, TIMEOUT, Orders, run
+from tests.chaos.judge import PREFIX, Fate, Judge
+from tests.chaos.mutants import CAST, MUTANTS
+from tests.chaos.proxy import Proxy
+from tests.servers import Binary, Server
+
+# Forked from a small process that has imported everything, so that a new one costs milliseconds.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.chaos.actors"])
+
+TICK = 0.1
+PATIENCE = 90.0  # seconds until everything is quiet; on an idle machine it takes three
+# SIGKILL takes from a server what it has not written yet. With `everysec` it answers before it writes while an
+# earlier fsync is under way; with `always` it never does, and what was acknowledged is there after the restart.
+EXACT = ["--appendfsync", "always"]
+
+
+@define(eq=False)
+class Player:
+    """A process of the storm."""
+
+    role: str
+    process: BaseProcess
+    wakes: float | None = None
+    """When it is continued, if it is suspended."""
+    told: set[int] = field(factory=set[int])
+    """Signals."""
+
+    def signal(self, number: int) -> None:
+        self.told.add(number)
+        if self.process.is_alive():
+            assert self.process.pid is not None
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
+
+
+@define(eq=False)
+class Storm:
+    """One run on one server. A context manager, which ends every process that it has started."""
+
+    binary: Binary
+    folder: Path
+    seed: int
+    mutant: str | None = None
+    did: Counter[str] = field(factory=Counter)
+    players: list[Player] = field(factory=list)
+    started: int = 0
+    dice: random.Random = field(init=False)
+    server: Server = field(init=False)
+    proxy: Proxy = field(init=False)
+    client: redis.Redis = field(init=False)
+    queue: Queue = field(init=False)
+    judge: Judge = field(init=False)
+    _stack: ExitStack = field(factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        self.dice = random.Random(self.seed)
+        log = self.folder / "log"
+        log.touch()
+        with ExitStack() as stack:
+            self.server = stack.enter_context(Server(self.binary, appendonly=True, extra=EXACT))
+            self.proxy = stack.enter_context(Proxy(self.server.path, self.seed))
+            self.client = stack.enter_context(redis.Redis(unix_socket_path=self.server.path))
+            self.queue = stack.enter_context(Queue(QUEUE, url=self.server.url))
+            self.judge = Judge(log, self.client)
+            stack.callback(self.end)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # -- processes -------------------------------------------------------------------------------------
+
+    def start(self, role: str) -> None:
+        self.started += 1
+        who = f"{role.partition(' ')[0]}{self.started}"
+        orders = Orders(role, who, self.proxy.url, self.judge.log, self.dice.randrange(1 << 30), self.mutant)
+        process = FORKS.Process(target=run, args=(orders,), name=who, daemon=True)
+        process.start()
+        self.players.append(Player(role, process))
+
+    def end(self) -> None:
+        """Nobody is left."""
+        for player in self.players:
+            player.process.kill()
+        for player in self.players:
+            player.process.join(PATIENCE)
+            player.process.close()
+        self.players.clear()
+
+    def reap(self, *, replace: bool) -> None:
+        """Look after those that have ended."""
+        for player in [p for p in self.players if not p.process.is_alive()]:
+            code = player.process.exitcode
+            player.process.close()
+            self.players.remove(player)
+            if code not in (0, GAVE_UP) and signal.SIGKILL not in player.told and -(code or 0) not in player.told:
+                self.judge.complain("error", f"{player.role} ended with {code}")
+            if replace:
+                self.start(player.role)
+
+    # -- faults ------------------------------------------------------------------------------------------
+
+    def hurt(self) -> None:
+        """Something happens to somebody."""
+        player = self.dice.choice(self.players)
+        chance = self.dice.random()
+        if player.wakes is not None:
+            return
+        if chance < 0.5:
+            self.did["SIGSTOP"] += 1
+            player.signal(signal.SIGSTOP)
+            player.wakes = time.monotonic() + TIMEOUT * (1 + 1.5 * self.dice.random())
+        else:
+            sign = signal.SIGKILL if chance < 0.85 else signal.SIGTERM
+            self.did[sign.name] += 1
+            player.signal(sign)
+
+    def wake(self, *, everybody: bool = False) -> None:
+        for player in self.players:
+            if player.wakes is not None and (everybody or player.wakes <= time.monotonic()):
+                player.signal(signal.SIGCONT)
+                player.wakes = None
+
+    def restart(self) -> None:
+        """The server dies, and comes back from its append-only file; sometimes one that it has just rewritten."""
+        if self.dice.random() < 0.5:
+            self.did["rewritten"] += 1
+            self.client.bgrewriteaof()
+        time.sleep(0.3 * self.dice.random())
+        self.server.kill()
+        time.sleep(TIMEOUT * self.dice.random())
+        self.server.start()
+        self.client.connection_pool.disconnect()
+        self.did["restarted"] += 1
+
+    # -- the story -----------------------------------------------------------------------------------------
+
+    def blow(self, seconds: float, *, restarts: int = 2, until_heard: str = "") -> None:
+        """Faults for so long, or until the judge makes this kind of complaint."""
+        for role in MUTANTS[self.mutant].cast if self.mutant else CAST:
+            self.start(role)
+            if role == "producer with ids":  # the first jobs are there before anybody has ever leased
+                until(lambda: self.queue.counts().waiting)
+        self.proxy.swallow, self.proxy.cut = 0.02, 0.01
+        begin = time.monotonic()
+        falls = [begin + seconds * (number + 1) / (restarts + 1) for number in range(restarts)]
+        enough = {until_heard, "error"} if until_heard else set[str]()
+        while time.monotonic() < begin + seconds and not enough & self.judge.complaints.keys():
+            time.sleep(TICK)
+            self.judge.sample(self.queue)
+            self.wake()
+            self.reap(replace=True)
+            if self.dice.random() < 0.2:
+                self.hurt()
+            if falls and time.monotonic() >= falls[0]:
+                falls.pop(0)
+                self.restart()
+
+    def calm(self) -> Fate:
+        """No more faults and no more jobs: everything comes to its end, everybody leaves; the verdict."""
+        self.proxy.calm()
+        self.wake(everybody=True)
+        self.leave("producer")
+        self.settled(lambda: self.judge.sample(self.queue).present == self.client.xlen(PREFIX + "dead"), "jobs")
+        self.leave("loop")
+        # A queue that is not a worker counts as alive for its lease and ten seconds more. As if they were over:
+        for name in self.client.zrange(PREFIX + "workers", 0, -1):
+            if name.startswith(b"queue-"):
+                self.client.zadd(PREFIX + "workers", {name: 1}, xx=True)
+        self.settled(lambda: len(self.client.zrange(PREFIX + "workers", 0, -1)) == len(self.players), "the dead")
+        self.leave("")
+        return self.judge.finish(self.queue)
+
+    def leave(self, role: str) -> None:
+        """All of this role end in good order."""
+        reminded = 0.0
+
+        def gone() -> bool:
+            nonlocal reminded
+            staying = [player for player in self.players if player.role.startswith(role)]
+            if time.monotonic() >= reminded:  # again, because the first may come before it listens to signals
+                reminded = time.monotonic() + 5
+                for player in staying:
+                    player.signal(signal.SIGTERM)
+            return not staying
+
+        self.settled(gone, f"{role or 'everybody'} to leave", replace=False)
+
+    def settled(self, condition: Callable[[], bool], what: str, *, replace: bool = True) -> None:
+        """Wait for *condition*."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.reap(replace=replace)
+            assert time.monotonic() < deadline, f"waited in vain for {what}: {self.story()}"
+            time.sleep(TICK)
+
+    def story(self) -> str:
+        """What has happened, and what there is to complain about."""
+        return (
+            f"seed {self.seed}: {dict(self.did)}, {dict(self.judge.seen)}, {self.queue.counts()}\n{self.judge.report()}"
+        )
