@@ -1,0 +1,20 @@
+"""The program `headrace`. What needs the extra `cli` is imported here only, so that its absence is one clear line."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from headrace._commands import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
+            raise
+        sys.exit("headrace: the command line is an extra: python -m pip install 'headrace[cli]'")
+    app(prog_name="headrace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,388 @@
+"""The commands of `headrace`. Results go to standard output, plain if it is no terminal, all else to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Annotated, Any, cast
+
+import attrs
+import redis
+import typer
+from attrs import define
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+import headrace
+from headrace._console import INTERRUPTED, connected, reported, say, server
+from headrace._demo import demo as run_demo
+from headrace._fleet import queues
+from headrace._input import BadLineError, Part, Reader
+from headrace._job import Counts, JobState, NewJob
+from headrace._queue import Queue
+from headrace._supervise import Supervisor
+from headrace.errors import ConfigurationError, HeadraceError
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="A reliable, atomic work queue on Redis Streams.",
+)
+dead = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="List dead letters, send them back, remove them.")
+app.add_typer(dead, name="dead")
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="redis://…, rediss://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."),
+]
+Namespace = Annotated[str, typer.Option(help="The first part of all keys.")]
+Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="These only; all, if none is given.")]
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """A reliable, atomic work queue on Redis Streams."""
+    if version:
+        typer.echo(headrace.__version__)
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@contextmanager
+def _queue(name: str, url: str | None, namespace: str) -> Generator[Queue, None, None]:
+    with connected(server(url)) as client, Queue(name, client=client, namespace=namespace) as queue:
+        yield queue
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+# -- enqueue ------------------------------------------------------------------------------------------
+
+
+@app.command()
+def enqueue(
+    queue: Name,
+    payloads: Annotated[list[str] | None, typer.Argument(metavar="PAYLOAD", help="A job each.")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", help="A job per line of this file; - is stdin.")] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Each line is an object, see above.")] = False,
+    id: Annotated[str | None, typer.Option(help="The id of a single job.")] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds until they are due.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Add jobs: the arguments, or else the lines of a file or of standard input.
+
+    A line is a payload; empty lines are skipped. With --jsonl a line is an object with a "payload", and perhaps
+    "id", "delay" (seconds) and "headers" (text to text); a payload that is no string is kept as compact JSON.
+    """
+    with reported():
+        if payloads and (file is not None or jsonl):
+            raise ConfigurationError("give payloads as arguments, or lines with --file or --jsonl, not both")
+        if id is not None and len(payloads or ()) != 1:
+            raise ConfigurationError("--id is for a single payload; in lines, give ids with --jsonl")
+        if jsonl and (delay is not None or header):
+            raise ConfigurationError("with --jsonl, delay and headers are in the lines")
+        template = NewJob(b"", id, dict(map(_header, header or ())) or None, delay)
+        if payloads:
+            with _queue(queue, url, namespace) as target:
+                jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads]
+                _check(target, jobs)
+                Feeding(target, ids).run([Part(jobs)])
+            return
+        with _opened(file) as stream, _queue(queue, url, namespace) as target:
+            _check(target, [template])
+            plain = template == NewJob(b"")
+            reader = Reader(stream, target.ops, jsonl, None if plain else template)
+            Feeding(target, ids, reader, f"{file}, " if file else "").run_file()
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigurationError(f"--header {text!r}: give NAME=TEXT")
+    return name, value
+
+
+def _check(queue: Queue, jobs: Iterable[NewJob]) -> None:
+    try:
+        for job in jobs:
+            queue.ops.item(job)
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(str(error)) from None
+
+
+@contextmanager
+def _opened(file: str | None) -> Generator[IO[bytes], None, None]:
+    if file is not None and file != "-":
+        with ExitStack() as stack:
+            try:
+                stream = stack.enter_context(Path(file).open("rb"))
+            except OSError as error:
+                raise ConfigurationError(f"{file}: {error.strerror}") from None
+            yield stream
+    elif sys.__stdin__ is None or (file is None and sys.__stdin__.isatty()):
+        raise ConfigurationError("nothing to enqueue: give payloads, --file FILE, or lines on standard input")
+    else:
+        yield cast("IO[bytes]", sys.__stdin__.buffer)
+
+
+@define
+class Feeding:
+    """Puts parts into a queue, shows how far it is, and says at the end, whatever that is, what was enqueued."""
+
+    queue: Queue
+    ids: bool
+    reader: Reader | None = None
+    name: str = ""
+    added: int = 0
+    known: int = 0
+    line: int = 0
+
+    def run_file(self) -> None:
+        """All lines of the reader; those of a file are checked first."""
+        reader = self.reader
+        assert reader is not None  # noqa: S101
+        status = os.fstat(reader.stream.fileno())
+        regular = stat.S_ISREG(status.st_mode)
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[jobs]}"))
+        shown = console.is_terminal and not (self.ids and sys.stdout.isatty())
+        with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+            task = bar.add_task("enqueuing", total=status.st_size if regular else None, jobs="")
+            if regular and reader.jsonl:
+                bar.update(task, description="checking")
+                with self._told():
+                    for size in reader.check():
+                        bar.update(task, completed=size)
+                bar.update(task, description="enqueuing")
+            began = time.monotonic()
+
+            def show() -> None:
+                jobs = self.added + self.known
+                rate = jobs / max(time.monotonic() - began, 1e-3)
+                bar.update(task, completed=reader.size, jobs=f"{jobs:,} jobs, {rate:,.0f}/s")
+
+            self.run(reader.parts(), show)
+
+    def run(self, parts: Iterable[Part], show: Callable[[], None] = lambda: None) -> None:
+        """Enqueue all *parts*."""
+        began = time.monotonic()
+        with self._told():
+            for part in parts:
+                receipts = self.queue.enqueue_many(part.jobs)
+                self._count(receipts)
+                self.line = part.line
+                show()
+                if self.ids:
+                    _print("\n".join(receipt.id for receipt in receipts))
+                    sys.stdout.flush()
+        seconds = time.monotonic() - began
+        rate = (self.added + self.known) / max(seconds, 1e-3)
+        text = f"enqueued {self.added} jobs in {seconds:.2f} s, {rate:.0f}/s; {self.known} were there already"
+        (say if self.ids else _print)(text)
+
+    def _count(self, receipts: Sequence[headrace.Receipt]) -> None:
+        added = sum(receipt.added for receipt in receipts)
+        self.added += added
+        self.known += len(receipts) - added
+
+    @contextmanager
+    def _told(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except BadLineError as error:
+            raise ConfigurationError(f"{self.name}{error}; {self._so_far() or 'nothing was enqueued'}") from None
+        except redis.RedisError as error:
+            self._count(getattr(error, "receipts", []))
+            raise HeadraceError(f"{error}; {self._so_far(least=True)}") from None
+        except KeyboardInterrupt:
+            say(f"interrupted; {self._so_far(least=True)}")
+            raise SystemExit(INTERRUPTED) from None
+
+    def _so_far(self, *, least: bool = False) -> str:
+        """What was enqueued; with *least*, the fate of the call under way is not known."""
+        upto = f", up to line {self.line}," if self.line else ""
+        if least:
+            return f"{self.added} jobs{upto} were enqueued for certain, those of the last call perhaps"
+        return f"{self.added} jobs{upto} were enqueued" if self.line else ""
+
+
+# -- work ---------------------------------------------------------------------------------------------
+
+
+@app.command()
+def work(
+    target: Annotated[str, typer.Argument(metavar="MODULE:WORKER", show_default=False)],
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1000, help="How many.")] = 1,
+    url: Annotated[str | None, typer.Option(help="For a worker that names no server: sets HEADRACE_URL.")] = None,
+) -> None:
+    """Run a worker in processes that are started again when they die.
+
+    MODULE is imported from the working directory or Python's path; WORKER is a headrace.Worker or AsyncWorker in it.
+    On SIGTERM or SIGINT (Ctrl-C) jobs under way are finished; on a second signal they are given back.
+    """
+    with reported():
+        if url is not None:
+            os.environ["HEADRACE_URL"] = url
+        raise typer.Exit(Supervisor(target, processes).run())
+
+
+# -- stats --------------------------------------------------------------------------------------------
+
+COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "enqueued", "completed", "lost", "workers")
+
+
+@app.command()
+def stats(
+    names: Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="All, if none is given.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, by queue.")] = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Show how many jobs are in each state, and what has become of the others."""
+    with reported():
+        rows: dict[str, dict[str, Any]] = {}
+        with connected(server(url)) as client:
+            for name in names or queues(client, namespace=namespace):
+                with Queue(name, client=client, namespace=namespace) as queue:
+                    counts = queue.counts()
+                    workers = [
+                        attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in queue.workers() if one.alive
+                    ]
+                    rows[name] = {**attrs.asdict(counts), "lost": counts.lost, "workers": workers}
+        if as_json:
+            _print(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
+            return
+        every = [field.name for field in attrs.fields(Counts)] + ["lost", "workers"]
+        columns = COLUMNS if sys.stdout.isatty() else every
+        cells = ((name, *(len(row[c]) if c == "workers" else row[c] for c in columns)) for name, row in rows.items())
+        _show(("queue", *columns), cells, right=columns)
+
+
+def _show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+    """A table on a terminal, and lines of fields between tabs elsewhere."""
+    if not sys.stdout.isatty():
+        _print("\t".join(column.replace(" ", "_") for column in columns))
+        for row in rows:
+            _print("\t".join(map(str, row)))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))  # as text, no markup
+    Console(highlight=False).print(table)
+
+
+# -- dead letters ---------------------------------------------------------------------------------------
+
+
+@dead.command("list")
+def dead_list(
+    name: Name,
+    limit: Annotated[int | None, typer.Option(min=1, help="The oldest only.")] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="A JSON object a line.")] = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """List dead letters, oldest first."""
+    with reported(), _queue(name, url, namespace) as queue:
+        letters = islice(queue.dead(), limit)
+        if jsonl:
+            for letter in letters:
+                _print(json.dumps(_as_json(letter), ensure_ascii=False))
+            return
+        cells = (
+            [_plain(letter.job.id), letter.job.attempt, _time(letter.since), *map(_plain, _texts(letter))]
+            for letter in letters
+        )
+        _show(("id", "attempt", "since", "worker", "reason", "payload"), cells)
+
+
+def _as_json(letter: JobState) -> dict[str, Any]:
+    job = letter.job
+    try:
+        payload = {"payload": job.payload.decode()}
+    except UnicodeDecodeError:
+        payload = {"payload_hex": job.payload.hex()}
+    more = {"attempt": job.attempt, "enqueued_at": job.enqueued_at, "since": letter.since}
+    return {"id": job.id, **payload, "headers": dict(job.headers), **more, **_who(letter)}
+
+
+def _who(letter: JobState) -> dict[str, str | None]:
+    return {"worker": letter.worker, "reason": letter.reason}
+
+
+def _texts(letter: JobState) -> tuple[str, str, str]:
+    payload = letter.job.payload[:200].decode("utf-8", "backslashreplace")
+    return letter.worker or "", letter.reason or "", payload
+
+
+def _plain(text: str) -> str:
+    """*text* on one line, without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _time(moment: float | None) -> str:
+    return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dead.command()
+def redrive(name: Name, ids: Ids = None, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Send dead letters back to the queue, all or some; one whose id is taken again stays."""
+    with reported(), _queue(name, url, namespace) as queue:
+        _moved("redriven", queue.redrive(*ids or ()), ids)
+
+
+@dead.command()
+def purge(
+    name: Name,
+    ids: Ids = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal.")] = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Remove dead letters for good, all or some."""
+    with reported(), _queue(name, url, namespace) as queue:
+        if not (ids or yes) and sys.stdin.isatty():
+            typer.confirm(f"Remove all {queue.counts().dead} dead letters of {name} for good?", abort=True, err=True)
+        _moved("purged", queue.purge_dead(*ids or ()), ids)
+
+
+def _moved(done: str, number: int, ids: Sequence[str] | None) -> None:
+    _print(f"{done} {number}")
+    if ids and number < (wanted := len(set(ids))):
+        taken = ", or its id is taken again" if done == "redriven" else ""
+        raise HeadraceError(f"{wanted - number} of {wanted}: no such dead letter{taken}")
+
+
+# -- demo -----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def demo(
+    url: Annotated[str | None, typer.Option(help="Any server; a private one if none is given.")] = None,
+    limit: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
+) -> None:
+    """Parse Python's standard library as jobs, kill a worker half-way, and compare with a plain single pass."""
+    with reported():
+        raise typer.Exit(run_demo(url, limit))

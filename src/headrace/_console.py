@@ -1,0 +1,94 @@
+"""What the commands share: the server that is meant, and how failures are told.
+
+Exit codes: 0 done, 1 it failed, 2 what was given is wrong, 130 interrupted, 141 nobody reads our output any more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from headrace._embedded import EmbeddedServer
+from headrace._execute import address
+from headrace.errors import ConfigurationError, HeadraceError
+
+FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141
+CONNECT = 5.0  # seconds; where nobody answers at all, an operating system waits for minutes
+
+
+def say(text: str) -> None:
+    """One line for whoever watches, on standard error."""
+    sys.stderr.write(f"headrace: {text}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def reported() -> Generator[None, None, None]:
+    """Turn what goes wrong into one line and an exit code; nobody wants a traceback for a wrong address."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        raise SystemExit(UNREAD) from None
+    except KeyboardInterrupt:
+        say("interrupted")
+        raise SystemExit(INTERRUPTED) from None
+    except ConfigurationError as error:
+        say(str(error))
+        raise SystemExit(WRONG) from None
+    except (HeadraceError, redis.RedisError, OSError) as error:
+        say(str(error) or type(error).__name__)
+        raise SystemExit(FAILED) from None
+
+
+def server(url: str | None) -> str:
+    """The URL that is meant: *url*, or else the environment's."""
+    if not (url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")):
+        raise ConfigurationError(
+            "no server named: give --url (redis://…, rediss://…, unix://…, or embedded:DIR for a private one), "
+            "or set HEADRACE_URL or REDIS_URL"
+        )
+    return address(url)
+
+
+def shown(url: str) -> str:
+    """*url* without its secrets."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition(":")[0] + "://…"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}:{'//' if '//' in url else ''}{host}{parts.path}"
+
+
+@contextmanager
+def connected(url: str) -> Generator[redis.Redis, None, None]:
+    """A client of the server at *url*, embedded ones too, that has answered. What it raises names the server."""
+    with ExitStack() as stack:
+        name = shown(url)
+        options: dict[str, Any] = {"retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3)}
+        if url.startswith("embedded:"):
+            embedded = EmbeddedServer.join(url.removeprefix("embedded:") or ".")
+            stack.callback(embedded.leave)
+            url = f"unix://{embedded.path}"
+        elif not url.startswith("unix:"):
+            options["socket_connect_timeout"] = CONNECT
+        make: Any = redis.Redis  # from_url is half annotated
+        try:
+            client: redis.Redis = stack.enter_context(make.from_url(url, **options))
+        except ValueError as error:
+            raise ConfigurationError(f"{name}: {error}") from error
+        try:
+            client.ping()  # pyright: ignore[reportUnknownMemberType]
+            yield client
+        except redis.RedisError as error:
+            raise HeadraceError(f"{name}: {error}") from error

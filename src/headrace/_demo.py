@@ -1,0 +1,341 @@
+"""`headrace demo`: every module of Python's standard library is a job, and one of three workers is killed half-way.
+
+A producer process enqueues the modules, worker processes parse them, a fourth process does the same in a
+single pass without any queue. Each result is kept by the completion of its job, read back by the job's
+id, and compared. Every worker writes down, in a file that only it appends to, which jobs it ran and which of its
+completions were answered with `True`: a second one for any job would be found there.
+
+The processes are `python -m headrace._demo ROLE FOLDER`; the folder holds the plan, and what they write.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import secrets
+import signal
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import redis
+from attrs import field, frozen
+from rich.console import Console
+
+from headrace._console import connected, say
+from headrace._demo_report import Evidence, Killed, Show, read_log, report
+from headrace._job import Claim, Counts, Job, NewJob
+from headrace._op import Op
+from headrace._ops import Ops
+from headrace._queue import Queue
+from headrace._roles import Roles
+from headrace._settings import Retry
+from headrace._supervise import Process, end, follow
+from headrace._worker import Worker
+from headrace.errors import ConfigurationError, HeadraceError
+
+QUEUE = "modules"
+WORKERS = ("worker-1", "worker-2", "worker-3")
+HEARTBEAT, TIMEOUT = 0.3, 1.0  # seconds; short, to see a takeover within the demo
+PATIENCE = 60.0  # seconds without a completion: something is wrong
+PART = 200  # jobs in one call of the producer
+
+
+@frozen
+class Plan:
+    """What the processes must know."""
+
+    url: str
+    namespace: str
+    library: str
+    folder: str
+
+    @property
+    def place(self) -> Path:
+        """The folder as a path."""
+        return Path(self.folder)
+
+    @property
+    def ids(self) -> list[str]:
+        """The modules, which are also the jobs' ids and payloads."""
+        modules: list[str] = json.loads((self.place / "modules.json").read_text("utf-8"))
+        return modules
+
+    def write(self, ids: Sequence[str]) -> None:
+        """Into a file: the URL may have a password, which arguments would show."""
+        (self.place / "plan.json").write_text(json.dumps(attrs.asdict(self)), "utf-8")
+        (self.place / "modules.json").write_text(json.dumps(ids), "utf-8")
+
+    def log(self, worker: str) -> Path:
+        """What a worker has noted."""
+        return self.place / f"{worker}.log"
+
+
+# -- the work: the same function behind the queue and in the single pass --------------------------
+
+
+def modules(library: Path) -> list[str]:
+    """The paths of all .py files, relative to *library*; what was installed besides is left out."""
+    found: list[str] = []
+    for folder, folders, files in os.walk(library):
+        folders[:] = [name for name in folders if name not in ("site-packages", "dist-packages", "__pycache__")]
+        paths = (Path(folder, name) for name in files if name.endswith(".py"))
+        found += [path.relative_to(library).as_posix() for path in paths if path.is_file() and os.access(path, os.R_OK)]
+    return sorted(found)
+
+
+def facts(source: bytes) -> bytes:
+    """What there is to say about one module, as JSON: always the same bytes for the same source."""
+    names: list[str] = []
+    lines, state = len(source.splitlines()), "parsed"
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # some of Python's tests are like that on purpose
+        state = "unparsable"
+    else:
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                names.append(f"def {node.name}/{len(node.args.args)}")
+            elif isinstance(node, ast.ClassDef):
+                names.append(f"class {node.name}")
+    classes = sum(name.startswith("class ") for name in names)
+    digest = hashlib.sha256("\n".join([state, str(lines), *sorted(names)]).encode()).hexdigest()
+    result = {"classes": classes, "functions": len(names) - classes, "lines": lines, "sha256": digest, "state": state}
+    return json.dumps(result, sort_keys=True).encode()
+
+
+# -- the processes ----------------------------------------------------------------------------------
+
+
+def produce(plan: Plan) -> None:
+    """Enqueue one job per module."""
+    ids = plan.ids
+    with Queue(QUEUE, url=plan.url, namespace=plan.namespace) as queue:
+        for start in range(0, len(ids), PART):
+            queue.enqueue_many([NewJob(name, id=name) for name in ids[start : start + PART]])
+
+
+def single_pass(plan: Plan) -> None:
+    """Do all the work without a queue."""
+    results = {name: facts(Path(plan.library, name).read_bytes()).decode() for name in plan.ids}
+    (plan.place / "single.json").write_text(json.dumps(results), "utf-8")
+
+
+@frozen
+class NotedOps(Ops):
+    """Operations that write down the verdict of every completion, as the server gave it."""
+
+    note: Callable[[str, Job], None] = field(kw_only=True)
+
+    def complete(
+        self,
+        claims: Sequence[Claim],
+        *,
+        fenced: bool | None = None,
+        results: Mapping[str, bytes] | None = None,
+        then: Sequence[NewJob] = (),
+    ) -> Op[list[bool]]:
+        """Like `Ops.complete`."""
+        op = super().complete(claims, fenced=fenced, results=results, then=then)
+
+        def decode(reply: Any) -> list[bool]:
+            verdicts = op.decode(reply)
+            for claim, won in zip(claims, verdicts, strict=True):
+                self.note("won" if won else "late", claim.job)
+            return verdicts
+
+        return attrs.evolve(op, decode=decode)
+
+
+class NotedWorker(Worker):
+    """A worker whose operations are noted."""
+
+    note: Callable[[str, Job], None]
+
+    def _roles(self) -> Roles:
+        roles = super()._roles()
+        for feed in roles.feeds:
+            ops = feed.ops
+            feed.ops = NotedOps(ops.keys, ops.settings, ops.codec, ops.namespace, note=self.note)
+        return roles
+
+
+def work(plan: Plan, name: str) -> None:
+    """Parse modules until told to stop."""
+    log = os.open(plan.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def note(kind: str, job: Job) -> None:
+        os.write(log, f"{json.dumps([kind, job.id, job.attempt])}\n".encode())  # unbuffered: it is there however we end
+
+    worker = NotedWorker(url=plan.url, name=name, heartbeat=HEARTBEAT, timeout=TIMEOUT, namespace=plan.namespace)
+    worker.note = note
+
+    @worker.handler(QUEUE, concurrency=2, retry=Retry(attempts=5))
+    def parse(job: Job) -> bytes:
+        note("ran", job)
+        return facts(Path(plan.library, job.payload.decode()).read_bytes())
+
+    worker.run()
+
+
+# -- the run ----------------------------------------------------------------------------------------
+
+
+class Run:
+    """One demonstration, from the first process to the last."""
+
+    def __init__(self, plan: Plan, queue: Queue, show: Show) -> None:
+        self.plan, self.queue, self.show = plan, queue, show
+        self.total = show.total
+        self.killed: Killed | None = None
+        self.seconds = 0.0
+        self._processes: dict[str, Process] = {}
+
+    def go(self) -> None:
+        """Start everything, kill one worker half-way, and wait until all is done."""
+        try:
+            start = moved = time.monotonic()
+            for role in ("producer", "single", *WORKERS):
+                self._processes[role] = self._start(role)
+            before = 0
+            while True:
+                counts, now = self.queue.counts(), time.monotonic()
+                self.show.update(counts, now - start)
+                if counts.completed != before:
+                    before, moved = counts.completed, now
+                if self.killed is None and counts.completed * 2 >= self.total:
+                    self.killed = self._strike(counts)
+                ended = self._ended()
+                if "producer" in ended and counts.present == counts.dead:
+                    break
+                if now - moved > PATIENCE:
+                    raise HeadraceError(f"no job was completed for {PATIENCE:g} s: {counts}")
+                time.sleep(0.02)
+            self.seconds = time.monotonic() - start
+            while "single" not in self._ended():
+                self.show.update(counts, time.monotonic() - start, "waiting for the single pass")
+                time.sleep(0.02)
+        finally:
+            end(self._processes.values())
+
+    def _start(self, role: str) -> Process:
+        with (self.plan.place / f"{role}.err").open("wb") as errors:
+            return Process.start(["-m", "headrace._demo", role, self.plan.folder], errors)
+
+    def _ended(self) -> set[str]:
+        """Who has ended as expected; `HeadraceError` if somebody else has."""
+        ended = {role for role, process in self._processes.items() if process.popen.poll() is not None}
+        for role in ended - {self.killed.name if self.killed else ""}:
+            if (code := self._processes[role].popen.returncode) != 0 or role in WORKERS:
+                said = (self.plan.place / f"{role}.err").read_text("utf-8", "replace").strip()
+                raise HeadraceError(f"the {role} process ended with status {code}: {said[-2000:]}")
+        return ended
+
+    def _strike(self, counts: Counts) -> Killed | None:
+        """Kill the worker that holds the most jobs; suspend it first, so that it still holds them."""
+        name = max(WORKERS, key=self._leased)
+        process = self._processes[name]
+        process.signal(signal.SIGSTOP)
+        leased = self._leased(name)
+        if not leased:
+            process.signal(signal.SIGCONT)
+            return None
+        process.signal(signal.SIGKILL)
+        process.popen.wait()
+        return Killed(name, process.popen.pid, leased, counts.completed)
+
+    def _leased(self, name: str) -> int:
+        return sum(worker.leased for worker in self.queue.workers() if worker.name.startswith(f"{name}."))
+
+    def evidence(self) -> Evidence:
+        """Gather what there is."""
+        expected: dict[str, str] = json.loads((self.plan.place / "single.json").read_text("utf-8"))
+        kept = {job: self.queue.result(job) for job in expected}
+        logs = {name: read_log(self.plan.log(name)) for name in WORKERS}
+        return Evidence(
+            expected,
+            {job: None if result is None else result.decode() for job, result in kept.items()},
+            self.queue.counts(),
+            [note for log in logs.values() for note in log],
+            self.killed,
+            frozenset(note.job for note in logs[self.killed.name]) if self.killed else frozenset(),
+        )
+
+
+def demo(url: str | None = None, limit: int | None = None) -> int:
+    """Run the demonstration on a private server, or on the one at *url*; the exit code."""
+    library = Path(sysconfig.get_path("stdlib"))
+    ids = modules(library)[:limit]
+    if not ids:
+        raise ConfigurationError(f"no modules in {library}: this Python keeps its standard library somewhere else")
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    with _terminated(), ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-"))
+        address = url or f"embedded:{folder}/server"
+        plan = Plan(address, f"demo-{secrets.token_hex(6)}", str(library), folder)
+        plan.write(ids)
+        client = stack.enter_context(connected(address))
+        if url is not None:
+            stack.callback(_clean, client, plan.namespace)
+        queue = stack.enter_context(Queue(QUEUE, client=client, namespace=plan.namespace))
+        show = Show(console, len(ids), [plan.log(name) for name in WORKERS])
+        run = Run(plan, queue, show)
+        console.print(f"{len(ids):,} modules of {library}; a producer, {len(WORKERS)} workers, and a single pass")
+        with show.live():
+            run.go()
+        return report(console, run.evidence(), run.seconds)
+
+
+def _clean(client: redis.Redis, namespace: str) -> None:
+    """Remove every key of the demo's own namespace."""
+    keys: Any = client  # scan_iter is half annotated
+    try:
+        for key in list(keys.scan_iter(f"{namespace}:*", count=1000)):
+            keys.unlink(key)
+    except redis.RedisError as error:
+        say(f"the demo's keys, {namespace}:*, could not be removed: {error}")
+
+
+@contextmanager
+def _terminated() -> Generator[None, None, None]:
+    """SIGTERM ends us like Ctrl-C: after cleaning up."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main() -> None:
+    """Play one role; the parent starts us."""
+    role, folder, line = sys.argv[1:]
+    follow(int(line))
+    plan = Plan(**json.loads(Path(folder, "plan.json").read_text("utf-8")))
+    warnings.simplefilter("ignore")  # old modules have much to be warned of
+    if role == "producer":
+        produce(plan)
+    elif role == "single":
+        single_pass(plan)
+    else:
+        work(plan, role)
+
+
+if __name__ == "__main__":
+    main()

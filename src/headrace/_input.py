@@ -1,0 +1,124 @@
+"""Jobs from lines and from JSON lines.
+
+A line is a payload without its line ending (LF or CRLF); empty lines are nothing. A JSON line is an object with
+`payload`, and perhaps `id`, `delay` (seconds) and `headers` (text to text). A payload that is a string is its
+text in UTF-8; any other is kept as compact JSON, as `JSONCodec` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, cast
+
+from attrs import define
+
+from headrace._job import NewJob
+from headrace._ops import Ops
+from headrace.errors import ConfigurationError
+
+READ = 1 << 20  # bytes at a time
+FIELDS = ("payload", "id", "delay", "headers")
+
+
+class BadLineError(ConfigurationError):
+    """A line that is no job."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"line {number}: {why}")
+        self.number, self.why = number, why
+
+
+@define
+class Part:
+    """Some jobs, payloads or `NewJob`s, and the line that they reach to; 0 if they are no lines."""
+
+    jobs: list[Any]
+    line: int = 0
+
+
+@define
+class Reader:
+    """The jobs of a stream of bytes. *template*: what the jobs of plain lines have besides their payloads."""
+
+    stream: IO[bytes]
+    ops: Ops
+    jsonl: bool = False
+    template: NewJob | None = None
+    line: int = 0  # the last one that was read
+    size: int = 0  # bytes read so far
+
+    def parts(self) -> Iterator[Part]:
+        """What each read brings, so that no job waits for a full part. `BadLineError`: nothing of that part."""
+        for lines in self._lines():
+            jobs: list[Any] = []
+            for text in lines:
+                self.line += 1
+                if line := text.removesuffix(b"\r"):
+                    jobs.append(self._job(line))
+            if jobs:
+                yield Part(jobs, self.line)
+
+    def check(self) -> Iterator[int]:
+        """Read all of a file, then go back; the bytes read so far, again and again. `BadLineError` as it may be."""
+        start = self.stream.tell()
+        for _ in self.parts():
+            yield self.size
+        self.stream.seek(start)
+        self.line = self.size = 0
+
+    def _lines(self) -> Iterator[list[bytes]]:
+        """Whole lines, as many as there are."""
+        begun: list[bytes] = []  # of a line whose end is still to come
+        read: Any = getattr(self.stream, "read1", self.stream.read)  # what is there, without waiting for more
+        while chunk := cast(bytes, read(READ)):
+            self.size += len(chunk)
+            first, *others = chunk.split(b"\n")
+            begun.append(first)
+            if others:
+                last = others.pop()
+                yield [b"".join(begun), *others]
+                begun = [last]
+        if rest := b"".join(begun):
+            yield [rest]
+
+    def _job(self, line: bytes) -> Any:
+        if not self.jsonl:
+            if self.template is None:
+                return line
+            return NewJob(line, headers=self.template.headers, delay=self.template.delay)
+        try:
+            job = parse(line)
+            self.ops.item(job)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BadLineError(self.line, str(error)) from None
+        return job
+
+
+def parse(line: bytes) -> NewJob:
+    """The job of one JSON line. `ValueError` or `TypeError` says what is wrong with it."""
+    try:
+        row: Any = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    if not isinstance(row, dict):
+        raise ValueError('not a JSON object: give {"payload": …}')  # noqa: TRY004 - the line is wrong, not a type
+    values = cast("Mapping[str, Any]", row)
+    if unknown := [name for name in values if name not in FIELDS]:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(FIELDS)}")
+    if "payload" not in values:
+        raise ValueError('no "payload"')
+    payload: Any = values["payload"]
+    try:
+        if not isinstance(payload, str):
+            payload = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        data = payload.encode()
+    except UnicodeEncodeError:
+        raise ValueError("payload is not valid Unicode") from None
+    return NewJob(data, id=values.get("id"), delay=values.get("delay"), headers=values.get("headers"))
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,286 @@
+"""Processes of ours: they end when we do, and those of `headrace work` are started again when they die.
+
+Each has a line to us, a socket: it says `ready` there, and reads our end in its closing, however we came to it.
+It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we decide what it means.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from functools import reduce
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import redis
+from attrs import define, field
+
+from headrace._console import FAILED, WRONG, connected, say
+from headrace._worker import Worker
+from headrace._worker_async import AsyncWorker
+from headrace.errors import ConfigurationError, HeadraceError
+
+REFUSED = 78  # EX_CONFIG: this worker can't be loaded
+STABLE = 10.0  # seconds after which a death is no sign of trouble
+PATIENCE = 10.0  # seconds that a process may take to end before it is killed
+LONGEST = 30.0  # seconds between deaths and new starts, at most
+
+
+@define(eq=False)
+class Process:
+    """A process, and our end of its line."""
+
+    popen: subprocess.Popen[bytes]
+    line: socket.socket
+    began: float = field(factory=time.monotonic)
+    ready: bool = False
+    heard: bool = False  # all that it has to say
+
+    @classmethod
+    def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None) -> Process:
+        """Start Python with *arguments* and, behind them, the number of its end of the line."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", *arguments, str(theirs.fileno())]
+            try:
+                popen = subprocess.Popen(  # noqa: S603
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        return cls(popen, ours)
+
+    def signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        self.popen.send_signal(number)
+
+
+def end(processes: Iterable[Process]) -> None:
+    """Stop them all, by force if need be."""
+    processes = list(processes)
+    for process in processes:
+        process.signal(signal.SIGCONT)
+        process.signal(signal.SIGTERM)
+        process.line.close()
+    for process in processes:
+        try:
+            process.popen.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.popen.kill()
+            process.popen.wait()
+
+
+def follow(number: int) -> socket.socket:
+    """In a process of ours: its end of the line. When the other is closed, it is told to end (SIGTERM)."""
+    line = socket.socket(fileno=number)
+    os.set_inheritable(number, False)
+
+    def watch() -> None:
+        with suppress(OSError):
+            while line.recv(1):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return line
+
+
+# -- the supervisor of `headrace work` ----------------------------------------------------------------
+
+
+class Supervisor:
+    """Keeps so many processes at work on one worker."""
+
+    def __init__(self, target: str, processes: int) -> None:
+        self.target, self.processes = target, processes
+        self._running: list[Process] = []
+        self._due: list[float] = []  # when to start another
+        self._asked = 0  # how often to stop
+        self._proven = False  # some process was ready once: what fails now may work later
+        self._failures = 0
+        self._code = 0
+
+    def run(self) -> int:
+        """Until all have ended, having been asked to or by themselves; the exit code."""
+        with _signals() as wake:
+            try:
+                self._due = [0.0]  # the others when it is ready: what it refuses they all would
+                while self._running or self._due:
+                    self._start_due()
+                    self._listen(wake)
+                    for process in list(self._running):
+                        if (status := process.popen.poll()) is not None:
+                            self._ended(process, status)
+            finally:
+                end(self._running)  # nobody, unless we fail
+        return self._code
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for moment in [moment for moment in self._due if moment <= now]:
+            self._due.remove(moment)
+            self._running.append(Process.start(["-m", "headrace._supervise", self.target]))
+
+    def _listen(self, wake: socket.socket) -> None:
+        """Wait for signals, among them deaths, for who becomes ready, and for the next start."""
+        unready = {process.line: process for process in self._running if not process.heard}
+        timeout = max(0.0, min(self._due) - time.monotonic()) if self._due else None
+        heard, _, _ = select.select([wake, *unready], [], [], timeout)
+        for line in heard:
+            if line is wake:
+                for number in wake.recv(4096):
+                    if number != signal.SIGCHLD:
+                        self._stop()
+            else:
+                process = unready[line]
+                process.heard = True
+                if line.recv(1):
+                    self._ready(process)
+
+    def _ready(self, process: Process) -> None:
+        process.ready = True
+        say(f"process {process.popen.pid} works on {self.target}")
+        if not self._proven:
+            self._proven = True
+            if not self._asked:
+                self._due += [0.0] * (self.processes - 1)
+
+    def _ended(self, process: Process, status: int) -> None:
+        self._running.remove(process)
+        process.line.close()
+        who = f"process {process.popen.pid}"
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        if self._asked:
+            if status not in (0, -signal.SIGTERM, -signal.SIGINT):
+                say(f"{who} {how}")
+                self._code = FAILED
+        elif status == 0:
+            say(f"{who} has stopped by itself")
+        elif not self._proven:
+            self._code = WRONG if status == REFUSED else FAILED
+            if status < 0:
+                say(f"{who} {how}")
+        else:
+            now = time.monotonic()
+            self._failures = 0 if process.ready and now - process.began >= STABLE else self._failures + 1
+            pause = 0.0 if not self._failures else min(LONGEST, 0.05 * 2**self._failures)
+            say(f"{who} {how}; another is started" + (f" in {pause:.1f} s" if pause >= 1 else ""))
+            self._due.append(now + pause)
+
+    def _stop(self) -> None:
+        """Once: let handlers finish. Again: let them go. And again: kill."""
+        self._asked += 1
+        self._due.clear()
+        if self._asked == 1:
+            say("stopping: jobs under way are finished; a second signal gives them back, a third kills")
+        number = {1: signal.SIGTERM, 2: signal.SIGINT}.get(
+            self._asked, signal.SIGKILL
+        )  # two kinds never merge into one
+        for process in self._running:
+            process.signal(number)
+
+
+@contextmanager
+def _signals() -> Generator[socket.socket, None, None]:
+    """A socket that brings the numbers of the signals that we get."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    numbers = [signal.SIGCHLD, signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        numbers.append(signal.SIGHUP)
+    handlers = {number: signal.signal(number, _nothing) for number in numbers}
+    try:
+        yield ours
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        ours.close()
+        theirs.close()
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """The socket brings it."""
+
+
+# -- in a process of `headrace work` --------------------------------------------------------------------
+
+
+def load(target: str) -> Worker | AsyncWorker:
+    """The worker that *target* names, MODULE:NAME, from the working directory or Python's path."""
+    name, _, path = target.partition(":")
+    if not name or not path:
+        raise ConfigurationError("give MODULE:NAME, such as app:worker")
+    if name.endswith(".py") or "/" in name:
+        raise ConfigurationError("give the name of a module, such as app:worker, not of a file")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module: Any = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigurationError(f"no module {error.name!r} in {sys.path[0]} or on Python's path") from None
+    try:
+        worker: Any = reduce(getattr, path.split("."), module)
+    except AttributeError:
+        found = [key for key in dir(module) if isinstance(getattr(module, key, None), (Worker, AsyncWorker))]
+        raise ConfigurationError(
+            f"module {name!r} has no {path!r}" + (f"; it has {', '.join(found)}" if found else "")
+        ) from None
+    if not isinstance(worker, (Worker, AsyncWorker)):
+        kind = f"the class {worker.__name__}" if isinstance(worker, type) else f"of type {type(worker).__name__}"
+        raise ConfigurationError(f"it is {kind}; give a headrace.Worker or headrace.AsyncWorker")
+    if not worker.handlers:
+        raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
+    return worker
+
+
+def work(target: str, line: socket.socket) -> int:
+    """Load the worker, see that its server is there, and run it; the exit code."""
+    try:
+        worker = load(target)
+        url: str | None = worker._url  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        if url is not None:  # with a client of the user's it will show
+            with connected(url):
+                pass
+    except ConfigurationError as error:
+        say(f"{target}: {error}")
+        return REFUSED
+    except HeadraceError as error:
+        say(str(error))
+        return FAILED
+    except Exception:
+        traceback.print_exc()
+        say(f"{target} could not be imported")
+        return REFUSED
+    logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+    line.send(b"1")
+    try:
+        worker.run()
+    except redis.RedisError as error:
+        say(f"{target}: {error}")
+        return FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(work(sys.argv[1], follow(int(sys.argv[2]))))
