@@ -42,7 +42,7 @@ PARTS = {
     "bodies": ("hash", "Job id → the fields of a delayed job, a flat list packed with cmsgpack."),
     "dead": (
         "stream",
-        "Dead letters, oldest first: `reason`, `worker`, then the job's own fields.",
+        "Dead letters, oldest first: `reason`, `worker`, `released`, then the job's own fields.",
     ),
     "workers": (
         "zset",

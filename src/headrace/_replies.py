@@ -5,7 +5,6 @@ Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from headrace._codec import Codec
@@ -126,8 +125,7 @@ class Jobs:
         entry, fields, state, deliveries, releases, worker, ms = row
         name = text(state)
         if name == "dead":
-            job, _, _ = self.job(entry, fields[4:])
-            job = Job(job.id, job.payload, job.queue, job.headers, _attempt(fields[4:]), job.enqueued_at)
+            job, _, _ = self.job(entry, fields[6:], 0, _number(fields[5]))
             died = _number(text(entry).partition("-")[0]) / 1000
             return JobState(job, name, text(fields[3]), died, None, text(fields[1]), text(entry))
         job, _, _ = self.job(entry, fields, deliveries, releases)
@@ -153,13 +151,6 @@ def _number(value: Any) -> int:
         return int(value) if value is not None else 0
     except ValueError:
         return 0
-
-
-def _attempt(fields: Sequence[Any]) -> int:
-    for key, value in zip(fields[::2], fields[1::2], strict=True):
-        if raw(key) == b"attempt":
-            return max(1, _number(value))
-    return 1
 
 
 def counts(reply: Any) -> Counts:

@@ -3,7 +3,8 @@
 -- ARGV   call, worker, dead_limit, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
--- Items: entry, delivery count, reason. At most 1,000 jobs. A dead entry's fields: `reason`, `worker`, then the job's.
+-- Items: entry, delivery count, reason. At most 1,000 jobs. A dead entry's fields: `reason`, `worker`,
+-- `released` (deliveries that spent no attempt), then the job's, with `attempt` the number of all deliveries.
 -- @include record
 -- @include own
 -- @include fields
@@ -26,9 +27,9 @@ for i, entry in ipairs(entries) do
     redis.call('ZREM', leases, entry)
     redis.call('HDEL', released, entry)
     if redis.call('HGET', ids, fields.id or entry) == entry then redis.call('HDEL', ids, fields.id or entry) end
-    fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]) - releases)
+    fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
-    bury(dead, stats, dead_limit, ARGV[3 * i + 3], worker, compose(fields, headers))
+    bury(dead, stats, dead_limit, ARGV[3 * i + 3], worker, releases, compose(fields, headers))
     reply[i] = 1
   end
 end

@@ -78,9 +78,10 @@ local function claim(rows, bell)
         redis.call('ZREM', leases, entry)
         redis.call('HDEL', released, entry)
         if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
-        own.attempt, own.id = string.format('%.0f', attempt - 1), own.id or entry
+        own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
         own.enq = own.enq or string.match(entry, '^%d+')
-        bury(dead, stats, dead_limit, 'no attempts left: its workers died, or let its leases expire', worker, compose(own, headers))
+        local reason = 'no attempts left: its workers died, or let its leases expire'
+        bury(dead, stats, dead_limit, reason, worker, releases, compose(own, headers))
       else
         taken[#taken + 1] = {entry, fields, counts[entry], releases}
         entries[#entries + 1] = entry

@@ -16,7 +16,7 @@ local moved = 0
 local page = redis.call('XRANGE', dead, cursor, '+', 'COUNT', limit)
 for i = 1, #page do
   local letter, fields = page[i][1], {}
-  for j = 5, #page[i][2] do fields[#fields + 1] = page[i][2][j] end
+  for j = 7, #page[i][2] do fields[#fields + 1] = page[i][2][j] end
   local own, headers = parse(fields)
   local there = redis.call('HEXISTS', ids, own.id) == 1
   if (#ARGV == 3 or wanted[own.id]) and not there then

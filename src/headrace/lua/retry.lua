@@ -35,8 +35,7 @@ for i, entry in ipairs(entries) do
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend then
       if redis.call('HGET', ids, id) == entry then redis.call('HDEL', ids, id) end
-      own_fields.attempt = string.format('%.0f', deliveries - releases)
-      bury(dead, stats, dead_limit, reason, worker, compose(own_fields, headers))
+      bury(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
       reply[i] = 2
     else
       local due = 0

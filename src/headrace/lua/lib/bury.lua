@@ -1,7 +1,8 @@
--- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own.
-local function bury(dead, stats, limit, reason, worker, fields)
+-- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own. `attempt` is
+-- all deliveries, *releases* those that spent no attempt: a redriven job's token must grow beyond every earlier one.
+local function bury(dead, stats, limit, reason, worker, releases, fields)
   if limit > 0 then
-    local letter = {'reason', reason, 'worker', worker}
+    local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
     for i = 1, #fields do letter[#letter + 1] = fields[i] end
     redis.call('XADD', dead, '*', unpack(letter))
   end

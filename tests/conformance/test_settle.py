@@ -1,0 +1,490 @@
+"""The ends of a lease: complete, release, retry, dead_letter; who may, and what becomes of the job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headrace import ConfigurationError, Counts, NewJob
+from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+
+SETTLE = {
+    "complete": lambda lease: lease.complete(fenced=True),
+    "release": lambda lease: lease.release(),
+    "retry": lambda lease: lease.retry(),
+    "retry later": lambda lease: lease.retry(LONG),
+    "dead_letter": lambda lease: lease.dead_letter("no"),
+}
+
+
+@pytest.mark.parametrize("how", SETTLE)
+def test_settled_once(queue, how):
+    """A lease ends once: whatever comes after answers False and changes nothing."""
+    lease = leased(queue)
+    assert SETTLE[how](lease) is True
+    before = queue.counts()
+    assert [settle(lease) for settle in SETTLE.values()] == [False] * 5
+    assert lease.renew() is False
+    assert queue.counts() == before
+
+
+def test_settled_by_the_queue(queue):
+    """The queue's own verbs do the same as the lease's, also those of another client."""
+    queue.enqueue_many([b"%d" % i for i in range(5)])
+    leases = queue.lease_many(5)
+    assert queue.renew(leases[0]) is True
+    assert queue.release(leases[0]) is True
+    assert queue.retry(leases[1], 0, "why") is True
+    assert queue.retry(leases[2], delay=LONG) is True
+    assert queue.dead_letter(leases[3], "no") is True
+    assert queue.complete(leases[4], b"done") is True
+    assert present(queue) == {"parked": 1, "waiting": 1, "delayed": 1, "dead": 1}
+
+
+def test_a_lease_settled_by_another_client(connect):
+    """A lease is a value: who has it may settle it, whoever leased it."""
+    lease = leased(connect())
+    assert connect().complete(lease, fenced=True)
+
+
+# -- complete ----------------------------------------------------------------------------------------
+
+
+def test_complete_once_whoever_calls(connect):
+    """M-5, W-7: of all who complete a job one hears True, and the counter moves once."""
+    queue, other = connect(), connect()
+    lease = leased(queue)
+    answers = [queue.complete(lease), other.complete(lease), lease.complete(), queue.complete_many([lease, lease])[0]]
+    assert answers == [True, False, False, False]
+    assert queue.counts() == Counts(enqueued=1, completed=1)
+
+
+def test_complete_many(queue):
+    """A verdict each, in order; one named twice, or gone meanwhile, is completed once."""
+    queue.enqueue_many([NewJob(b"x", id=str(i)) if i % 2 else b"x" for i in range(10)])
+    leases = queue.lease_many(10)
+    assert leases[3].complete()
+    assert queue.cancel("5")
+    assert queue.complete_many([*leases, leases[0]]) == [i not in {3, 5, 10} for i in range(11)]
+    assert queue.counts() == Counts(enqueued=10, completed=9, cancelled=1)
+
+
+def test_complete_many_fenced(queue):
+    """Fenced, only those that the leases still hold."""
+    queue.enqueue_many([b"x"] * 5)
+    leases = queue.lease_many(5)
+    leases[1].renew(0.001)
+    expire(queue)
+    assert queue.complete_many(leases, fenced=True) == [True, False, True, True, True]
+    assert queue.complete_many(leases) == [False, True, False, False, False]
+
+
+def test_complete_many_of_several_workers(connect):
+    """Leases of several clients may be mixed; the order of the verdicts is theirs."""
+    one, two = connect(), connect()
+    one.enqueue_many([b"x"] * 6)
+    mixed = [lease for pair in zip(one.lease_many(3), two.lease_many(3), strict=True) for lease in pair]
+    mixed[4].release()
+    assert one.complete_many(mixed, fenced=True) == [True] * 4 + [False, True]
+
+
+def test_first_completer_wins(connect):
+    """M-7: a lease that ran out may still complete the job, if nobody else has; then the present holder hears False."""
+    queue = connect()
+    old = leased(queue, duration=0.001)
+    expire(queue)
+    new = queue.lease()
+    assert new.job.attempt == 2
+    assert old.complete() is True
+    assert (new.complete(), new.release(), new.renew()) == (False, False, False)
+    assert queue.counts() == Counts(enqueued=1, completed=1)
+
+
+@pytest.mark.parametrize("of_the_queue", [True, False])
+def test_fenced(connect, of_the_queue):
+    """M-7: fenced, only the present holder completes. The call's word goes before the queue's."""
+    queue = connect(fenced=of_the_queue)
+    word = {} if of_the_queue else {"fenced": True}
+    old = leased(queue, duration=0.001)
+    expire(queue)
+    assert old.complete(**word) is False
+    new = queue.lease(duration=0.001)
+    assert old.complete(**word) is False
+    expire(queue)
+    assert queue.complete_many([old, new], **word) == [False, False]
+    assert present(queue) == {"parked": 1}
+    newest = queue.lease()
+    assert old.complete(fenced=False) is True
+    assert newest.complete(**word) is False
+
+
+def test_expired_but_not_reclaimed(queue):
+    """A lease that ran out is still its holder's until somebody reclaims the job."""
+    leases = [leased(queue, duration=0.001) for _ in range(2)]
+    assert leases[0].complete(fenced=True)
+    assert leases[1].release()
+    assert queue.lease().job.attempt == 1
+
+
+def test_released_and_completed(queue):
+    """Whoever has done the work may say so after a release, as long as nobody else has finished the job."""
+    lease = leased(queue)
+    assert lease.release()
+    assert lease.complete(fenced=True) is False
+    assert lease.complete() is True
+    assert queue.lease() is None
+
+
+def test_complete_the_old_entry(queue):
+    """Once a job went to the back, its old lease completes nothing, fenced or not."""
+    lease = leased(queue)
+    assert lease.retry()
+    assert (lease.complete(), lease.complete(fenced=True), lease.complete(fenced=False)) == (False,) * 3
+    assert queue.lease().complete()
+
+
+@pytest.mark.parametrize("result", [b"", b"\x00\xff", "é", b"x" * 100_000])
+def test_result(queue, result):
+    """The winner's result is kept, and only the winner's."""
+    lease = leased(queue, id="a")
+    assert queue.result("a") is None
+    assert lease.complete(result) is True
+    assert lease.complete(b"late") is False
+    assert queue.result("a") == (result.encode() if isinstance(result, str) else result)
+    assert queue.result(lease.job.id, timeout=0) is not None
+
+
+def test_result_of_the_loser(queue):
+    """Who loses keeps no result and enqueues nothing; M-13."""
+    lease = leased(queue, id="a")
+    queue.cancel("a")
+    assert lease.complete(b"late", then=[NewJob(b"next")]) is False
+    assert queue.result("a") is None
+    assert queue.counts() == Counts(enqueued=1, cancelled=1)
+
+
+def test_result_expires(connect, client):
+    """A result has the TTL of the queue's settings; no result leaves no key."""
+    queue = connect(result_ttl=timedelta(minutes=5))
+    assert leased(queue, id="a").complete(b"x")
+    assert 0 < client.pttl(key("result:a")) <= 300_000
+    assert leased(queue, id="b").complete()
+    assert not client.exists(key("result:b"))
+    assert leased(connect(result_ttl=0.001), id="c").complete(b"x")
+    assert queue.result("b", timeout=0.01) is None
+
+
+def test_result_of_an_unnamed_job(queue):
+    """A job that was given no id has its result under the id of its receipt, also after it went round."""
+    receipt = queue.enqueue(b"x")
+    queue.lease().retry()
+    assert queue.lease().complete(b"done")
+    assert queue.result(receipt.id) == b"done"
+
+
+# -- then --------------------------------------------------------------------------------------------
+
+
+def test_follow_ups(connect):
+    """M-13: the winner's follow-ups are enqueued, in its queue or others of the group, with all that a job may have."""
+    orders, bills = connect("shop/orders"), connect("shop/bills")
+    lease = leased(orders, id="7")
+    then = [
+        NewJob(b"again", id="7"),  # the id that is just becoming free
+        NewJob(b"bill", id="7", headers={"a": "b"}, queue="shop/bills"),
+        NewJob("late", delay=LONG, queue="shop/bills"),
+        NewJob(b"plain", queue="shop/orders"),
+        NewJob(b"refused", id="7", queue="shop/bills"),
+        NewJob(b"whole group", queue="shop"),
+    ]
+    assert lease.complete(result=b"done", then=then) is True
+    assert lease.complete(then=then) is False
+    assert payloads(orders.waiting()) == [b"again", b"plain"]
+    assert payloads(bills.waiting()) == [b"bill"]
+    assert payloads(bills.delayed()) == [b"late"]
+    assert payloads(connect("shop").waiting()) == [b"whole group"]
+    assert bills.find("7").job.headers == {"a": "b"}
+    assert orders.result("7") == b"done"
+    assert orders.counts() == Counts(waiting=2, enqueued=3, completed=1)
+    assert bills.counts() == Counts(waiting=1, delayed=1, enqueued=2)
+
+
+def test_follow_up_in_another_group(connect):
+    """One script reaches one group: a follow-up for another is refused, and the job is still leased."""
+    queue = connect("shop/orders")
+    lease = leased(queue)
+    for name in ("else/orders", "shopping", "orders"):
+        with pytest.raises(ConfigurationError, match=f"then: queue '{name}' is of group '{name.partition('/')[0]}'"):
+            lease.complete(then=[NewJob(b"here"), NewJob(b"there", queue=name)])
+    assert present(queue) == {"leased": 1}
+    assert lease.complete(then=(NewJob(b"here"),))
+    assert present(queue) == {"waiting": 1}
+
+
+def test_follow_ups_of_the_namespace(connect):
+    """Follow-ups stay in the namespace."""
+    assert leased(connect("g/a", namespace="one")).complete(then=[NewJob(b"x", queue="g/b")])
+    assert present(connect("g/b", namespace="one")) == {"waiting": 1}
+    assert present(connect("g/b")) == {}
+
+
+def test_many_follow_ups(queue):
+    """Hundreds of follow-ups of one job arrive, in order."""
+    then = [NewJob(b"%d" % i) for i in range(500)]
+    assert leased(queue).complete(then=then)
+    assert payloads(queue.waiting()) == [job.payload for job in then]
+
+
+# -- release -----------------------------------------------------------------------------------------
+
+
+def test_release(queue):
+    """W-8, W-19: released jobs are the next ones, in their first order, with no attempt spent."""
+    queue.enqueue_many([b"%d" % i for i in range(6)])
+    leases = queue.lease_many(4)
+    for i in (2, 0, 3):
+        assert leases[i].release() is True
+    assert payloads(queue.waiting()) == [b"0", b"2", b"3", b"4", b"5"]
+    assert [state.state for state in queue.waiting()] == ["parked"] * 3 + ["waiting"] * 2
+    assert queue.peek().payload == b"0"
+    again = queue.lease_many(9)
+    assert [lease.job.payload for lease in again] == [b"0", b"2", b"3", b"4", b"5"]
+    assert [lease.job.attempt for lease in again] == [1] * 5
+
+
+def test_release_again_and_again(queue):
+    """However often a job is released, its attempt stays what it was, and its token grows."""
+    queue.enqueue(b"x")
+    assert queue.lease().retry()
+    seen = []
+    for _ in range(4):
+        lease = queue.lease()
+        seen.append((lease.job.attempt, lease.token))
+        assert lease.release()
+    assert seen == [(2, 2), (2, 3), (2, 4), (2, 5)]
+
+
+# -- retry -------------------------------------------------------------------------------------------
+
+
+def test_retry_goes_to_the_back(queue):
+    """H-3: a job that is retried goes to the back; one whose lease ran out, to the front."""
+    queue.enqueue_many([b"a", b"b", b"c"])
+    a = queue.lease()
+    assert a.retry() is True
+    assert payloads(queue.waiting()) == [b"b", b"c", b"a"]
+    b = queue.lease(duration=0.001)
+    assert b.job.payload == b"b"
+    expire(queue)
+    assert payloads(queue.waiting()) == [b"b", b"c", b"a"]
+    assert [(lease.job.payload, lease.job.attempt) for lease in queue.lease_many(3)] == [
+        (b"b", 2),
+        (b"c", 1),
+        (b"a", 2),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["seconds", "timedelta", "datetime"])
+def test_retry_after_a_delay(queue, client, kind):
+    """G-9: a retried job is delayed by the server's clock, and then at the back, with its attempt spent."""
+    now = client.time()[0]
+    moment = datetime.fromtimestamp(now + LONG, UTC)
+    delay = {"seconds": LONG, "timedelta": timedelta(seconds=LONG), "datetime": moment}[kind]
+    lease = leased(queue, id="a", headers={"a": "b"})
+    assert lease.retry(delay, "not now") is True
+    state = queue.find("a")
+    assert (state.state, state.job.headers, state.job.attempt) == ("delayed", {"a": "b"}, 1)
+    assert now + LONG <= state.due < now + LONG + 30
+    assert queue.lease() is None
+    assert queue.cancel("a")
+
+
+@pytest.mark.parametrize("delay", [0, 0.0, None, timedelta(0), datetime(2001, 1, 1, tzinfo=UTC)])
+def test_retry_at_once(queue, delay):
+    """No delay, or a moment that has passed, is now."""
+    assert leased(queue).retry(delay) is True
+    assert queue.lease().job.attempt == 2
+
+
+def test_retry_is_woken(queue):
+    """A job that was retried with a delay comes back to one who waits for it."""
+    assert leased(queue, b"a").retry(timedelta(milliseconds=50)) is True
+    assert queue.lease() is None
+    lease = queue.lease(block=20)
+    assert (lease.job.payload, lease.job.attempt, lease.token) == (b"a", 2, 2)
+
+
+def test_max_attempts(connect):
+    """H-2, G-7: so many deliveries in all; the last failure goes to the dead letters, with its reason."""
+    queue = connect(max_attempts=3)
+    queue.enqueue(b"x", id="a", headers={"h": "1"})
+    for attempt in (1, 2, 3):
+        lease = queue.lease()
+        assert lease.job.attempt == attempt
+        assert lease.release()
+        lease = queue.lease()
+        assert lease.job.attempt == attempt
+        assert lease.retry(reason=f"failed {attempt} times") is True
+    letter = next(queue.dead())
+    assert (letter.reason, letter.worker, letter.state) == ("failed 3 times", lease.worker, "dead")
+    assert (letter.job.id, letter.job.payload, letter.job.attempt) == ("a", b"x", 3)
+    assert letter.job.headers == {"h": "1"}
+    assert lease.retry() is False
+    assert queue.counts() == Counts(dead=1, enqueued=1)
+
+
+def test_max_attempts_with_a_delay(connect):
+    """The last failure is not delayed."""
+    queue = connect(max_attempts=1)
+    assert leased(queue).retry(LONG, "too late")
+    assert present(queue) == {"dead": 1}
+
+
+def test_leases_that_run_out_are_attempts(connect):
+    """B-5: a job that nobody ever settles, because it kills who takes it, is dead after its last attempt."""
+    queue = connect(max_attempts=3)
+    receipt = queue.enqueue(b"poison")
+    queue.enqueue(b"fine")
+    for attempt in (1, 2, 3):
+        lease = queue.lease(duration=0.001)
+        assert (lease.job.payload, lease.job.attempt) == (b"poison", attempt)
+        expire(queue)
+    lease = queue.lease()
+    assert (lease.job.payload, lease.job.attempt) == (b"fine", 1)
+    letter = next(queue.dead())
+    assert (letter.job.id, letter.job.payload, letter.job.attempt) == (receipt.id, b"poison", 3)
+    assert "no attempts left" in letter.reason
+    assert present(queue) == {"leased": 1, "dead": 1}
+
+
+def test_without_max_attempts(queue):
+    """Without a limit a job goes round for ever."""
+    queue.enqueue(b"x")
+    for attempt in range(1, 12):
+        lease = queue.lease()
+        assert lease.job.attempt == attempt
+        assert lease.retry(reason="again")
+
+
+# -- dead_letter -------------------------------------------------------------------------------------
+
+
+def test_dead_letter(queue, client):
+    """A dead letter keeps everything of its job, why it is dead, who said so, and when."""
+    before = client.time()[0]
+    lease = leased(queue, b"\x00\xff", id="a", headers={"reason": "header", "worker": "header", "released": "header"})
+    lease.retry()
+    lease = queue.lease()
+    assert lease.dead_letter("no: é\n\x00 🙂") is True
+    assert lease.dead_letter("again") is False
+    (letter,) = queue.dead()
+    assert (letter.reason, letter.worker, letter.state) == ("no: é\n\x00 🙂", lease.worker, "dead")
+    assert (letter.job.id, letter.job.payload, letter.job.attempt) == ("a", b"\x00\xff", 2)
+    assert letter.job.headers == {"reason": "header", "worker": "header", "released": "header"}
+    assert letter.job.enqueued_at == lease.job.enqueued_at
+    assert before <= letter.since <= before + 30
+    assert (queue.find("a").state, queue.find("a").reason) == ("dead", letter.reason)
+    assert queue.lease() is None
+
+
+def test_long_reasons(queue):
+    """A reason is cut at 10,000 characters; half a surrogate in it is no reason to lose it."""
+    assert leased(queue).dead_letter("x" * 20_000)
+    assert leased(queue).dead_letter("\ud800!")
+    assert leased(queue).dead_letter("")
+    assert [letter.reason for letter in queue.dead()] == ["x" * 10_000, "\\ud800!", ""]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 4, 9])
+def test_dead_limit(connect, limit):
+    """H-4: exactly so many dead letters are kept, the newest; the others are counted as trimmed."""
+    queue = connect(dead_limit=limit, max_attempts=1)
+    queue.enqueue_many([b"%d" % i for i in range(5)])
+    for number, lease in enumerate(queue.lease_many(5)):
+        assert lease.retry(reason="no") if number % 2 else lease.dead_letter("no")
+        assert queue.counts().lost == 0
+    kept = min(limit, 5)
+    assert payloads(queue.dead()) == [b"%d" % i for i in range(5 - kept, 5)]
+    assert queue.counts() == Counts(enqueued=5, dead=kept, dead_trimmed=5 - kept)
+
+
+# -- fences ------------------------------------------------------------------------------------------
+
+DECIDE = {
+    "release": lambda lease: lease.release(),
+    "retry": lambda lease: lease.retry(),
+    "retry later": lambda lease: lease.retry(LONG, "late"),
+    "dead_letter": lambda lease: lease.dead_letter("late"),
+    "renew": lambda lease: lease.renew(LONG),
+    "complete fenced": lambda lease: lease.complete(fenced=True),
+}
+
+
+@pytest.mark.parametrize("who", ["nobody", "another", "the same", "a third"])
+def test_stale_holders_decide_nothing(connect, who):
+    """W-20: who lost a lease can't move the job, whoever holds it now, also if that is the same client again."""
+    queue = connect()
+    lease = leased(queue, duration=0.001)
+    expire(queue)
+    if who == "another":
+        connect().lease()
+    elif who == "the same":
+        assert queue.lease().worker == lease.worker
+    elif who == "a third":
+        connect().lease().release()
+        connect().lease()
+    before, running = queue.counts(), [state.worker for state in queue.running()]
+    assert {how: decide(lease) for how, decide in DECIDE.items()} == dict.fromkeys(DECIDE, False)
+    assert queue.counts() == before
+    assert [state.worker for state in queue.running()] == running
+    assert payloads(queue.dead()) == []
+
+
+def test_tokens_grow(queue):
+    """The token of a job grows with every delivery, whatever lies between two of them."""
+    queue.enqueue(b"x", id="a")
+    between = {
+        "release": lambda lease: lease.release(),
+        "retry": lambda lease: lease.retry(),
+        "delay": lambda lease: lease.retry(0.001) and promote(queue) is None,
+        "expire": lambda lease: lease.renew(0.001) and expire(queue) is None,
+        "renew and release": lambda lease: lease.renew() and lease.renew() and lease.release(),
+        "redrive": lambda lease: lease.dead_letter("no") and queue.redrive() == 1,
+        "redrive and release": lambda lease: (
+            lease.release() and queue.lease().dead_letter("no") and queue.redrive() == 1
+        ),
+        "no attempt spent": lambda lease: queue._run(queue.ops.retry([(lease.claim, 0, False, "")])) == [True],
+    }
+    last, order = 0, [*between, *reversed(between), *list(between)[::2], *list(between)[1::2]]
+    for step in order:
+        lease = queue.lease()
+        assert lease.token > last, step
+        last = lease.token
+        assert between[step](lease), step
+    assert queue.counts().lost == 0
+
+
+def test_attempts(queue):
+    """The attempt is 1 the first time, and counts deliveries less releases; redriven, it starts anew."""
+    queue.enqueue(b"x")
+    steps = [
+        ("release", 1, lambda lease: lease.release()),
+        ("retry", 1, lambda lease: lease.retry()),
+        ("expire", 2, lambda lease: lease.renew(0.001) and expire(queue) is None),
+        ("release", 3, lambda lease: lease.release()),
+        ("delay", 3, lambda lease: lease.retry(0.001) and promote(queue) is None),
+        ("no attempt spent", 4, lambda lease: queue._run(queue.ops.retry([(lease.claim, 0, False, "")])) == [True]),
+        ("dead", 4, lambda lease: lease.dead_letter("no")),
+        ("redriven", 1, lambda lease: lease.release()),
+        ("retry", 1, lambda lease: lease.retry()),
+        ("last", 2, lambda lease: lease.dead_letter("no")),
+    ]
+    for step, attempt, act in steps:
+        lease = queue.lease()
+        assert lease.job.attempt == attempt, step
+        assert act(lease), step
+        if step == "dead":
+            assert next(queue.dead()).job.attempt == 4
+            assert queue.redrive() == 1
+    assert next(queue.dead()).job.attempt == 2
