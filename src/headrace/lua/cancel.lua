@@ -4,17 +4,13 @@
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
 -- @include record
--- @include fields
+-- @include unnamed
 local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local id = ARGV[2]
 local known = recorded()
 if known then return known end
 local entry, gone = redis.call('HGET', ids, id), 0
-if not entry and string.match(id, '^%d+%-%d+$') then
-  local body = redis.call('XRANGE', jobs, id, id)[1]
-  local own = body and parse(body[2])
-  if own and (own.id == nil or own.id == id) then entry = id end -- another's entry ID is not its job's id
-end
+if not entry and unnamed(jobs, id) then entry = id end
 if entry == 'delayed' then
   gone = redis.call('ZREM', delayed, id)
   redis.call('HDEL', bodies, id)

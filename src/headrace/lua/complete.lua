@@ -10,6 +10,7 @@
 -- @include record
 -- @include clock
 -- @include own
+-- @include unnamed
 -- @include add
 local lane, jobs, ids, leases, released, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local worker, n, with_ids = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'

@@ -7,6 +7,7 @@
 -- flat, `data` first. A delayed job needs an id. Bounded by the client: at most 1,000 items, 1 MiB.
 -- @include record
 -- @include clock
+-- @include unnamed
 -- @include add
 local lane, jobs, ids, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local known = recorded()

@@ -5,6 +5,7 @@
 -- COST   10 us; up to 2 us per dead letter when the job is in no other state
 -- @include clock
 -- @include fields
+-- @include unnamed
 local jobs, ids, released, delayed, bodies, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id = ARGV[1]
 local now = clock()
@@ -17,7 +18,7 @@ if entry == 'delayed' then
     return {now, {id, cmsgpack.unpack(body), 'delayed', 0, releases(id), '', due}}
   end
 end
-if not entry and string.match(id, '^%d+%-%d+$') then entry = id end
+if not entry and unnamed(jobs, id) then entry = id end
 local body = entry and entry ~= 'delayed' and redis.call('XRANGE', jobs, entry, entry)[1]
 if body then
   local own = parse(body[2])

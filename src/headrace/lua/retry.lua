@@ -26,6 +26,8 @@ for i, entry in ipairs(entries) do
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
     local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend and 0 or 1)
     local id = own_fields.id or entry
+    local registered = redis.call('HGET', ids, id)
+    local ours = not registered or registered == entry -- or else a bare XADD gave a second job this id
     -- Freed first, so that a full server permits the rest.
     redis.call('XDEL', jobs, entry)
     redis.call('XACK', jobs, 'workers', entry)
@@ -34,20 +36,20 @@ for i, entry in ipairs(entries) do
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend then
-      if redis.call('HGET', ids, id) == entry then redis.call('HDEL', ids, id) end
+      if registered == entry then redis.call('HDEL', ids, id) end
       bury(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
       reply[i] = 2
     else
       local due = 0
       if delay ~= '' then due = tonumber(string.sub(delay, 2)) + (string.sub(delay, 1, 1) == '+' and now or 0) end
-      local key = id
+      local key = ours and id or entry
       if due > now then
-        redis.call('HSET', bodies, id, cmsgpack.pack(compose(own_fields, headers)))
-        redis.call('ZADD', delayed, string.format('%.0f', due), id)
-        redis.call('HSET', ids, id, 'delayed')
+        redis.call('HSET', bodies, key, cmsgpack.pack(compose(own_fields, headers)))
+        redis.call('ZADD', delayed, string.format('%.0f', due), key)
+        if ours then redis.call('HSET', ids, id, 'delayed') end
       else
         key = redis.call('XADD', jobs, '*', unpack(compose(own_fields, headers)))
-        redis.call('HSET', ids, id, key)
+        if ours then redis.call('HSET', ids, id, key) end
         redis.call('HINCRBY', stats, 'added', 1)
       end
       if releases > 0 then redis.call('HSET', released, key, releases) end

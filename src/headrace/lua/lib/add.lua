@@ -1,7 +1,7 @@
 -- Put one job into a queue unless its id is taken. `delay`: '' now, '+ms' from now, '@ms' at a moment.
 -- Answers the id and 1, or the id and 0 when a job of that id is there already.
 local function add(jobs, ids, delayed, bodies, stats, now, id, delay, fields)
-  if id ~= '' and redis.call('HEXISTS', ids, id) == 1 then return id, 0 end
+  if id ~= '' and (redis.call('HEXISTS', ids, id) == 1 or unnamed(jobs, id)) then return id, 0 end
   local due = 0
   if delay ~= '' then due = tonumber(string.sub(delay, 2)) + (string.sub(delay, 1, 1) == '+' and now or 0) end
   if due > now then

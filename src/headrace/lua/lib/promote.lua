@@ -8,7 +8,7 @@ local function promote(jobs, ids, delayed, bodies, released, stats, now, limit)
     if body then
       local own, headers = parse(cmsgpack.unpack(body))
       local entry = redis.call('XADD', jobs, '*', unpack(compose(own, headers)))
-      redis.call('HSET', ids, id, entry)
+      if own.id == id then redis.call('HSET', ids, id, entry) end
       redis.call('HINCRBY', stats, 'added', 1)
       local releases = redis.call('HGET', released, id)
       if releases then

@@ -1,0 +1,10 @@
+-- Whether *id* is that of a job which was given none: then it is the ID of the job's entry, which names no other.
+local function unnamed(jobs, id)
+  if not string.match(id, '^%d+%-%d+$') then return false end
+  local body = redis.pcall('XRANGE', jobs, id, id)[1] -- none for an error: numbers that no entry can have
+  if not body or body[1] ~= id then return false end
+  for i = 1, #body[2], 2 do
+    if body[2][i] == 'id' then return body[2][i + 1] == id end
+  end
+  return true
+end
