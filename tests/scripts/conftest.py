@@ -1,0 +1,143 @@
+"""Scripts by their names, as a program in another language would call them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from headrace._op import script
+from tests.servers import Server
+
+ACCESS = Path(__file__).parents[2] / "docs" / "how-to" / "run-in-production.md"
+COMMANDS = re.findall(r"\s([+]\S+)", re.findall(r"^ACL SETUSER .*$", ACCESS.read_text("utf-8"), re.MULTILINE)[0])
+PREFIX = "headrace:{q}:q:"
+TERM = 60_000  # ms of a lease, where it does not matter
+
+
+def declared(name: str) -> list[str]:
+    """The parts that the header of a script names as its keys; `...` is for those of the items."""
+    text = (files("headrace") / "lua" / f"{name}.lua").read_text("utf-8")
+    keys = re.findall(r"^-- KEYS +(.*)$", text, re.MULTILINE)[0]
+    return [key.split()[0] for key in keys.split(", ") if not key.endswith("...")]
+
+
+class Lua:
+    """Runs scripts, each as a user who may touch its declared keys, by the commands of the documentation, only."""
+
+    def __init__(self, server: Server, protocol: int) -> None:
+        self.redis: Any = redis.Redis(unix_socket_path=server.path, decode_responses=True)
+        self._acl("SETUSER", "script", "reset", "on", ">secret", *COMMANDS)
+        self._acl("LOG", "RESET")
+        self._user: Any = redis.Redis(
+            unix_socket_path=server.path, username="script", password="secret", protocol=protocol
+        )
+
+    def __call__(self, name: str, *args: Any, call: int | str = "", lane: str = "l", extra: Sequence[str] = ()) -> Any:
+        """The reply of a script, bytes as text. *extra*: keys after the declared ones, in full."""
+        parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
+        keys = [*extra] if name == "result" else [*(PREFIX + part for part in parts), *extra]
+        self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
+        given = [call, *args] if parts[0] == f"lane:{lane}" else args
+        try:
+            reply = self._user.execute_command("EVAL", script(name).source, len(keys), *keys, *given)
+        finally:
+            refused = self._acl("LOG")
+            assert not refused, refused
+        return text(reply)
+
+    def close(self) -> None:
+        """Leave the server as it was."""
+        self._user.close()
+        self._acl("DELUSER", "script")
+        self.redis.close()
+
+    def _acl(self, *args: str) -> Any:
+        return self.redis.execute_command("ACL", *args)
+
+    # -- what tests say often ----------------------------------------------------------------------------
+
+    def add(self, *payloads: str) -> list[str]:
+        """Enqueue plain payloads; their ids."""
+        ids: list[str] = self("enqueue", "plain", *payloads)
+        return ids
+
+    def lease(self, worker: str = "w", limit: int = 100, *, most: int = 0, ttl: int = 70_000, **options: Any) -> Any:
+        """The reply of `lease`. *most*: max_attempts."""
+        args = [options.pop(name, default) for name, default in (("duration", ""), ("dead_limit", 1000), ("woken", 0))]
+        return self("lease", worker, limit, args[0], TERM, ttl, most, args[1], args[2], **options)
+
+    def leased(self, *payloads: str, worker: str = "w", **options: Any) -> list[str]:
+        """Enqueue and lease; the entries."""
+        entries = self.add(*payloads)
+        self.lease(worker, **options)
+        return entries
+
+    def key(self, part: str) -> str:
+        """The full name of a key of the queue."""
+        return PREFIX + part
+
+    def counts(self) -> dict[str, int]:
+        """The counts that are not 0."""
+        names = "waiting parked leased delayed blocked dead enqueued completed cancelled deleted dead_trimmed"
+        return {name: number for name, number in zip(names.split(), self("counts"), strict=True) if number}
+
+    def holders(self) -> dict[str, tuple[str, int]]:
+        """Who holds what, with the delivery count."""
+        if not self.redis.exists(self.key("jobs")) or not self.redis.xinfo_groups(self.key("jobs")):
+            return {}
+        rows = self.redis.xpending_range(self.key("jobs"), "workers", "-", "+", 10_000)
+        return {row["message_id"]: (row["consumer"], row["times_delivered"]) for row in rows}
+
+    def state(self) -> dict[str, Any]:
+        """Everything there is but the records of calls."""
+        found: dict[str, Any] = {}
+        for key in sorted(self.redis.scan_iter(count=1000)):
+            kind, part = self.redis.type(key), key.removeprefix(PREFIX)
+            if part.startswith("lane:"):
+                continue
+            if kind == "stream":
+                groups = [{**g, "lag": 0} for g in self.redis.xinfo_groups(key)]
+                found[part] = (
+                    self.redis.xrange(key),
+                    [(g["name"], g["last-delivered-id"], g["pending"]) for g in groups],
+                )
+            elif kind == "hash":
+                found[part] = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)
+            elif kind == "zset":
+                found[part] = self.redis.zrange(key, 0, -1, withscores=True)
+            else:
+                found[part] = self.redis.get(key)
+        return found | {"held": self.holders()}
+
+
+def text(reply: Any) -> Any:
+    """Bytes as text, all the way down."""
+    if isinstance(reply, bytes):
+        return reply.decode()
+    return [text(item) for item in reply] if isinstance(reply, list) else reply
+
+
+@pytest.fixture(params=[2, 3], ids=["RESP2", "RESP3"])
+def protocol(request: pytest.FixtureRequest) -> int:
+    """Both protocols: a script's replies have one shape."""
+    return int(request.param)
+
+
+@pytest.fixture
+def lua(server: Server, protocol: int) -> Iterator[Lua]:
+    """Scripts on every server of the matrix."""
+    lua = Lua(server, protocol)
+    yield lua
+    lua.close()
+
+
+@pytest.fixture
+def script_names() -> list[str]:
+    """Every script of the package."""
+    return sorted(Path(str(path)).stem for path in (files("headrace") / "lua").iterdir() if str(path).endswith(".lua"))

@@ -1,0 +1,606 @@
+"""What every script answers, under both protocols and on every server: its REPLY line, case by case."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from tests.awaiting import until
+from tests.scripts.conftest import TERM, Lua
+
+LATER = "+60000"
+
+
+def ms(entry: str) -> int:
+    """The time in an entry's ID."""
+    return int(entry.partition("-")[0])
+
+
+def near(moment: int) -> bool:
+    """Whether it is a moment of about now."""
+    return abs(time.time() * 1000 - moment) < 60_000
+
+
+def full(*items: tuple[str, str, dict[str, str]]) -> list[Any]:
+    """Items of form "full": id, delay, fields."""
+    args: list[Any] = ["full"]
+    for name, delay, fields in items:
+        flat = [x for pair in fields.items() for x in pair]
+        args += (name, delay, len(flat), *flat)
+    return args
+
+
+# -- enqueue -------------------------------------------------------------------------------------------
+
+
+def test_enqueue_plain(lua: Lua) -> None:
+    ids = lua("enqueue", "plain", "a", "b")
+    assert lua.redis.xrange(lua.key("jobs")) == [(ids[0], {"data": "a"}), (ids[1], {"data": "b"})]
+    assert lua.counts() == {"waiting": 2, "enqueued": 2}
+
+
+def test_enqueue_full(lua: Lua) -> None:
+    """Ids and whether they were added, in turn; without an id of its own a job has its entry's."""
+    items = full(("i", "", {"data": "a", "id": "i", "h": "1"}), ("", "", {"data": "b"}), ("i", "", {"data": "c"}))
+    reply = lua("enqueue", *items)
+    (first, fields), (second, _) = lua.redis.xrange(lua.key("jobs"))
+    assert reply == ["i", 1, second, 1, "i", 0]
+    assert fields == {"data": "a", "id": "i", "h": "1"}
+    assert lua.redis.hgetall(lua.key("ids")) == {"i": first}
+    assert lua.counts() == {"waiting": 2, "enqueued": 2}
+
+
+def test_enqueue_delayed(lua: Lua) -> None:
+    moment = 4_000_000_000_000
+    items = [("a", LATER, {"data": "a"}), ("b", f"@{moment}", {"data": "b"}), ("c", "@5", {"data": "c"})]
+    assert lua("enqueue", *full(*items)) == ["a", 1, "b", 1, "c", 1]
+    assert lua("enqueue", *full(("a", "", {"data": "again"}))) == ["a", 0]
+    due = dict(lua.redis.zrange(lua.key("delayed"), 0, -1, withscores=True))
+    assert near(due["a"] - 60_000)
+    assert due["b"] == moment
+    assert lua.counts() == {"waiting": 1, "delayed": 2, "enqueued": 3}  # what is past is not delayed
+
+
+# -- lease ---------------------------------------------------------------------------------------------
+
+
+def test_lease_fresh(lua: Lua) -> None:
+    """Jobs that are their payload and nothing else come flat."""
+    a, b = lua.add("a", "b")
+    known, due, taken, fresh, healed, now = lua.lease()
+    assert (known, due, taken, fresh, healed) == (1, -1, [], [a, "a", b, "b"], 1)
+    assert near(now)
+    assert lua.holders() == {a: ("w", 1), b: ("w", 1)}
+    assert lua.lease()[:5] == [1, -1, [], [], 0]
+
+
+def test_lease_taken(lua: Lua) -> None:
+    """Parked jobs come first, with their counts and releases; then those that a blocked reader was woken for."""
+    parked, rung, new = lua.add("a", "b", "c")
+    lua.lease(limit=1)
+    lua("release", "w", parked, 1)
+    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua("enqueue", *full(("", "", {"data": "d", "h": "1"})))
+    known, _, taken, fresh, healed, _ = lua.lease("v")
+    assert (known, fresh, healed) == (1, [], 0)
+    assert [row[:2] for row in taken[:2]] == [[parked, ["data", "a"]], [rung, ["data", "b"]]]
+    assert [row[2:] for row in taken] == [[2, 1], [1, 0], [1, 0], [1, 0]]
+    assert taken[2][0] == new
+    assert taken[3][1] == ["data", "d", "h", "1"]
+
+
+def test_lease_limit(lua: Lua) -> None:
+    ids = lua.add(*"abcde")
+    assert lua.lease(limit=2)[3] == [ids[0], "a", ids[1], "b"]
+    lua("release", "w", ids[0], 1, ids[1], 1)
+    assert [row[0] for row in lua.lease(limit=1)[2]] == ids[:1]
+    _, _, taken, fresh, _, _ = lua.lease(limit=3)
+    assert [row[0] for row in taken] == ids[1:4]  # what follows a parked one is not flat
+    assert fresh == [] or [row[0] for row in taken] + fresh[::2] == ids[1:4]
+
+
+def test_lease_unknown_worker(lua: Lua) -> None:
+    """Without ttl a worker must be registered: a heartbeat does that. It is handed nothing."""
+    lua.add("a")
+    assert lua.lease(ttl=0)[:4] == [0, -1, [], []]
+    assert lua.counts() == {"waiting": 1, "enqueued": 1}
+    assert lua("beat", "w", 10_000, TERM, 1) == 1
+    assert len(lua.lease(ttl=0)[3]) == 2
+
+
+def test_lease_declared_dead(lua: Lua) -> None:
+    lua.add("a")
+    lua.redis.zadd(lua.key("workers"), {"w": 0})
+    assert lua.lease(ttl=0)[:4] == [0, -1, [], []]
+
+
+def test_lease_next_due(lua: Lua) -> None:
+    lua("enqueue", *full(("a", LATER, {"data": "a"})))
+    assert 0 < lua.lease()[1] <= 60_000
+
+
+def test_lease_promotes(lua: Lua) -> None:
+    """What has come due is handed out, with its id and the time of its enqueue."""
+    lua("enqueue", *full(("a", "+5", {"data": "a", "id": "a", "h": "1"})))
+    until(lambda: (lua.lease()[2] or [None])[0])
+    (entry, fields), *_ = lua.redis.xrange(lua.key("jobs"))
+    assert list(fields) == ["data", "id", "enq", "h"]
+    assert lua.redis.hgetall(lua.key("ids")) == {"a": entry}
+    assert lua.counts() == {"leased": 1, "enqueued": 1}
+
+
+def test_lease_no_attempts_left(lua: Lua) -> None:
+    """After max_attempts deliveries it is buried, not handed out, and the next one is."""
+    (a,) = lua.leased("a")
+    _park(lua, a)
+    assert lua.lease(most=1)[2:4] == [[], []]
+    ((_, letter),) = lua.redis.xrange(lua.key("dead"))
+    assert list(letter) == ["reason", "worker", "released", "data", "id", "attempt", "enq"]
+    assert (letter["data"], letter["id"], letter["attempt"], letter["enq"]) == ("a", a, "1", str(ms(a)))
+    assert lua.counts() == {"dead": 1, "enqueued": 1}
+
+
+def _park(lua: Lua, *entries: str) -> None:
+    """What a reclaim does."""
+    lua.redis.xclaim(lua.key("jobs"), "workers", "parked", 0, entries, justid=True)
+
+
+def test_lease_passes_what_is_gone(lua: Lua) -> None:
+    """An entry that somebody removed by hand is not handed out, and does not stay pending."""
+    a, b = lua.leased("a", "b")
+    _park(lua, a, b)
+    lua.redis.xdel(lua.key("jobs"), a)
+    assert [row[0] for row in lua.lease()[2]] == [b]
+    assert lua.holders() == {b: ("w", 2)}
+
+
+def test_lease_duration(lua: Lua) -> None:
+    """A duration of its own is a deadline in `leases`."""
+    (a,) = lua.leased("a", duration=5000)
+    ((entry, deadline),) = lua.redis.zrange(lua.key("leases"), 0, -1, withscores=True)
+    assert entry == a
+    assert near(deadline - 5000)
+
+
+# -- settling ------------------------------------------------------------------------------------------
+
+
+def complete(lua: Lua, *entries: str, fence: str = "", counts: tuple[int, ...] = (), **options: Any) -> Any:
+    return lua("complete", fence, len(entries), 0, 0, 0, *entries, *counts, **options)
+
+
+def test_complete(lua: Lua) -> None:
+    a, b, c = lua.leased("a", "b", "c")
+    assert complete(lua, a, b) == [1, 1]
+    assert complete(lua, a, c, "5-0") == [0, 1, 0]
+    assert lua.counts() == {"enqueued": 3, "completed": 3}
+
+
+def test_complete_first_wins(lua: Lua) -> None:
+    """Unfenced: whoever comes first, also with a job that is parked or leased to another."""
+    a, b = lua.leased("a", "b")
+    _park(lua, a, b)
+    assert complete(lua, a) == [1]
+    lua.lease("other")
+    assert complete(lua, a, b) == [0, 1]
+    assert lua.holders() == {}
+
+
+def test_complete_fenced(lua: Lua) -> None:
+    """Fenced: worker and delivery count must be the present ones."""
+    a, b = lua.leased("a", "b")
+    assert complete(lua, a, fence="other", counts=(1,)) == [0]
+    assert complete(lua, a, b, fence="w", counts=(2, 1)) == [0, 1]
+    assert complete(lua, a, b, fence="w", counts=(1, 1)) == [1, 0]
+    assert lua.counts() == {"enqueued": 2, "completed": 2}
+
+
+def test_complete_removed_by_hand(lua: Lua) -> None:
+    """What somebody took out with XDEL was not completed by us."""
+    (a,) = lua.leased("a")
+    lua.redis.xdel(lua.key("jobs"), a)
+    assert complete(lua, a) == [0]
+    assert lua.holders() == {}
+
+
+def test_complete_with_ids(lua: Lua) -> None:
+    lua("enqueue", *full(("i", "", {"data": "a", "id": "i"}), ("", "", {"data": "b"})))
+    taken = [row[0] for row in lua.lease()[2]]
+    assert lua("complete", "w", 2, 1, 0, 0, *taken, 1, 1, "i", "") == [1, 1]
+    assert not lua.redis.exists(lua.key("ids"))
+
+
+def test_complete_with_results_and_followers(lua: Lua) -> None:
+    """Effects are the winner's only."""
+    a, b = lua.leased("a", "b")
+    other = "headrace:{q}:q/next:"
+    extra = [lua.key("result:a"), lua.key("result:b")]
+    extra += [base + part for base in (lua.key(""), other) for part in ("jobs", "ids", "delayed", "bodies", "stats")]
+    lua("complete", "", 1, 0, 0, 0, b)
+    args = ["", 2, 0, 2, 2, a, b, 1, 5000, "ra", 2, 5000, "rb"]
+    args += [1, "n", LATER, 2, "data", "next", 1, "", "", 2, "data", "then"]
+    assert lua("complete", *args, extra=extra) == [1, 0]
+    assert lua("result", extra=extra[:1]) == "ra"
+    assert lua("result", extra=extra[1:2]) is None
+    assert 0 < lua.redis.pttl(extra[0]) <= 5000
+    assert lua.counts() == {"delayed": 1, "enqueued": 3, "completed": 2}
+    assert [fields for _, fields in lua.redis.xrange(other + "jobs")] == [{"data": "then"}]
+    assert lua("complete", *args, extra=extra) == [0, 0]
+    assert lua.redis.xlen(other + "jobs") == 1
+
+
+def test_renew(lua: Lua) -> None:
+    a, b = lua.leased("a", "b")
+    assert lua("renew", "w", "", 0, a, 1, b, 1) == [1, 1]
+    assert lua("renew", "w", "", 0, a, 2, b, 1) == [0, 1]
+    assert lua("renew", "other", "", 0, a, 1) == [0]
+    assert lua.holders() == {a: ("w", 1), b: ("w", 1)}  # a renewal is no delivery
+
+
+def test_renew_duration(lua: Lua) -> None:
+    (a,) = lua.leased("a")
+    assert lua("renew", "w", 5000, 0, a, 1) == [1]
+    assert near(lua.redis.zscore(lua.key("leases"), a) - 5000)
+    assert lua("renew", "w", "", 0, a, 1) == [1]
+    assert not lua.redis.exists(lua.key("leases"))
+
+
+def test_renew_keeps_its_worker_alive(lua: Lua) -> None:
+    """With ttl it counts as alive for longer, but one that is dead stays so."""
+    (a,) = lua.leased("a")
+    before = lua.redis.zscore(lua.key("workers"), "w")
+    lua("renew", "w", "", 900_000, a, 1)
+    assert lua.redis.zscore(lua.key("workers"), "w") > before + 500_000
+    lua.redis.zadd(lua.key("workers"), {"w": 0})
+    lua("renew", "w", "", 900_000, a, 1)
+    assert lua.redis.zscore(lua.key("workers"), "w") == 0
+
+
+def test_release(lua: Lua) -> None:
+    a, b, c = lua.leased("a", "b", "c")
+    assert lua("release", "w", b, 1, a, 1, c, 2) == [1, 1, 0]
+    assert lua("release", "w", b, 1) == [0]
+    assert lua.holders() == {a: ("parked", 1), b: ("parked", 1), c: ("w", 1)}
+    assert lua.redis.hgetall(lua.key("released")) == {a: "1", b: "1"}
+    assert lua.redis.xlen(lua.key("wake")) == 2
+    assert lua.counts() == {"parked": 2, "leased": 1, "enqueued": 3}
+
+
+def test_retry(lua: Lua) -> None:
+    """To the back, with all deliveries so far, and the order of fields that costs least."""
+    a, b, c = lua.leased("a", "b", "c")
+    spend = [(a, 1, "", 1, "why"), (b, 1, LATER, 0, ""), (c, 2, "", 1, "")]
+    assert lua("retry", "w", 0, 1000, *[x for item in spend for x in item]) == [1, 1, 0]
+    ((_, first), (entry, again)) = lua.redis.xrange(lua.key("jobs"))
+    assert first == {"data": "c"}
+    assert list(again.items()) == [("data", "a"), ("id", a), ("attempt", "1"), ("enq", str(ms(a)))]
+    assert lua.redis.hgetall(lua.key("ids")) == {a: entry, b: "delayed"}
+    assert lua.redis.hgetall(lua.key("released")) == {b: "1"}
+    assert lua.counts() == {"waiting": 1, "leased": 1, "delayed": 1, "enqueued": 3}
+
+
+def test_retry_no_attempts_left(lua: Lua) -> None:
+    a, b = lua.leased("a", "b")
+    assert lua("retry", "w", 1, 1000, a, 1, LATER, 1, "why", b, 1, "", 0, "") == [2, 1]  # who spends none has it left
+    ((_, letter),) = lua.redis.xrange(lua.key("dead"))
+    expected = {
+        "reason": "why",
+        "worker": "w",
+        "released": "0",
+        "data": "a",
+        "id": a,
+        "attempt": "1",
+        "enq": str(ms(a)),
+    }
+    assert list(letter.items()) == list(expected.items())
+    assert lua.counts() == {"waiting": 1, "dead": 1, "enqueued": 2}
+
+
+def test_dead_letter(lua: Lua) -> None:
+    a, b = lua.leased("a", "b")
+    assert lua("dead_letter", "w", 1000, a, 1, "why", b, 2, "not mine") == [1, 0]
+    assert lua("dead_letter", "w", 1000, a, 1, "again") == [0]
+    ((_, letter),) = lua.redis.xrange(lua.key("dead"))
+    expected = {
+        "reason": "why",
+        "worker": "w",
+        "released": "0",
+        "data": "a",
+        "id": a,
+        "attempt": "1",
+        "enq": str(ms(a)),
+    }
+    assert list(letter.items()) == list(expected.items())
+    assert lua.counts() == {"leased": 1, "dead": 1, "enqueued": 2}
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(0, ""), (1, "c"), (2, "bc")])
+def test_dead_letters_are_the_newest(lua: Lua, limit: int, kept: str) -> None:
+    items = [x for entry in lua.leased("a", "b", "c") for x in (entry, 1, "why")]
+    assert lua("dead_letter", "w", limit, *items) == [1, 1, 1]
+    assert [fields["data"] for _, fields in lua.redis.xrange(lua.key("dead"))] == list(kept)
+    expected = {"dead": limit, "enqueued": 3, "dead_trimmed": 3 - limit}
+    assert lua.counts() == {name: number for name, number in expected.items() if number}
+
+
+# -- a worker's life -----------------------------------------------------------------------------------
+
+
+def test_beat(lua: Lua) -> None:
+    assert lua("beat", "w", 10_000, 5000, 0) == 0  # never registered
+    assert lua("beat", "w", 10_000, 5000, 1) == 1
+    assert lua("beat", "w", 20_000, 5000, 0) == 1
+    assert near(lua.redis.zscore(lua.key("workers"), "w") - 20_000)
+    since, term = lua.redis.hget(lua.key("registered"), "w").split()
+    assert near(int(since))
+    assert term == "5000"
+    lua.redis.zadd(lua.key("workers"), {"w": 0})
+    assert lua("beat", "w", 10_000, 5000, 0) == 0  # declared dead
+
+
+def test_beat_after_its_deadline(lua: Lua) -> None:
+    """It is alive, but must wait before it declares others dead."""
+    lua("beat", "w", 1, 5000, 1)
+    registered = lua.redis.hget(lua.key("registered"), "w")
+    until(lambda: lua("beat", "w", 1, 5000, 0) == 1 and lua.redis.hget(lua.key("registered"), "w") != registered)
+
+
+def veteran(lua: Lua, worker: str = "v") -> None:
+    """Register *worker*, long ago."""
+    lua("beat", worker, 600_000, TERM, 1)
+    lua.redis.hset(lua.key("registered"), worker, f"1000 {TERM}")
+
+
+def test_reclaim_of_the_dead(lua: Lua) -> None:
+    a, b = lua.leased("a", "b")
+    veteran(lua)
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
+    lua.redis.zadd(lua.key("workers"), {"w": 1})  # its deadline was in 1970
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [2, "-", 1, 0, 0]
+    assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
+    assert lua.redis.zscore(lua.key("workers"), "w") is None
+    assert not lua.redis.hexists(lua.key("registered"), "w")
+    assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
+    assert lua.redis.xlen(lua.key("wake")) == 2
+
+
+def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
+    """Whoever has not been alive for a timeout declares nobody dead; nor does one that is not registered."""
+    lua.leased("a")
+    lua.redis.zadd(lua.key("workers"), {"w": 1})
+    lua("beat", "v", 600_000, TERM, 1)
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
+    assert lua("reclaim", "nobody", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
+
+
+def test_reclaim_of_expired_leases(lua: Lua) -> None:
+    """Own deadlines, and the idle time of those without; consumers that never registered have `lease`."""
+    a, b = lua.add("a", "b")
+    lua.lease(limit=1, duration=1)
+    lua.redis.xreadgroup("workers", "foreign", {lua.key("jobs"): ">"})
+    lua.redis.xclaim(lua.key("jobs"), "workers", "foreign", 0, [b], idle=5000, justid=True)
+    until(lambda: lua("reclaim", "v", 10_000, 10_000, "-", 500)[0] == 1)
+    assert lua.holders() == {a: ("parked", 1), b: ("foreign", 1)}
+    assert lua("reclaim", "v", 10_000, 5000, "-", 500) == [1, "-", 0, 0, 0]
+    assert lua.holders()[b] == ("parked", 1)
+
+
+def test_reclaim_goes_on_where_it_stopped(lua: Lua) -> None:
+    ids = lua.leased(*"abcde")
+    cursor = lua("reclaim", "v", 10_000, TERM, "-", 2)[1]
+    assert cursor == f"({ids[1]}"
+    cursor = lua("reclaim", "v", 10_000, TERM, cursor, 2)[1]
+    assert cursor == f"({ids[3]}"
+    assert lua("reclaim", "v", 10_000, TERM, cursor, 2)[1] == "-"
+
+
+def test_reclaim_promotes(lua: Lua) -> None:
+    lua("enqueue", *full(("a", "+5", {"data": "a", "id": "a"})))
+    until(lambda: lua("reclaim", "v", 10_000, TERM, "-", 500)[4] == 1)
+    assert lua.counts() == {"waiting": 1, "enqueued": 1}
+
+
+def test_leave(lua: Lua) -> None:
+    a, b, c = lua.leased("a", "b", "c")
+    assert lua("leave", "w", 2) == [2, 1]
+    assert lua("leave", "w", 2) == [1, 0]
+    assert lua("leave", "w", 2) == [0, 0]
+    assert set(lua.holders().values()) == {("parked", 1)}
+    assert lua.redis.hgetall(lua.key("released")) == {a: "1", b: "1", c: "1"}
+    assert not lua.redis.exists(lua.key("workers"), lua.key("registered"))
+    assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
+
+
+def test_workers(lua: Lua) -> None:
+    assert len(lua("workers")) == 1
+    lua.leased("a", "b")
+    lua("beat", "v", 10_000, TERM, 1)
+    now, *rows = lua("workers")
+    assert near(now)
+    assert sorted((name, leased) for name, _, _, leased in rows) == [("v", 0), ("w", 2)]
+    assert all(near(since) and deadline > now for _, deadline, since, _ in rows)
+
+
+# -- the whole queue -----------------------------------------------------------------------------------
+
+
+def test_cancel(lua: Lua) -> None:
+    lua("enqueue", *full(("i", "", {"data": "a", "id": "i"}), ("late", LATER, {"data": "b", "id": "late"})))
+    (running,) = lua.leased("c")
+    (waiting,) = lua.add("d")
+    for job in ("i", "late", running, waiting):
+        assert lua("cancel", job) == 1
+        assert lua("cancel", job) == 0
+    assert lua.counts() == {"enqueued": 4, "cancelled": 4}
+    assert lua.holders() == {}
+
+
+def test_cancel_leaves_others_alone(lua: Lua) -> None:
+    """The entry of a job with an id of its own is not that job's id."""
+    lua("enqueue", *full(("i", "", {"data": "a", "id": "i"})))
+    ((entry, _),) = lua.redis.xrange(lua.key("jobs"))
+    assert lua("cancel", entry) == 0
+    assert lua("cancel", "nobody") == 0
+    assert lua.counts() == {"waiting": 1, "enqueued": 1}
+
+
+def test_cancel_payload(lua: Lua) -> None:
+    """Page by page: first the stream, then what is delayed."""
+    lua("enqueue", *full(("i", "", {"data": "x", "id": "i"}), ("late", LATER, {"data": "x", "id": "late"})))
+    lua.leased("x", "y")
+    gone, place, cursor = lua("cancel_payload", "x", "jobs", "-", 2)
+    assert (gone, place) == (2, "jobs")
+    assert lua("cancel_payload", "x", place, cursor, 2) == [0, "delayed", "0"]
+    assert lua("cancel_payload", "x", "delayed", "0", 2) == [1, "", "0"]
+    assert lua.counts() == {"leased": 1, "enqueued": 4, "cancelled": 3}
+
+
+def test_purge(lua: Lua) -> None:
+    """What waits; page by page until 0."""
+    parked, _ = lua.leased("a", "b")
+    lua("release", "w", parked, 1)
+    lua("enqueue", *full(("i", "", {"data": "c", "id": "i"}), ("late", LATER, {"data": "d", "id": "late"})))
+    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua.add("e")
+    gone = []
+    while not gone or gone[-1]:
+        gone.append(lua("purge", 2))
+    assert sum(gone) == 4
+    assert lua.counts() == {"leased": 1, "enqueued": 5, "deleted": 4}
+    assert not lua.redis.exists(lua.key("ids"), lua.key("released"), lua.key("delayed"), lua.key("bodies"))
+
+
+def test_delete(lua: Lua) -> None:
+    """Everything; the stream stays, so that its entry IDs do not repeat."""
+    a, b, _ = lua.leased("a", "b", "c")
+    lua("dead_letter", "w", 1000, a, 1, "why")
+    lua("enqueue", *full(("late", LATER, {"data": "d", "id": "late"})))
+    assert lua("delete") == 4
+    assert lua("delete") == 0
+    assert lua.counts() == {"enqueued": 4, "deleted": 4}
+    assert complete(lua, b) == [0]
+    (d,) = lua.add("d")
+    assert (ms(d), int(d.partition("-")[2])) > (ms(b), int(b.partition("-")[2]))
+    assert lua.lease()[3] == [d, "d"]
+
+
+def dead(lua: Lua, *payloads: str) -> list[str]:
+    """Make dead letters; their ids."""
+    entries = lua.leased(*payloads)
+    lua("dead_letter", "w", 1000, *[x for entry in entries for x in (entry, 1, "why")])
+    return entries
+
+
+def test_redrive(lua: Lua) -> None:
+    """Page by page; the attempts start anew, the token does not."""
+    a, b, c = dead(lua, "a", "b", "c")
+    moved, cursor = lua("redrive", "-", 2)
+    assert moved == 2
+    assert lua("redrive", cursor, 2) == [1, ""]
+    assert lua("redrive", "-", 2) == [0, ""]
+    rows = lua.lease()[2]
+    assert [dict(zip(fields[::2], fields[1::2], strict=True))["id"] for _, fields, _, _ in rows] == [a, b, c]
+    assert [row[1][4:6] + row[2:] for row in rows] == [["attempt", "1", 1, 1]] * 3
+    assert lua.counts() == {"leased": 3, "enqueued": 3}
+
+
+def test_redrive_wanted(lua: Lua) -> None:
+    """One whose id is taken again stays."""
+    _, b, c = dead(lua, "a", "b", "c")
+    lua("enqueue", *full((c, "", {"data": "again", "id": c})))
+    assert lua("redrive", "-", 500, b, c, "nobody") == [1, ""]
+    assert lua.counts() == {"waiting": 2, "dead": 2, "enqueued": 4}
+
+
+def test_purge_dead(lua: Lua) -> None:
+    a, *_ = dead(lua, "a", "b", "c", "d")
+    assert lua("purge_dead", "-", 500, a, "nobody") == [1, ""]
+    gone, cursor = lua("purge_dead", "-", 2)
+    assert gone == 2
+    assert lua("purge_dead", cursor, 2) == [1, ""]
+    assert lua.counts() == {"enqueued": 4, "dead_trimmed": 4}
+
+
+def test_counts(lua: Lua) -> None:
+    """What a blocked reader was woken for counts as waiting; what was added by hand, as enqueued (7.0 and later)."""
+    lua.leased("a")
+    lua.add("b", "c")
+    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua.redis.xadd(lua.key("jobs"), {"data": "foreign"})
+    counted = lua("counts")
+    old = lua.redis.info("server")["redis_version"].startswith("6.")
+    assert counted == [3, 0, 1, 0, 0, 0, 3 if old else 4, 0, 0, 0, 0]
+
+
+def test_list(lua: Lua) -> None:
+    """Every state, page by page, oldest first."""
+    dead(lua, "dead")
+    a, b, c = lua.leased("a", "b", "c")
+    lua("release", "w", c, 1)
+    d, e = lua.add("d", "e")
+    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua("enqueue", *full(("late", LATER, {"data": "f", "id": "late"}), ("later", "+90000", {"data": "g"})))
+    running, waiting, delayed, buried = (_pages(lua, state) for state in ("running", "waiting", "delayed", "dead"))
+    assert [row[:6] for row in running] == [[x, ["data", y], "leased", 1, 0, "w"] for x, y in ((a, "a"), (b, "b"))]
+    assert [row[:5] for row in waiting] == [
+        [c, ["data", "c"], "parked", 1, 1],
+        [d, ["data", "d"], "waiting", 1, 0],
+        [e, ["data", "e"], "waiting", 0, 0],
+    ]
+    assert [(row[0], row[2:6]) for row in delayed] == [(x, ["delayed", 0, 0, ""]) for x in ("late", "later")]
+    assert all(near(row[6] - 60_000) for row in delayed)
+    assert [(row[1][1], row[2:]) for row in buried] == [("why", ["dead", 0, 0, "", 0])]
+
+
+def _pages(lua: Lua, state: str) -> list[Any]:
+    rows, cursor, more = [], "", True
+    while more:
+        cursor, now, page = lua("list", state, cursor, 1)
+        assert near(now)
+        assert len(page) <= 1
+        rows += page
+        more = cursor != ""
+    return rows
+
+
+def test_find(lua: Lua) -> None:
+    (died,) = dead(lua, "dead")
+    running, parked = lua.leased("a", "b")
+    lua("release", "w", parked, 1)
+    (waiting,) = lua.add("c")
+    lua("enqueue", *full(("i", "", {"data": "d", "id": "i"}), ("late", LATER, {"data": "e", "id": "late"})))
+    found = {job: lua("find", job) for job in (died, running, parked, waiting, "i", "late", "nobody", "5-0")}
+    assert all(near(now) for now, _ in found.values())
+    states = {job: row[2] if row else None for job, (_, row) in found.items()}
+    expected = [(died, "dead"), (running, "leased"), (parked, "parked"), (waiting, "waiting"), ("i", "waiting")]
+    assert states == {**dict(expected), "late": "delayed", "nobody": None, "5-0": None}
+    assert found[running][1][:6] == [running, ["data", "a"], "leased", 1, 0, "w"]
+    entry = found["i"][1][0]
+    assert lua("find", entry)[1] == []  # another's entry ID is not its job's id
+
+
+def test_result(lua: Lua) -> None:
+    assert lua("result", extra=[lua.key("result:a")]) is None
+    lua.redis.set(lua.key("result:a"), "x")
+    assert lua("result", extra=[lua.key("result:a")]) == "x"
+
+
+# -- errors --------------------------------------------------------------------------------------------
+
+
+def test_a_key_of_another_type_is_an_error_that_says_so(lua: Lua) -> None:
+    lua.redis.set(lua.key("jobs"), "mine")
+    calls: dict[str, list[Any]] = {
+        "enqueue": ["plain", "a"],
+        "lease": ["w", 1, "", TERM, TERM, 0, 1000, 0],
+        "complete": ["", 1, 0, 0, 0, "1-0"],
+        "release": ["w", "1-0", 1],
+        "reclaim": ["w", 10_000, TERM, "-", 500],
+        "leave": ["w", 500],
+    }
+    for name, args in calls.items():
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            lua(name, *args)
