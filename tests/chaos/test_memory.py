@@ -1,0 +1,18 @@
+"""50,000 jobs leave nothing behind, in the worker or in the server; `bench/memory.py` sends a million."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.memory import HANDLERS, measure
+from tests.servers import Server
+
+JOBS = 50_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_memory(handler: str, newest: Server) -> None:
+    report = measure(newest, handler, JOBS)
+    assert report.rss[0] > 0
+    assert not report.problems, report
