@@ -252,6 +252,8 @@ class Feed:
                     break
             settles, soonest = self.settlements()
             room = self.room() if self.phase is Phase.RUNNING and self.registered and self.available else 0
+            if self.asking and self.handler.concurrency == 1:
+                room = 0  # two lease calls at a time may be answered in either order, and one slot promises order
             if not settles and room <= 0:
                 yield Pause((yield from self.idle()))
                 continue

@@ -131,6 +131,7 @@ class _Engine:
         self._events: dict[int, list[threading.Event]] = {}
         self._all: list[threading.Event] = []
         self._fetchers: list[threading.Thread] = []
+        self._listeners: list[threading.Thread] = []
         self._others: list[threading.Thread] = []
         self._runners: list[threading.Thread] = []
         for feed in self.roles.feeds:
@@ -142,8 +143,8 @@ class _Engine:
         self._role("keep", self.roles.keep(), None, self._work, self._others)
         for feed in self.roles.feeds:
             self._role("fetch", feed.fetch(), feed, self._work, self._fetchers)
-            self._role("listen", feed.listen(), feed, self._ears, self._others)
-        for thread in [*self._runners, *self._others, *self._fetchers]:
+            self._role("listen", feed.listen(), feed, self._ears, self._listeners)
+        for thread in [*self._runners, *self._others, *self._fetchers, *self._listeners]:
             thread.start()
 
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
@@ -258,11 +259,16 @@ class _Engine:
         with self._finish:
             if self.finished:
                 return
+            for thread in self._listeners:  # one may have been connecting as drain() closed what it found
+                for _ in range(250):
+                    self._ears.close()
+                    thread.join(0.02)
+                    if not thread.is_alive():
+                        break
             for thread in self._fetchers:
                 thread.join()
             self.roles.turn(Phase.STOPPED)
             self._poke(self._all)
-            self._ears.close()
             for feed in self.roles.feeds:
                 for _ in range(feed.handler.concurrency):
                     self._units[id(feed)].put(None)

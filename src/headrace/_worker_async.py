@@ -320,6 +320,8 @@ class _Engine:
             error = raised
         slots.tasks.pop(asyncio.current_task(), None)
         self._ended(slots, unit, error, result)
+        if isinstance(error, KeyboardInterrupt):  # Ctrl-C where nobody handles signals: it ends the program
+            raise error
 
     def _unrun(self, slots: _Slots, run: Any) -> None:
         """A task was cancelled; before it began, perhaps."""

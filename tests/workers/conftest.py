@@ -1,0 +1,62 @@
+"""Workers of every kind, from one body."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from headrace import Queue
+from tests.servers import Server
+from tests.workers.engines import KINDS, Recorder, Running
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """`Worker`; `AsyncWorker` with async handlers; `AsyncWorker` with plain functions."""
+    return str(request.param)
+
+
+@pytest.fixture
+def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
+    """Makes workers of the kind, for the newest server; those still running at the end are halted."""
+    made: list[Running] = []
+
+    def make(**options: Any) -> Running:
+        if not options.keys() & {"url", "client"}:
+            options["url"] = newest.url
+        running = Running(kind, **options)
+        made.append(running)
+        return running
+
+    yield make
+    for running in made:
+        if running.running:  # a test failed
+            with suppress(BaseException):
+                running.stop(wait=False)
+                running.stop(wait=False)
+                running.close()
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue]:
+    """The queue `q` of the newest server."""
+    with Queue("q", url=newest.url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def record() -> Recorder:
+    """Notes what runs."""
+    return Recorder()
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What handlers may wait for; open at the latest when the test ends."""
+    gate = threading.Event()
+    yield gate
+    gate.set()

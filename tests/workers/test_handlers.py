@@ -1,0 +1,420 @@
+"""Handlers and batch handlers: how many run at once, how far ahead is leased, and for how many queues."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import BatchError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater
+from headrace.testing import run_until_empty
+from tests.awaiting import until
+from tests.servers import Server
+from tests.workers.engines import Recorder, Running
+
+Work = Callable[..., Running]
+
+
+@contextmanager
+def queues(server: Server, *names: str) -> Iterator[list[Queue]]:
+    made = [Queue(name, url=server.url) for name in names]
+    yield made
+    for queue in made:
+        queue.close()
+
+
+def calls(server: Server) -> Counter[str]:
+    """How often each command ran since the server's start."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        stats: dict[str, dict[str, int]] = client.info("commandstats")
+    return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()})
+
+
+# -- concurrency -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 2, 1000])
+def test_every_job_runs_once(work: Work, queue: Queue, record: Recorder, number: int) -> None:
+    """H-1: 1, 2 and 1,000 jobs; counts are exact afterwards, and nothing of the worker is left."""
+    worker = work()
+
+    @worker.handler("q")
+    def body(job: Job) -> None:
+        with record(job.payload):
+            pass
+
+    queue.enqueue_many([b"%d" % i for i in range(number)])
+    with worker:
+        until(lambda: queue.counts().completed == number)
+    assert sorted(record.ended, key=int) == [b"%d" % i for i in range(number)]
+    assert queue.counts() == Counts(enqueued=number, completed=number)
+    assert queue.workers() == []
+
+
+def test_four_workers_share_a_queue(work: Work, queue: Queue, record: Recorder) -> None:
+    """H-1: 1,000 jobs and 4 workers: each job once, and everybody has some."""
+    workers = [work(name=f"w{n}") for n in range(4)]
+    for worker in workers:
+
+        @worker.handler("q", concurrency=2)
+        def body(job: Job, name: str = worker.worker.name) -> Iterator[float]:
+            with record((name, job.id)):
+                yield 0.002
+
+    for worker in workers:
+        worker.start()
+    queue.enqueue_many([b"x"] * 1000)
+    until(lambda: queue.counts().completed == 1000)
+    for worker in workers:
+        worker.close()
+    assert len({job for _, job in record.ended}) == len(record.ended) == 1000
+    assert len({name for name, _ in record.ended}) == 4
+
+
+def test_concurrency_is_used_and_never_exceeded(work: Work, queue: Queue, record: Recorder) -> None:
+    worker = work()
+
+    @worker.handler("q", concurrency=3)
+    def body(job: Job) -> Iterator[float]:
+        with record(job.id):
+            yield 0.01
+
+    queue.enqueue_many([b"x"] * 60)
+    with worker:
+        until(lambda: queue.counts().completed == 60)
+    assert record.most == 3
+
+
+def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -> None:
+    """However far ahead it leases, and with however many calls under way."""
+    worker = work()
+
+    @worker.handler("q", concurrency=1)
+    def body(job: Job) -> None:
+        with record(int(job.payload)):
+            pass
+
+    queue.enqueue_many([b"%d" % i for i in range(15_000)])
+    with worker:
+        until(lambda: queue.counts().completed == 15_000)
+    assert record.started == list(range(15_000))
+
+
+def test_a_flood_in_one_queue_starves_no_other(work: Work, newest: Server) -> None:
+    """Each handler has slots of its own: jobs of a small queue run while thousands wait in another."""
+    worker = work()
+    order: list[str] = []
+
+    @worker.handler("flood", concurrency=4)
+    def flood(job: Job) -> Iterator[float]:
+        order.append("flood")
+        yield 0.001
+
+    @worker.handler("drops", concurrency=1)
+    def drops(job: Job) -> Iterator[float]:
+        order.append("drop")
+        yield 0.001
+
+    with queues(newest, "flood", "drops") as (flooded, dropped):
+        flooded.enqueue_many([b"x"] * 3000)
+        with worker:
+            until(lambda: len(order) > 100)
+            dropped.enqueue_many([b"x"] * 20)
+            until(lambda: order.count("drop") == 20)
+            left = flooded.counts()
+            until(lambda: flooded.counts().completed == 3000)
+    assert left.present > 0  # it was a flood until the last drop
+
+
+def test_slow_handlers_of_one_queue_hold_up_no_other(
+    work: Work, newest: Server, gate: threading.Event, record: Recorder
+) -> None:
+    worker = work()
+
+    @worker.handler("stuck", concurrency=2)
+    def stuck(job: Job) -> Iterator[threading.Event]:
+        yield gate
+
+    @worker.handler("free", concurrency=2)
+    def free(job: Job) -> None:
+        with record(job.id):
+            pass
+
+    with queues(newest, "stuck", "free") as (slow, quick):
+        slow.enqueue_many([b"x"] * 10)
+        with worker:
+            until(lambda: slow.counts().leased == 2)
+            quick.enqueue_many([b"x"] * 100)
+            record.await_ended(100)
+            gate.set()
+            until(lambda: slow.counts().completed == 10)
+
+
+# -- fetching ----------------------------------------------------------------------------------------------
+
+
+def test_no_more_is_leased_than_can_start(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
+    """A worker with two slow handlers holds two jobs, and another worker gets the rest."""
+    slow, quick = work(), work()
+
+    @slow.handler("q", concurrency=2)
+    def waits(job: Job) -> Iterator[threading.Event]:
+        with record(job.id):
+            yield gate
+
+    done: list[str] = []
+
+    @quick.handler("q", concurrency=2)
+    def runs(job: Job) -> None:
+        done.append(job.id)
+
+    receipts = queue.enqueue_many([b"x"] * 20)
+    with slow:
+        record.await_started(2)
+        counts = queue.counts()
+        assert (counts.leased, counts.waiting) == (2, 18)
+        with quick:
+            until(lambda: len(done) == 18)
+        assert done == [receipt.id for receipt in receipts[2:]]
+        assert queue.counts().leased == 2
+        gate.set()
+        until(lambda: queue.counts().completed == 20)
+
+
+def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
+    work: Work, queue: Queue, gate: threading.Event
+) -> None:
+    """A worker that was quick holds some jobs in advance; if its handler then hangs, they go back, at their place."""
+    first, second = work(), work()
+    held: list[bytes] = []
+
+    @first.handler("q", concurrency=1)
+    def hangs(job: Job) -> Iterator[threading.Event]:
+        if job.payload == b"hang":
+            held.append(job.payload)
+            yield gate
+
+    done: list[Job] = []
+
+    @second.handler("q", concurrency=1)
+    def runs(job: Job) -> None:
+        done.append(job)
+
+    with first:
+        queue.enqueue_many([b"quick"] * 200)
+        until(lambda: queue.counts().completed == 200)
+        receipts = queue.enqueue_many([b"hang", *[b"later"] * 30])
+        until(lambda: held)
+        until(lambda: queue.counts().leased == 1, "it keeps what it can't start")
+        with second:
+            until(lambda: len(done) == 30)
+        assert [job.id for job in done] == [receipt.id for receipt in receipts[1:]]
+        assert {job.attempt for job in done} == {1}
+        gate.set()
+        until(lambda: queue.counts().completed == 231)
+
+
+def test_settling_and_leasing_share_a_round_trip(work: Work, queue: Queue, newest: Server) -> None:
+    """While there is work, one exchange settles what is done and leases more: far fewer calls than jobs."""
+    worker = work(heartbeat=30, timeout=60)
+
+    @worker.handler("q")
+    def body(job: Job) -> None:
+        pass
+
+    queue.enqueue_many([b"x"] * 20_000)
+    before = calls(newest)
+    with worker:
+        until(lambda: queue.counts().completed == 20_000)
+    ran = calls(newest) - before
+    assert ran["xreadgroup"] < 1500  # lease calls and blocked reads
+    assert ran["evalsha"] + ran["eval"] < 4000
+
+
+# -- batches -----------------------------------------------------------------------------------------------
+
+
+def test_batches_are_full_when_there_is_enough(work: Work, queue: Queue, record: Recorder) -> None:
+    worker = work()
+
+    @worker.batch_handler("q", max_size=100, max_wait=30.0)
+    def body(jobs: list[Job]) -> None:
+        with record([job.payload for job in jobs]):
+            pass
+
+    queue.enqueue_many([b"%d" % i for i in range(500)])
+    with worker:
+        record.await_ended(5)
+        until(lambda: queue.counts().completed == 500)
+    assert [len(batch) for batch in record.ended] == [100] * 5
+    assert [payload for batch in record.ended for payload in batch] == [b"%d" % i for i in range(500)]  # in order
+    assert record.most == 1
+
+
+def test_a_batch_may_be_larger_than_one_script_hands_out(work: Work, queue: Queue, record: Recorder) -> None:
+    worker = work()
+
+    @worker.batch_handler("q", max_size=2500, max_wait=30.0)
+    def body(jobs: list[Job]) -> None:
+        with record(len(jobs)):
+            pass
+
+    queue.enqueue_many([b"x"] * 2500)
+    with worker:
+        until(lambda: queue.counts().completed == 2500)
+    assert record.ended == [2500]
+
+
+def test_a_batch_waits_no_longer_than_it_may(work: Work, queue: Queue, record: Recorder) -> None:
+    worker = work()
+
+    @worker.batch_handler("q", max_size=100, max_wait=0.3)
+    def body(jobs: list[Job]) -> None:
+        with record(([job.payload for job in jobs], time.monotonic())):
+            pass
+
+    with worker:
+        until(queue.workers)
+        began = time.monotonic()
+        queue.enqueue(b"first")
+        until(lambda: queue.counts().leased == 1)
+        queue.enqueue(b"second")
+        record.await_ended(1)
+        until(lambda: queue.counts().completed == 2)
+    payloads, at = record.ended[0]
+    assert payloads == [b"first", b"second"]
+    assert at - began >= 0.3
+
+
+def test_batches_of_several_slots_run_side_by_side(
+    work: Work, queue: Queue, record: Recorder, gate: threading.Event
+) -> None:
+    worker = work()
+
+    @worker.batch_handler("q", max_size=10, max_wait=0.01, concurrency=3)
+    def body(jobs: list[Job]) -> Iterator[threading.Event]:
+        with record(len(jobs)):
+            yield gate
+
+    queue.enqueue_many([b"x"] * 100)
+    with worker:
+        record.await_started(3)
+        counts = queue.counts()
+        assert (counts.leased, counts.waiting) == (30, 70)
+        gate.set()
+        until(lambda: queue.counts().completed == 100)
+    assert record.most == 3
+
+
+def test_verdicts_of_a_batch(work: Work, queue: Queue) -> None:
+    """`BatchError` settles some apart, each by its own exception; the others are completed."""
+    worker = work()
+    seen: list[dict[bytes, int]] = []
+
+    @worker.batch_handler("q", max_size=10, max_wait=0.05, retry=Retry(wait=0))
+    def body(jobs: list[Job]) -> None:
+        seen.append({job.payload: job.attempt for job in jobs})
+        verdicts: dict[bytes, BaseException] = {
+            b"dead": DeadLetter("no good"),
+            b"later": RetryLater(0.0, "busy"),
+            b"back": Release(),
+            b"fail": ValueError("oops"),
+        }
+        failures = {job.id: verdicts[job.payload] for job in jobs if job.attempt == 1 and job.payload in verdicts}
+        if failures and len(seen) == 1:
+            raise BatchError(failures)
+
+    queue.enqueue_many([b"good", b"dead", b"later", b"back", b"fail", b"fine"])
+    with worker:
+        until(lambda: queue.counts().completed == 5)
+    assert queue.counts() == Counts(enqueued=6, completed=5, dead=1)
+    assert [(letter.job.payload, letter.reason) for letter in queue.dead()] == [(b"dead", "no good")]
+    again = {payload: attempt for batch in seen[1:] for payload, attempt in batch.items()}
+    assert again == {b"later": 1, b"back": 1, b"fail": 2}
+
+
+def test_a_batch_that_raises_fails_as_a_whole(work: Work, queue: Queue) -> None:
+    worker = work()
+    sizes: list[int] = []
+
+    @worker.batch_handler("q", max_size=10, max_wait=0.05, retry=Retry(attempts=2, wait=0))
+    def body(jobs: list[Job]) -> None:
+        sizes.append(len(jobs))
+        raise OSError("no route")
+
+    queue.enqueue_many([b"x"] * 10)
+    with worker:
+        until(lambda: queue.counts().dead == 10)
+    assert sum(sizes) == 20
+    assert {(letter.job.attempt, letter.reason) for letter in queue.dead()} == {(2, "OSError: no route")}
+
+
+def test_a_batch_keeps_no_result(work: Work, queue: Queue) -> None:
+    worker = work()
+
+    @worker.batch_handler("q", max_size=1, max_wait=0)
+    def body(jobs: list[Job]) -> bytes:
+        return b"ignored"
+
+    receipt = queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().completed == 1)
+    assert queue.result(receipt.id) is None
+
+
+# -- registering -------------------------------------------------------------------------------------------
+
+
+def test_another_queue_is_left_alone(work: Work, queue: Queue, kind: str) -> None:
+    """A worker without a handler for the queue leaves its jobs alone."""
+    worker = work()
+
+    @worker.handler("other")
+    def body(job: Job) -> None:
+        pass
+
+    queue.enqueue(b"x")
+    if kind == "threads":
+        with pytest.raises(TimeoutError, match="still 1 jobs"):
+            run_until_empty(worker.worker, queue, timeout=0.1)
+    with worker, Queue("other", url=worker.worker._url) as other:
+        other.enqueue(b"x")
+        until(lambda: other.counts().completed == 1)
+    assert queue.counts() == Counts(waiting=1, enqueued=1)
+
+
+def test_arguments_are_checked_at_once(work: Work) -> None:
+    worker = work().worker
+
+    def body(job: Job) -> None:
+        pass
+
+    bad: list[dict[str, Any]] = [
+        {"concurrency": 0},
+        {"concurrency": "3"},
+        {"retry": 3},
+        {"deadline": 0},
+        {"lease": -1},
+        {"max_attempts": 0},
+        {"dead_limit": -1},
+        {"result_ttl": 0},
+        {"fenced": 1},
+    ]
+    for options in bad:
+        with pytest.raises((ValueError, TypeError), match=next(iter(options))):
+            worker.handler("q", **options)(body)
+    with pytest.raises(ValueError, match="max_wait"):
+        worker.batch_handler("q", max_wait=-1)
+    with pytest.raises(ValueError, match="max_size"):
+        worker.batch_handler("q", max_size=0)(body)
+    with pytest.raises(ValueError, match="queue name"):
+        worker.handler("no/good/name")(body)
+    with pytest.raises(TypeError, match="callable"):
+        worker.handler("q")("body")
+    assert worker.handlers == {}

@@ -1,0 +1,432 @@
+"""How a handler's end settles its job: results, retries by tenacity's objects, verdicts, deadlines, the unexpected."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+from tenacity import (
+    retry_if_exception_message,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_chain,
+    wait_fixed,
+    wait_random,
+)
+
+from headrace import AsyncWorker, Counts, DeadLetter, Job, JSONCodec, Queue, Release, Retry, RetryLater
+from tests.awaiting import PATIENCE, until
+from tests.servers import Server
+from tests.workers.engines import Recorder, Running
+
+Work = Callable[..., Running]
+
+
+# -- results -----------------------------------------------------------------------------------------------
+
+
+def test_a_return_value_is_the_result(work: Work, queue: Queue) -> None:
+    worker = work()
+
+    @worker.handler("q")
+    def body(job: Job) -> bytes | None:
+        return None if job.payload == b"nothing" else b"did " + job.payload
+
+    receipts = queue.enqueue_many([b"one", b"", b"nothing"])
+    with worker:
+        assert queue.result(receipts[0].id, timeout=PATIENCE) == b"did one"
+        assert queue.result(receipts[1].id, timeout=PATIENCE) == b"did "
+        until(lambda: queue.counts().completed == 3)
+    assert queue.result(receipts[2].id) is None
+
+
+def test_results_by_codec(work: Work, newest: Server) -> None:
+    worker = work()
+
+    @worker.handler("q", codec=JSONCodec())
+    def body(job: Job) -> Any:
+        return {"twice": job.payload["n"] * 2}
+
+    with Queue("q", url=newest.url, codec=JSONCodec()) as queue, worker:
+        receipt = queue.enqueue({"n": 21})
+        assert queue.result(receipt.id, timeout=PATIENCE) == b'{"twice":42}'
+
+
+def test_a_result_that_is_no_bytes_fails_its_job(work: Work, queue: Queue) -> None:
+    """The work was done, but what it gave can't be kept: that is an error like any other, and it says so."""
+    worker = work()
+
+    @worker.handler("q", retry=Retry(attempts=1))
+    def body(job: Job) -> Any:
+        return 42 if job.payload == b"number" else b"fine"
+
+    queue.enqueue_many([b"number", b"bytes"])
+    with worker:
+        until(lambda: queue.counts() == Counts(enqueued=2, completed=1, dead=1))
+    assert ["TypeError" in str(letter.reason) for letter in queue.dead()] == [True]
+
+
+def test_undecodable_jobs_are_quarantined(work: Work, newest: Server, record: Recorder) -> None:
+    """H-7: each goes to the dead letters once, with its raw bytes and the reason; the queue goes on."""
+    worker = work()
+
+    @worker.handler("q", codec=JSONCodec(), concurrency=1)
+    def body(job: Job) -> None:
+        with record(job.payload):
+            pass
+
+    with Queue("q", url=newest.url) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+        queue.enqueue_many([b"1", b"{", b"2", b"\xff\x00", b"3"])
+        stream = queue.ops.keys.part("jobs")
+        client.xadd(stream, {"no": "data"})
+        queue.enqueue(b"4")
+        with worker:
+            until(lambda: queue.counts().completed == 4)
+            until(lambda: queue.counts().dead == 3)
+        letters = list(queue.dead())
+        assert [letter.job.payload for letter in letters] == [b"{", b"\xff\x00", b""]
+        assert all(letter.reason for letter in letters)
+        assert queue.counts().present == 3
+    assert record.ended == [1, 2, 3, 4]
+
+
+# -- retries -----------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_tried_again_until_it_works(work: Work, queue: Queue) -> None:
+    """H-2: two failures, then success: three deliveries, and the attempt is told."""
+    worker = work()
+    attempts: list[int] = []
+
+    @worker.handler("q", retry=Retry(wait=wait_fixed(0.01)))
+    def body(job: Job) -> bytes:
+        attempts.append(job.attempt)
+        if job.attempt < 3:
+            raise OSError("not yet")
+        return b"at last"
+
+    receipt = queue.enqueue(b"x")
+    with worker:
+        assert queue.result(receipt.id, timeout=PATIENCE) == b"at last"
+    assert attempts == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("retry", "runs"),
+    [
+        (Retry(attempts=1), 1),
+        (Retry(attempts=3, wait=0), 3),
+        (Retry(attempts=4, wait=wait_random(0, 0.01)), 4),
+        (Retry(wait=0, stop=stop_after_attempt(2)), 2),
+        (Retry(attempts=5, wait=wait_chain(wait_fixed(0.01), wait_fixed(0)), stop=stop_after_attempt(3)), 3),
+        (Retry(retry=retry_if_exception_type(ValueError), wait=0), 1),
+        (Retry(attempts=2, retry=retry_if_exception_message(match="no r"), wait=0), 2),
+    ],
+)
+def test_tenacitys_objects(work: Work, queue: Queue, retry: Retry, runs: int) -> None:
+    """`wait_*`, `stop_*` and `retry_if_*` as they are; the last failure makes a dead letter that says why."""
+    worker = work()
+    attempts: list[int] = []
+
+    @worker.handler("q", retry=retry)
+    def body(job: Job) -> None:
+        attempts.append(job.attempt)
+        raise OSError("no route")
+
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().dead == 1)
+    assert attempts == list(range(1, runs + 1))
+    (letter,) = queue.dead()
+    assert (letter.job.attempt, letter.reason) == (runs, "OSError: no route")
+
+
+def test_waits_are_kept(work: Work, queue: Queue) -> None:
+    """A failed job is delayed on the server meanwhile, and goes to the back: others run before it."""
+    worker = work()
+    ran: list[tuple[bytes, float]] = []
+
+    @worker.handler("q", concurrency=1, retry=Retry(wait=wait_fixed(0.5)))
+    def body(job: Job) -> None:
+        ran.append((job.payload, time.monotonic()))
+        if job.payload == b"a" and job.attempt == 1:
+            raise OSError
+
+    with worker:
+        queue.enqueue_many([b"a", b"b"])
+        until(lambda: queue.counts().delayed == 1)
+        queue.enqueue(b"c")
+        until(lambda: queue.counts().completed == 3)
+    assert [payload for payload, _ in ran] == [b"a", b"b", b"c", b"a"]
+    assert ran[3][1] - ran[0][1] >= 0.45
+
+
+def test_verdicts(work: Work, queue: Queue) -> None:
+    """RetryLater and Release spend no attempt, RetryLater(spend=True) does; DeadLetter ends it."""
+    worker = work()
+    attempts: list[tuple[bytes, int]] = []
+    verdicts = {
+        b"later": RetryLater(0.01, "not now"),
+        b"spent": RetryLater(0.01, spend=True),
+        b"back": Release(),
+        b"class": Release,
+        b"dead": DeadLetter("too late"),
+    }
+
+    @worker.handler("q", concurrency=1)
+    def body(job: Job) -> None:
+        first = job.payload not in {payload for payload, _ in attempts}
+        attempts.append((job.payload, job.attempt))
+        if first:
+            raise verdicts[job.payload]
+
+    queue.enqueue_many(list(verdicts))
+    with worker:
+        until(lambda: queue.counts() == Counts(enqueued=5, completed=4, dead=1))
+    again = {payload: attempt for payload, attempt in attempts[::-1] if payload != b"dead"}
+    assert sorted(attempts) == sorted(
+        [(payload, 1) for payload in verdicts] + [(payload, 2 if payload == b"spent" else 1) for payload in again]
+    )
+    assert [letter.reason for letter in queue.dead()] == ["too late"]
+
+
+def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queue) -> None:
+    """H-3, and W-8: both orders."""
+    worker = work()
+    order: list[bytes] = []
+
+    @worker.handler("q", concurrency=1, retry=Retry(wait=0))
+    def body(job: Job) -> Iterator[float]:
+        order.append(job.payload)
+        yield 0.1  # so slow that no other job is leased in advance
+        if order.count(job.payload) == 1:
+            if job.payload == b"release":
+                raise Release
+            if job.payload == b"retry":
+                raise OSError
+
+    queue.enqueue(b"warm")
+    lease = queue.lease()
+    assert lease is not None
+    lease.release()  # a script that the server does not know yet would run behind the lease sent with it
+    assert queue.purge() == 1
+    queue.enqueue_many([b"retry", b"release", b"c", b"d"])
+    with worker:
+        until(lambda: queue.counts().completed == 4)
+    assert order == [b"retry", b"release", b"release", b"c", b"d", b"retry"]
+
+
+def test_max_attempts_of_the_queue(work: Work, queue: Queue) -> None:
+    """`max_attempts=` of a handler limits failures as well, unless its `Retry` has a number of its own."""
+    worker = work()
+    runs: list[bytes] = []
+
+    @worker.handler("q", max_attempts=2, retry=Retry(wait=0))
+    def body(job: Job) -> None:
+        runs.append(job.payload)
+        raise OSError("no")
+
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().dead == 1)
+    assert len(runs) == 2
+
+
+def test_dead_letters_are_capped(work: Work, queue: Queue) -> None:
+    """H-4: two of four are kept, the newest."""
+    worker = work()
+
+    @worker.handler("q", concurrency=1, dead_limit=2)
+    def body(job: Job) -> None:
+        raise DeadLetter(job.payload.decode())
+
+    with worker:
+        for number in range(1, 5):
+            queue.enqueue(str(number))
+            until(lambda: queue.counts().leased + queue.counts().waiting == 0)
+    assert queue.counts() == Counts(enqueued=4, dead=2, dead_trimmed=2)
+    assert [letter.reason for letter in queue.dead()] == ["3", "4"]
+
+
+# -- the unexpected ----------------------------------------------------------------------------------------
+
+
+class Odd(BaseException):
+    """What is no `Exception`."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), Odd()])
+def test_interruptions_release_the_job(work: Work, queue: Queue, kind: str, error: BaseException) -> None:
+    """What is not the job's fault spends no attempt, and the worker goes on."""
+    if kind == "tasks" and isinstance(error, KeyboardInterrupt):
+        pytest.skip("asyncio lets it end the loop: see test_an_interrupted_loop")
+    worker = work()
+    attempts: list[int] = []
+
+    @worker.handler("q", concurrency=1)
+    def body(job: Job) -> None:
+        attempts.append(job.attempt)
+        if len(attempts) == 1:
+            raise error
+
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().completed == 1)
+        queue.enqueue(b"y")
+        until(lambda: queue.counts().completed == 2)
+    assert attempts == [1, 1, 1]
+
+
+def test_an_interrupted_loop(queue: Queue, newest: Server) -> None:
+    """KeyboardInterrupt in a coroutine ends its event loop: the jobs are at the front again, untouched."""
+    worker = AsyncWorker(url=newest.url)
+
+    @worker.handler("q", concurrency=2)
+    async def body(job: Job) -> None:
+        if job.payload == b"y":
+            raise KeyboardInterrupt
+        await asyncio.sleep(PATIENCE)
+
+    queue.enqueue_many([b"x", b"y", b"z"])
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    leases = queue.lease_many(3)
+    assert [(lease.job.payload, lease.job.attempt) for lease in leases] == [(b"x", 1), (b"y", 1), (b"z", 1)]
+    assert not [state for state in queue.workers() if state.name.startswith(worker.name)]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(1), StopAsyncIteration(), RecursionError()])
+def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseException) -> None:
+    """`sys.exit()` and their like in a handler are failures of the job: an attempt is spent, others go on."""
+    worker = work()
+
+    @worker.handler("q", concurrency=1, retry=Retry(attempts=2, wait=0))
+    def body(job: Job) -> None:
+        if job.payload == b"bad":
+            raise error
+
+    queue.enqueue_many([b"bad", b"good"])
+    with worker:
+        until(lambda: queue.counts() == Counts(enqueued=2, completed=1, dead=1))
+    assert [letter.job.attempt for letter in queue.dead()] == [2]
+
+
+def test_a_handler_object(newest: Server, queue: Queue) -> None:
+    """An object with an async `__call__` is an async handler; one that can't be called with a job fails its jobs."""
+
+    class Greeter:
+        async def __call__(self, job: Job) -> bytes:
+            await asyncio.sleep(0)
+            return b"hello " + job.payload
+
+    async def story() -> None:
+        worker = AsyncWorker(url=newest.url)
+        worker.handler("q")(Greeter())
+        wrong = AsyncWorker(url=newest.url)
+
+        @wrong.handler("wrong", retry=Retry(attempts=1))
+        async def no_argument() -> None: ...
+
+        receipt = queue.enqueue(b"you")
+        with Queue("wrong", url=newest.url) as other:
+            other.enqueue(b"x")
+            async with worker, wrong:
+                while queue.result(receipt.id) is None or not other.counts().dead:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert queue.result(receipt.id) == b"hello you"
+            (letter,) = other.dead()
+            assert "TypeError" in str(letter.reason)
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+
+
+# -- deadlines ---------------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_never_returns_ends_by_its_deadline(work: Work, queue: Queue, kind: str) -> None:
+    """H-11: visible as running; past its deadline it has failed. A coroutine is cancelled, a thread told."""
+    worker = work()
+    told = threading.Event()
+    cancelled = threading.Event()
+
+    @worker.handler("q", deadline=0.3, retry=Retry(attempts=1))
+    def body(job: Job) -> Iterator[float]:
+        try:
+            while not job.lost:
+                yield 0.005
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        told.set()
+
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: list(queue.running()))
+        (state,) = queue.running()
+        assert state.worker is not None
+        assert state.worker.startswith(worker.worker.name)
+        until(lambda: queue.counts().dead == 1)
+        until(lambda: cancelled.is_set() if kind == "tasks" else told.is_set())
+    (letter,) = queue.dead()
+    assert letter.reason == "TimeoutError: the handler ran past its deadline of 0.3 s"
+    assert queue.counts() == Counts(enqueued=1, dead=1)
+
+
+def test_a_handler_deaf_to_its_deadline(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
+    """Its job fails and runs again though its old run goes on; what that returns in the end counts for nothing."""
+    worker = work()
+
+    @worker.handler("q", concurrency=2, deadline=0.3, retry=Retry(wait=0))
+    def body(job: Job) -> Iterator[Any]:
+        with record(job.attempt):
+            while job.attempt == 1 and not gate.is_set():
+                with suppress(asyncio.CancelledError):
+                    yield 0.005
+            return b"from %d" % job.attempt
+
+    receipt = queue.enqueue(b"x")
+    with worker:
+        assert queue.result(receipt.id, timeout=PATIENCE) == b"from 2"
+        gate.set()
+        record.await_ended(2)
+    assert queue.result(receipt.id) == b"from 2"
+    assert queue.counts() == Counts(enqueued=1, completed=1)
+
+
+def test_a_timeout_of_the_handlers_own(newest: Server, queue: Queue) -> None:
+    """It keeps its own words: it is not the deadline's."""
+
+    async def story() -> None:
+        worker = AsyncWorker(url=newest.url)
+
+        @worker.handler("q", deadline=60, retry=Retry(attempts=1))
+        async def body(job: Job) -> None:
+            raise TimeoutError("the mail server is slow")
+
+        queue.enqueue(b"x")
+        async with worker:
+            while not queue.counts().dead:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+    assert [letter.reason for letter in queue.dead()] == ["TimeoutError: the mail server is slow"]
+
+
+def test_the_deadline_of_a_batch(work: Work, queue: Queue) -> None:
+    worker = work()
+
+    @worker.batch_handler("q", max_size=3, max_wait=0.05, deadline=0.3, retry=Retry(attempts=1))
+    def body(jobs: list[Job]) -> Iterator[float]:
+        while not all(job.lost for job in jobs):
+            yield 0.005
+
+    queue.enqueue_many([b"x"] * 3)
+    with worker:
+        until(lambda: queue.counts().dead == 3)
+    assert {letter.reason for letter in queue.dead()} == {"TimeoutError: the handler ran past its deadline of 0.3 s"}
