@@ -66,7 +66,7 @@ class Jobs:
                     headers[text(key)] = text(value)
             job_id = text(own[b"id"]) if b"id" in own else name
             payload = own.get(b"data")
-            carried, enqueued = _number(own.get(b"attempt")), own.get(b"enq")
+            carried, enqueued = _number(own.get(b"attempt"), 10**9), own.get(b"enq")
         ms = _number(enqueued) if enqueued is not None else _number(name.partition("-")[0])
         token = carried + deliveries
         wrong = ""
@@ -146,11 +146,12 @@ class Jobs:
         return self.state(row, now) if row else None
 
 
-def _number(value: Any) -> int:
+def _number(value: Any, limit: int = 1 << 53) -> int:
     try:
-        return int(value) if value is not None else 0
+        number = int(value) if value is not None else 0
     except ValueError:
         return 0
+    return number if 0 <= number < limit else 0  # a foreign producer may write anything
 
 
 def counts(reply: Any) -> Counts:

@@ -1,13 +1,16 @@
 -- An entry's fields apart: what we own (own.data, own.id, own.attempt, own.enq) and the headers, in order.
+-- An `attempt` that is no number is a header: a foreign producer may write anything, and must not stop the queue.
 local function parse(fields)
   local own, headers = {}, {}
   for i = 1, #fields, 2 do
-    local name = fields[i]
-    if (name == 'data' or name == 'id' or name == 'attempt' or name == 'enq') and own[name] == nil then
-      own[name] = fields[i + 1]
+    local name, value = fields[i], fields[i + 1]
+    local ours = name == 'data' or name == 'id' or name == 'enq'
+    if name == 'attempt' then ours = #value < 10 and string.match(value, '^%d+$') end
+    if ours and own[name] == nil then
+      own[name] = value
     else
       headers[#headers + 1] = name
-      headers[#headers + 1] = fields[i + 1]
+      headers[#headers + 1] = value
     end
   end
   return own, headers
