@@ -1,0 +1,170 @@
+"""On a server that is out of memory and evicts nothing: adding is refused whole, everything else goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.scripts.conftest import TERM, Lua
+
+FULL = "OOM|command not allowed when used memory"  # 6.2 wraps the error, redis-py drops its code
+
+
+@pytest.fixture
+def protocol() -> int:
+    """One will do here."""
+    return 2
+
+
+@pytest.fixture
+def lua(lua: Lua) -> Iterator[Lua]:
+    """With room again afterwards, for the tests that share this server."""
+    yield lua
+    lua.redis.config_set("maxmemory", 0)
+
+
+def fill(lua: Lua) -> None:
+    lua.redis.config_set("maxmemory-policy", "noeviction")
+    lua.redis.config_set("maxmemory", 1)
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        lua.redis.set("more", "x")
+
+
+ADDING: dict[str, list[Any]] = {
+    "plain": ["plain", "a", "b"],
+    "with an id": ["full", "i", "", 4, "data", "a", "id", "i"],
+    "with a delay": ["full", "i", "+60000", 4, "data", "a", "id", "i"],
+    "one that is there, and one that is not": ["full", "there", "", 2, "data", "a", "", "", 2, "data", "b"],
+}
+
+
+@pytest.mark.parametrize("call", ["", 1], ids=["", "recorded"])
+@pytest.mark.parametrize("case", ADDING)
+def test_enqueue_is_refused_whole(lua: Lua, case: str, call: int | str) -> None:
+    lua("enqueue", "full", "there", "", 4, "data", "x", "id", "there")
+    lua.leased("a")
+    before = lua.state()
+    fill(lua)
+    with pytest.raises(redis.ResponseError, match=FULL):
+        lua("enqueue", *ADDING[case], call=call)
+    assert lua.state() == before
+    assert not lua.redis.exists(lua.key("lane:l"))
+    lua.redis.config_set("maxmemory", 0)
+    reply = lua("enqueue", *ADDING[case], call=call)  # asked again, it acts
+    added = reply[1::2] if case != "plain" else [1 for _ in reply]
+    assert sum(added) == len(added) - ("there" in case)
+
+
+def test_what_is_there_already_can_be_enqueued(lua: Lua) -> None:
+    lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i")
+    fill(lua)
+    assert lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i", call=1) == ["i", 0]
+
+
+def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
+    entries = lua.add(*"abcdefgh")
+    lua("beat", "w", 600_000, TERM, 1)
+    fill(lua)
+    assert lua("beat", "w", 600_000, TERM, 0) == 1
+    assert lua("beat", "v", 600_000, TERM, 1) == 1
+    assert lua.lease(ttl=0, call=1)[3][::2] == entries
+    a, b, c, d, e, f, g, h = entries
+    for number, (name, arguments, reply) in enumerate(
+        [
+            ("renew", ["w", 5000, 0, a, 1, b, 1], [1, 1]),
+            ("complete", ["", 1, 0, 0, 0, a], [1]),
+            ("complete", ["w", 1, 0, 0, 0, b, 1], [1]),
+            ("release", ["w", c, 1], [1]),
+            ("retry", ["w", 0, 1000, d, 1, "", 1, "why"], [1]),
+            ("retry", ["w", 0, 1000, e, 1, "+60000", 1, "why"], [1]),
+            ("retry", ["w", 1, 1000, f, 1, "", 1, "why"], [2]),
+            ("dead_letter", ["w", 1000, g, 1, "why"], [1]),
+            ("cancel", [h], 1),
+            ("reclaim", ["v", 10_000, TERM, "-", 500], [0, "-", 0, 0, 0]),
+            ("redrive", ["-", 1], [1, "("]),
+            ("purge_dead", ["-", 500], [1, ""]),
+        ],
+        2,
+    ):
+        answered = lua(name, *arguments, call=number)
+        assert (answered if name != "redrive" else [answered[0], answered[1][:1]]) == reply, name
+    assert lua.counts() == {
+        "waiting": 2, "parked": 1, "delayed": 1, "enqueued": 8, "completed": 2, "cancelled": 1, "dead_trimmed": 1,
+    }  # fmt: skip
+    assert len(lua.lease("v", call=1, lane="m")[2]) == 3
+    assert lua("leave", "v", 500) == [3, 0]
+    assert lua("purge", 500, call=30) == 4
+    assert lua("delete", call=31) == 0
+
+
+def test_who_loses_hears_so(lua: Lua) -> None:
+    """A settlement that frees nothing is recorded, too."""
+    (a,) = lua.leased("a")
+    fill(lua)
+    for number, (name, arguments) in enumerate(
+        [
+            ("complete", ["", 1, 0, 0, 0, "5-0"]),
+            ("complete", ["v", 1, 0, 0, 0, a, 1]),
+            ("release", ["v", a, 1]),
+            ("renew", ["v", "", 0, a, 1]),
+            ("retry", ["v", 0, 1000, a, 1, "", 1, "why"]),
+            ("dead_letter", ["v", 1000, a, 1, "why"]),
+        ]
+    ):
+        assert lua(name, *arguments, call=number) == [0], name
+    assert lua("cancel", "nobody", call=9) == 0
+    assert lua.holders() == {a: ("w", 1)}
+
+
+def test_a_completion_keeps_its_result_and_enqueues_what_follows(lua: Lua) -> None:
+    (a,) = lua.leased("a")
+    fill(lua)
+    extra = [lua.key("result:a"), *(lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats"))]
+    assert lua("complete", "", 1, 0, 1, 1, a, 1, 5000, "r", 1, "", "", 2, "data", "b", extra=extra, call=1) == [1]
+    assert lua.redis.get(extra[0]) == "r"
+    assert lua.counts() == {"waiting": 1, "enqueued": 2, "completed": 1}
+
+
+def test_the_dead_and_the_expired_are_reclaimed(lua: Lua) -> None:
+    a, b = lua.add("a", "b")
+    lua.lease(limit=1)
+    lua.lease("x", duration=1)
+    lua("beat", "v", 600_000, TERM, 1)
+    lua.redis.hset(lua.key("registered"), "v", f"1000 {TERM}")
+    lua.redis.zadd(lua.key("workers"), {"w": 1})
+    lua.redis.zadd(lua.key("leases"), {b: 1})
+    fill(lua)
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=1) == [2, "-", 1, 0, 0]
+    assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
+
+
+def test_what_has_come_due_is_promoted(lua: Lua) -> None:
+    lua("enqueue", "full", "i", "+60000", 4, "data", "a", "id", "i")
+    lua.lease()
+    lua.redis.zadd(lua.key("delayed"), {"i": 1})
+    fill(lua)
+    assert [row[1][1] for row in lua.lease(call=1)[2]] == ["a"]
+
+
+def test_looking_goes_on(lua: Lua) -> None:
+    lua.leased("a")
+    fill(lua)
+    assert lua("counts")[2] == 1
+    assert len(lua("list", "running", "", 100)[2]) == 1
+    assert len(lua("workers")) == 2
+    assert lua("find", "nobody")[1] == []
+    assert lua("result", extra=[lua.key("result:a")]) is None
+
+
+def test_the_group_is_made_even_then(lua: Lua) -> None:
+    """Or a queue that producers have filled before anybody leased could not be drained."""
+    (a,) = lua.add("a")
+    fill(lua)
+    assert lua.lease(call=1)[3:5] == [[a, "a"], 1]
+    lua.redis.config_set("maxmemory", 0)
+    lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
+    fill(lua)
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=2) == [0, "-", 0, 0, 0]
