@@ -16,8 +16,9 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import redis
 import redis.asyncio
@@ -35,6 +36,7 @@ from tenacity import (
 )
 
 from headrace._op import Arg, Op
+from headrace._ops import SIZE
 from headrace.errors import ConfigurationError
 
 R = TypeVar("R")
@@ -42,6 +44,9 @@ Meanwhile = Callable[[], None] | None
 BLOCK = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
 BUDGET = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
 FIRST = 5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
+UNDER_WAY = 2  # calls of one operation at a time, before others join: one at the server, one on its way
+SMALL = 100  # items of a call that may join others
+CROWD = 500  # items of one joint call, but for its last
 TURNS = 64  # calls of one asyncio executor at a time: more would only open more connections
 _HEALS = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|OOM)\b")
 _OURS = {  # what of a client's connection settings is ours, or makes no sense in another pool
@@ -250,13 +255,24 @@ class AsyncExecutor:
     ) -> None:
         theirs: Any = redis.asyncio.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
         self.pool: Any = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0))
+        # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
+        self.timeout: float = self.pool.connection_kwargs["socket_timeout"]
+        self.timeout += self.pool.connection_kwargs.get("socket_connect_timeout") or 0.0
+        self.pool.connection_kwargs["socket_timeout"] = None
         self.budget = budget
         self._met = False
         self._lanes = Lanes()
         self._turns = asyncio.Semaphore(TURNS)
+        self._crowds: dict[Callable[[Sequence[Any]], Op[Any]], Crowd] = {}
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
-        """Like `Executor.run`."""
+        """Like `Executor.run`. Small calls that would wait for each other become one."""
+        if op.join is not None and meanwhile is None and len(op.items) < SMALL:
+            crowd = self._crowds.get(op.join)
+            if crowd is None:
+                crowd = self._crowds[op.join] = Crowd(self.run_all, op.join)
+            joined: Any = await crowd.run(op)
+            return cast(R, joined)
         result: R = (await self.run_all([op], meanwhile))[0]
         return result
 
@@ -294,6 +310,13 @@ class AsyncExecutor:
 
     async def send(self, commands: Sequence[tuple[Arg, ...]], meanwhile: Meanwhile = None) -> list[Any]:
         """Like `Executor.send`."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await self._send(commands, meanwhile)
+        except TimeoutError:
+            raise errors.TimeoutError(f"no answer within {self.timeout:g} s") from None
+
+    async def _send(self, commands: Sequence[tuple[Arg, ...]], meanwhile: Meanwhile) -> list[Any]:
         connection = await self.pool.get_connection()
         try:
             await connection.send_packed_command(connection.pack_commands(commands))
@@ -321,6 +344,69 @@ class AsyncExecutor:
     async def close(self) -> None:
         """Like `Executor.close`."""
         await self.pool.disconnect()
+
+
+@define(eq=False)
+class Crowd:
+    """Calls of one operation at the same time. Some are under way, each in its caller's task; those that come meanwhile
+    wait, and then go as one: at 1,000 awaits at once a job costs a twentieth of a call of its own."""
+
+    run_all: Callable[[Sequence[Op[Any]]], Awaitable[list[Any]]]
+    join: Callable[[Sequence[Any]], Op[Any]]
+    under_way: int = 0
+    waiting: deque[tuple[Op[Any], asyncio.Future[Any]]] = field(factory=deque[tuple[Op[Any], "asyncio.Future[Any]"]])
+    tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
+
+    async def run(self, op: Op[Any]) -> Any:
+        """The decoded reply of *op*."""
+        if self.under_way >= UNDER_WAY:
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self.waiting.append((op, future))
+            return await future
+        self.under_way += 1
+        try:
+            return (await self.run_all([op]))[0]
+        finally:
+            self._next()
+
+    def _next(self) -> None:
+        """One call less under way: the next ones go."""
+        if self.waiting:
+            task = asyncio.create_task(self._send(), name="headrace-crowd")
+            self.tasks.add(task)  # the loop keeps only a weak reference
+            task.add_done_callback(self.tasks.discard)
+        else:
+            self.under_way -= 1
+
+    async def _send(self) -> None:
+        """Send what waits as one."""
+        some: list[tuple[Op[Any], asyncio.Future[Any]]] = []
+        items: list[Any] = []
+        size = 0
+        while self.waiting and len(items) < CROWD and size < SIZE:
+            op, future = self.waiting.popleft()
+            if not future.done():  # else it was cancelled
+                some.append((op, future))
+                items += op.items
+                size += op.size
+        try:
+            if some:
+                self._answer(some, (await self.run_all([self.join(items)]))[0])
+        except BaseException as error:
+            for _, future in some:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._next()
+
+    def _answer(self, some: Sequence[tuple[Op[Any], asyncio.Future[Any]]], replies: Sequence[Any]) -> None:
+        at = 0
+        for op, future in some:
+            if not future.done():
+                future.set_result(replies[at : at + len(op.items)])
+            at += len(op.items)
 
 
 async def _aread(connection: Any) -> Any:

@@ -58,6 +58,15 @@ class Op(Generic[R_co]):
     args: Sequence[Arg]
     decode: Callable[[Any], R_co]
     lane_prefix: str = ""
+    items: Sequence[Any] = ()
+    """What *join* takes: calls of one operation that wait for each other may be sent as one."""
+    join: Callable[[Sequence[Any]], Op[Any]] | None = None
+    """Makes one operation of the items of several; its decoded reply is a list, one for each item."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arguments, about."""
+        return sum(len(arg) for arg in self.args if not isinstance(arg, int))
 
     def wire(self, verb: str = "EVAL", lane: str = "-", call: str = "") -> tuple[Arg, ...]:
         """The command. Without *call* nothing is recorded: right inside a MULTI, which we never repeat."""

@@ -71,11 +71,19 @@ class Ops:
     codec: Codec = BytesCodec()
     namespace: str = "headrace"
 
-    def _op(self, name: str, args: Sequence[Arg], decode: Callable[[Any], T], extra: Sequence[str] = ()) -> Op[T]:
+    def _op(
+        self,
+        name: str,
+        args: Sequence[Arg],
+        decode: Callable[[Any], T],
+        extra: Sequence[str] = (),
+        items: Sequence[Any] = (),
+        join: Callable[[Sequence[Any]], Op[Any]] | None = None,
+    ) -> Op[T]:
         source = script(name)
         keys = [self.keys.part(part) for part in _KEYS[name].split()]
         lane = self.keys.lane("") if source.recorded else ""
-        return Op(name, source, [*keys, *extra], args, decode, lane)
+        return Op(name, source, [*keys, *extra], args, decode, lane, items, join)
 
     @property
     def _jobs(self) -> replies.Jobs:
@@ -111,12 +119,12 @@ class Ops:
             else:
                 break
         else:
-            return self._op("enqueue", ["plain", *plain], replies.plain_receipts)
+            return self._op("enqueue", ["plain", *plain], replies.plain_receipts, (), items, self.enqueue)
         args: list[Arg] = ["full"]
         for item in items:
             name, delay, fields = item if isinstance(item, tuple) else ("", "", ["data", item])
             args += (name, delay, len(fields), *fields)
-        return self._op("enqueue", args, replies.receipts)
+        return self._op("enqueue", args, replies.receipts, (), items, self.enqueue)
 
     def batches(self, jobs: Iterable[Any]) -> Iterable[Op[list[Receipt]]]:
         """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
@@ -222,7 +230,11 @@ class Ops:
             keys, name, delay, fields = self.follow(job)
             args += (1, name, delay, len(fields), *fields)
             extra += [keys.part(part) for part in _FOLLOW.split()]
-        return self._op("complete", args, replies.bools, extra)
+        alike = not (fence or results or then)
+        return self._op("complete", args, replies.bools, extra, claims, self._complete_all if alike else None)
+
+    def _complete_all(self, claims: Sequence[Claim]) -> Op[list[bool]]:
+        return self.complete(claims, fenced=False)
 
     def follow(self, job: NewJob) -> tuple[Keys, str, str, list[str | bytes]]:
         """A follow-up, checked: it must stay in this queue's group, one hash slot."""

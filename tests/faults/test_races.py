@@ -192,7 +192,7 @@ def test_cancelled_leases(queue: Queue, shared: Server) -> None:
     """Awaited leases cancelled at random moments, while jobs arrive: every job is there to be leased.
 
     One whose lease call was cancelled after the server had carried it out is leased to nobody: it comes back
-    when that lease expires, and then it is on its second attempt.
+    when that lease expires, with an attempt spent.
     """
     dice = random.Random(1)
 
@@ -222,7 +222,6 @@ def test_cancelled_leases(queue: Queue, shared: Server) -> None:
     got = asyncio.run(story())
     assert 0 < len(got) < ROUNDS
     left = take_over(queue, ROUNDS - len(got))
-    assert {lease.job.attempt for lease in left} <= {1, 2}
     assert queue.complete_many(left) == [True] * len(left)
     assert len({*got, *(lease.job.id for lease in left)}) == ROUNDS
     assert queue.counts() == Counts(enqueued=ROUNDS, completed=ROUNDS)
