@@ -1,0 +1,133 @@
+"""Jobs that wait for their time, by the server's clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from headrace import Counts, NewJob
+from tests.awaiting import PATIENCE, until
+from tests.conformance.steps import LONG, key, leased, payloads, present, promote
+
+
+def test_delayed(queue):
+    """A delayed job is not there to be leased; it is listed with when it is due, the first due first."""
+    for payload, delay in ((b"3", 3 * LONG), (b"1", LONG), (b"2", timedelta(seconds=2 * LONG))):
+        assert queue.enqueue(payload, delay=delay).added
+    assert queue.lease() is None
+    assert queue.peek() is None
+    states = list(queue.delayed())
+    assert payloads(states) == [b"1", b"2", b"3"]
+    assert [state.state for state in states] == ["delayed"] * 3
+    assert [round(state.due - state.job.enqueued_at) for state in states] == [LONG, 2 * LONG, 3 * LONG]
+    assert queue.counts() == Counts(delayed=3, enqueued=3)
+
+
+def test_due(queue):
+    """A job that is due goes to the back, and is leased by who waits; its first time, and attempt 1, are its own."""
+    late = queue.enqueue(b"late", delay=0.1, headers={"a": "b"})
+    enqueued_at = next(queue.delayed()).job.enqueued_at
+    queue.enqueue(b"first")
+    first = queue.lease(block=PATIENCE)
+    lease = queue.lease(block=PATIENCE)
+    assert (first.job.payload, lease.job.payload) == (b"first", b"late")
+    assert (lease.job.id, lease.job.attempt, lease.token) == (late.id, 1, 1)
+    assert (lease.job.headers, lease.job.enqueued_at) == ({"a": "b"}, enqueued_at)
+    assert lease.claim.leased_at >= enqueued_at + 0.1
+    assert lease.complete()
+    assert queue.find(late.id) is None
+
+
+def test_one_after_the_other(queue):
+    """H-14: jobs scheduled one after the other come due one after the other, in the order of their times."""
+    delays = [0.15, 0.05, 0.1, LONG]
+    queue.enqueue_many([NewJob(b"%g" % delay, delay=delay) for delay in delays])
+    got = [queue.lease(block=PATIENCE).job.payload for _ in range(3)]
+    assert got == [b"0.05", b"0.1", b"0.15"]
+    assert present(queue) == {"leased": 3, "delayed": 1}
+
+
+def test_moments(queue, client):
+    """An aware datetime is a moment of the server's clock, in whatever time zone."""
+    now = datetime.fromtimestamp(client.time()[0], UTC)
+    moments = [now + timedelta(hours=hours) for hours in (1, 2, 3)]
+    zones = [UTC, timezone(timedelta(hours=9)), timezone(timedelta(hours=-3, minutes=-30))]
+    jobs = [NewJob(b"x", delay=moment.astimezone(zone)) for moment, zone in zip(moments, zones, strict=True)]
+    queue.enqueue_many(jobs)
+    assert [state.due for state in queue.delayed()] == [moment.timestamp() for moment in moments]
+
+
+@pytest.mark.parametrize("delay", [None, 0, 0.0, timedelta(0), datetime(1, 1, 1, tzinfo=UTC)])
+def test_no_delay(queue, delay):
+    """No delay, or a moment that has passed, is now."""
+    assert queue.enqueue(b"x", delay=delay).added
+    assert queue.lease().job.payload == b"x"
+
+
+def test_the_shortest_delay(queue):
+    """A delay below a millisecond is a delay, and over at once."""
+    queue.enqueue(b"x", delay=1e-9)
+    assert queue.lease(block=PATIENCE).job.payload == b"x"
+
+
+def test_far_away(queue):
+    """Delays may be years."""
+    queue.enqueue(b"x", delay=timedelta(days=3650))
+    queue.enqueue(b"x", delay=datetime(2999, 12, 31, tzinfo=UTC))
+    assert [state.state for state in queue.delayed()] == ["delayed"] * 2
+    assert next(queue.delayed()).due > next(queue.delayed()).job.enqueued_at + 3600 * 24 * 3649
+
+
+def test_delays_and_ids(queue):
+    """G-11: a delayed job has its id; cancelled, purged or deleted, it never comes."""
+    ends = {"a": queue.cancel, "b": lambda _: queue.cancel_payload(b"b"), "c": lambda _: queue.purge()}
+    for name, end in ends.items():
+        queue.enqueue(name, id=name, delay=0.05)
+        assert not queue.enqueue(b"x", id=name).added
+        assert queue.find(name).due > queue.find(name).job.enqueued_at
+        assert end(name) == 1
+        assert queue.find(name) is None
+    queue.enqueue(b"d", id="d", delay=0.05)
+    assert queue.delete() == 1
+    queue.enqueue(b"witness", delay=0.06)
+    assert queue.lease(block=PATIENCE).job.payload == b"witness"
+    assert queue.lease() is None
+    assert queue.counts() == Counts(leased=1, enqueued=5, cancelled=2, deleted=2)
+
+
+def test_delays_leave_nothing(queue, client):
+    """Once due and done, nothing of a delayed job is left."""
+    queue.enqueue(b"x", delay=0.001)
+    promote(queue)
+    assert queue.lease().release()
+    assert queue.lease().retry(0.001)
+    promote(queue)
+    assert queue.lease().complete()
+    assert not client.exists(key("delayed"), key("bodies"), key("ids"), key("released"))
+
+
+def test_many_due_at_once(queue):
+    """Hundreds of jobs that come due at once are all there, in order."""
+    queue.enqueue_many([NewJob(b"%d" % i, delay=0.001) for i in range(700)])
+    got = []
+
+    def all_came():
+        got.extend(queue.lease_many(1000))
+        return len(got) >= 700
+
+    until(all_came)
+    assert sorted(int(lease.job.payload) for lease in got) == list(range(700))
+    assert queue.complete_many(got) == [True] * 700
+
+
+def test_attempts_and_delays(queue):
+    """A delay spends what its retry spends: attempts and tokens go on where they were."""
+    lease = leased(queue)
+    assert lease.release()
+    for attempt in (1, 2, 3):
+        lease = queue.lease()
+        assert (lease.job.attempt, lease.token) == (attempt, attempt + 1)
+        assert lease.retry(0.001)
+        assert next(queue.delayed(), None) is None or next(queue.delayed()).job.attempt == attempt
+        promote(queue)

@@ -1,0 +1,354 @@
+"""Leasing: how many, for how long, waiting for it, and what comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import redis
+
+from headrace import Counts, NewJob, Queue
+from tests.awaiting import PATIENCE, until
+from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+
+# -- how many ----------------------------------------------------------------------------------------
+
+
+def test_lease_many(queue):
+    """Up to n jobs, in order; less if there are less; none if there is none."""
+    queue.enqueue_many([b"%d" % i for i in range(5)])
+    assert [lease.job.payload for lease in queue.lease_many(2)] == [b"0", b"1"]
+    assert [lease.job.payload for lease in queue.lease_many(1)] == [b"2"]
+    assert [lease.job.payload for lease in queue.lease_many(10, block=LONG)] == [b"3", b"4"]
+    assert queue.lease_many(10) == []
+    assert present(queue) == {"leased": 5}
+
+
+def test_one_at_a_time(connect):
+    """A job is leased to one client at a time, however many ask."""
+    queues = [connect() for _ in range(3)]
+    queues[0].enqueue_many([b"%d" % i for i in range(30)])
+    got = []
+    for _ in range(4):
+        for queue in queues:
+            got += [lease.job.payload for lease in queue.lease_many(3)]
+    assert got == [b"%d" % i for i in range(30)]
+
+
+def test_front_before_new(queue):
+    """Released jobs, then those whose leases ran out, by age, then new ones: in one call."""
+    queue.enqueue_many([b"%d" % i for i in range(6)])
+    leases = queue.lease_many(4, duration=LONG)
+    leases[3].renew(0.001)
+    leases[1].renew(0.001)
+    expire(queue, 2)
+    leases[2].release()
+    assert [lease.job.payload for lease in queue.lease_many(4)] == [b"1", b"2", b"3", b"4"]
+
+
+def test_what_a_lease_knows(connect):
+    """A lease knows its job, its token, and the name it was leased under, which is the client's own."""
+    one, two = connect(), connect()
+    one.enqueue_many([b"x"] * 3)
+    first, second, third = one.lease(), one.lease(), two.lease()
+    assert first.worker == second.worker != third.worker
+    assert (first.token, first.job.queue, first.job.headers) == (1, "q", {})
+    assert [state.worker for state in one.running()] == [lease.worker for lease in (first, second, third)]
+
+
+# -- for how long ------------------------------------------------------------------------------------
+
+
+def test_durations(connect):
+    """Each lease has its own length: the queue's, or that of its call; the shorter ones run out first."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"%d" % i for i in range(5)])
+    queue.lease()
+    queue.lease(duration=timedelta(milliseconds=1))
+    queue.lease_many(1, duration=LONG)
+    queue.lease_many(2, duration=0.001)
+    expire(queue, 3)
+    assert payloads(queue.running()) == [b"0", b"2"]
+    assert payloads(queue.waiting()) == [b"1", b"3", b"4"]
+
+
+def test_duration_of_the_queue(connect):
+    """A lease without a duration of its own lasts as long as the queue of the one who leased says."""
+    short, long = connect(lease=timedelta(milliseconds=1)), connect(lease=LONG)
+    short.enqueue_many([b"long", b"short"])
+    long.lease()
+    short.lease()
+    expire(long)
+    assert payloads(long.waiting()) == [b"short"]
+
+
+def test_a_lease_that_runs_out(connect):
+    """M-7, H-5: a job whose holder is silent comes back to others by itself, with its attempt spent, once."""
+    silent, queue = connect(lease=0.05), connect()
+    silent.enqueue_many([b"%d" % i for i in range(3)])
+    held = silent.lease_many(3)
+    got = []
+    while len(got) < 3:
+        got += queue.lease_many(3 - len(got), block=PATIENCE)
+    assert [(lease.job.payload, lease.job.attempt) for lease in got] == [(b"0", 2), (b"1", 2), (b"2", 2)]
+    assert [lease.renew() for lease in held] == [False] * 3
+    assert queue.lease() is None
+
+
+def test_others_are_left_alone(connect):
+    """W-18: when leases run out, those of other clients, and others of the same client, stay."""
+    one, two = connect(), connect()
+    one.enqueue_many([b"%d" % i for i in range(4)])
+    one.lease()
+    gone = one.lease()
+    two.lease()
+    gone.renew(0.001)
+    expire(two)
+    assert payloads(two.running()) == [b"0", b"2"]
+    assert gone.renew() is False
+
+
+def test_many_reapers(connect):
+    """H-5: however many look for leases that ran out, each job comes back once."""
+    connect().enqueue_many([b"x"] * 50)
+    assert len(connect(lease=0.05).lease_many(50)) == 50
+    others = [connect(lease=LONG) for _ in range(6)]
+    got = []
+
+    def all_are_back():
+        got.extend(lease for other in others for lease in other.lease_many(10))
+        return len(got) >= 50
+
+    until(all_are_back)
+    assert len({lease.job.id for lease in got}) == len(got) == 50
+    assert {lease.job.attempt for lease in got} == {2}
+
+
+# -- renew -------------------------------------------------------------------------------------------
+
+
+def test_renew(queue):
+    """A renewed lease lasts again from now; the attempt, the token and the place of the job stay."""
+    queue.enqueue_many([b"renewed", b"not", b"shortened"])
+    leases = queue.lease_many(3, duration=0.2)
+    assert leases[0].renew(LONG) is True
+    assert leases[0].renew(timedelta(seconds=LONG)) is True
+    assert leases[2].renew(0.001) is True
+    expire(queue, 2)
+    assert payloads(queue.running()) == [b"renewed"]
+    assert (leases[0].renew(), leases[1].renew(), leases[2].renew()) == (True, False, False)
+    assert leases[0].release()
+    again = queue.lease()
+    assert (again.job.payload, again.job.attempt, again.token) == (b"renewed", 1, 2)
+
+
+def test_renew_for_the_same_time(connect):
+    """Without a duration a lease is renewed for as long as it was leased for."""
+    queue = connect(lease=LONG)
+    short, long = leased(queue, duration=0.001), leased(queue)
+    assert (short.renew(), long.renew()) == (True, True)
+    expire(queue)
+    assert (short.renew(), long.renew()) == (False, True)
+    assert long.renew(0.001)
+    expire(queue)
+    assert long.renew() is False
+
+
+def test_renewals_are_seen(queue):
+    """`since` of a running job is its last renewal."""
+    lease = leased(queue)
+    before = next(queue.running()).since
+    until(lambda: lease.renew() and next(queue.running()).since > before)
+
+
+# -- at most once ------------------------------------------------------------------------------------
+
+
+def test_at_most_once(queue, client):
+    """M-6: the job is complete before anybody sees it: it is run at most once, and nothing is left to settle."""
+    queue.enqueue_many([NewJob(b"%d" % i, id=str(i)) for i in range(5)])
+    leases = [queue.lease(at_most_once=True), *queue.lease_many(9, at_most_once=True, duration=LONG)]
+    assert [(lease.job.id, lease.job.payload, lease.job.attempt) for lease in leases] == [
+        (str(i), b"%d" % i, 1) for i in range(5)
+    ]
+    assert queue.counts() == Counts(enqueued=5, completed=5)
+    assert [(lease.complete(), lease.release(), lease.retry(), lease.renew()) for lease in leases] == [(False,) * 4] * 5
+    assert queue.lease(at_most_once=True) is None
+    assert client.xlen(key("jobs")) == 0
+    assert not client.exists(key("ids"), key("leases"), key("released"))
+
+
+def test_at_most_once_after_a_release(queue):
+    """A job that was given back is as good as new."""
+    leased(queue).release()
+    lease = queue.lease(at_most_once=True)
+    assert (lease.job.attempt, lease.token) == (1, 2)
+    assert queue.counts() == Counts(enqueued=1, completed=1)
+
+
+# -- waiting -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [0, 0.0, 0.0001, 0.2, timedelta(milliseconds=50)])
+def test_waiting_in_vain(queue, block):
+    """M-8: no job within that time is None; a time below a millisecond is not for ever."""
+    began = time.monotonic()
+    assert queue.lease(block) is None
+    assert queue.lease_many(5, block=block) == []
+    least = block.total_seconds() if isinstance(block, timedelta) else block
+    assert time.monotonic() - began >= 2 * least
+
+
+def test_ghosts_do_not_end_the_waiting(queue, client):
+    """M-11: entries that somebody removed by hand are passed over, and the time is waited for to its end."""
+    queue.enqueue_many([b"x"] * 4)
+    released, held, *_ = queue.lease_many(3, duration=0.001)
+    released.release()
+    expire(queue, 2)
+    for state in list(queue.waiting()):
+        assert client.xdel(key("jobs"), state.entry) == 1
+    began = time.monotonic()
+    assert queue.lease_many(9, block=0.2) == []
+    assert time.monotonic() - began >= 0.2
+    assert not held.renew()
+    assert present_now(queue) == {}
+    queue.enqueue(b"next")
+    assert queue.lease().job.payload == b"next"
+
+
+def present_now(queue):
+    """Like `present`, where entries were removed behind the counters' back."""
+    counts = queue.counts()
+    return {"present": counts.present} if counts.present else {}
+
+
+ARRIVALS = {
+    "enqueue": lambda other: other.enqueue(b"x"),
+    "enqueue_many": lambda other: other.enqueue_many([b"x"]),
+    "enqueue with an id": lambda other: other.enqueue(b"x", id="a"),
+    "due": lambda other: other.enqueue(b"x", delay=0.05),
+}
+RETURNS = {
+    "release": lambda lease, other: lease.release(),
+    "retry": lambda lease, other: lease.retry(),
+    "retry later": lambda lease, other: lease.retry(0.05),
+    "redrive": lambda lease, other: lease.dead_letter("no") and other.redrive(),
+    "run out": lambda lease, other: lease.renew(0.05),
+    "complete": lambda lease, other: lease.complete(then=[NewJob(b"x")]),
+}
+
+
+@pytest.mark.parametrize(("arrival", "block"), [*((name, PATIENCE) for name in ARRIVALS), ("enqueue", None)])
+def test_waiting_for_a_job(queue, meanwhile, arrival, block):
+    """M-8: one who waits, also for ever, gets what is enqueued meanwhile."""
+    assert queue.lease() is None
+    meanwhile(ARRIVALS[arrival])
+    lease = queue.lease(block)
+    assert lease.job.payload == b"x"
+    assert lease.complete()
+
+
+@pytest.mark.parametrize("back", [name for name in RETURNS if name != "run out"])
+def test_waiting_for_a_job_that_comes_back(connect, meanwhile, back):
+    """One who waits gets what comes back meanwhile."""
+    with Queue("q", url=connect.server.url) as other:
+        other.enqueue(b"x")
+        held = other.lease()
+        meanwhile(lambda _: RETURNS[back](held, other))
+        (lease,) = connect().lease_many(5, block=PATIENCE)
+        assert lease.job.payload == b"x"
+        assert lease.complete()
+
+
+@pytest.mark.parametrize("back", ["enqueue", *RETURNS])
+def test_woken(server, client, meanwhile, back):
+    """What can be leased at once ends the blocked read of one who waits, and does not just come to its next look."""
+    with Queue("q", url=server.url) as other, redis.Redis(unix_socket_path=server.path, socket_timeout=None) as reader:
+        other.enqueue(b"x")
+        held = other.lease()
+
+        def act(_):
+            assert ARRIVALS[back](other) if back in ARRIVALS else RETURNS[back](held, other)
+            if back in {"run out", "retry later"}:
+                (expire if back == "run out" else promote)(other)
+
+        meanwhile(act)
+        assert reader.execute_command(*other.ops.wait(2 * PATIENCE))
+        assert other.lease().job.payload == b"x"
+
+
+def test_deleted_under_a_reader(queue, meanwhile):
+    """W-13, W-14: one who waits outlives the deletion of the queue, and gets what is enqueued after it."""
+    queue.enqueue(b"before")
+    assert queue.lease().complete()
+
+    def delete_and_enqueue(other):
+        other.delete()
+        other.enqueue(b"after")
+
+    meanwhile(delete_and_enqueue)
+    assert queue.lease(block=PATIENCE).job.payload == b"after"
+
+
+def test_flushed_under_a_reader(queue, client, meanwhile):
+    """One who waits outlives the loss of all keys, the group and the wake stream among them."""
+    assert queue.lease() is None
+
+    def flush_and_enqueue(other):
+        client.flushall()
+        other.enqueue(b"after")
+
+    meanwhile(flush_and_enqueue)
+    assert queue.lease(block=PATIENCE).job.payload == b"after"
+    assert present(queue) == {"leased": 1}
+
+
+# -- several clients ---------------------------------------------------------------------------------
+
+
+def test_four_workers(connect):
+    """H-1: a thousand jobs, four clients at once: each job is completed once, by one of them."""
+    connect().enqueue_many([b"%d" % i for i in range(1000)])
+    got, answers = [], []
+
+    def work():
+        with Queue("q", url=connect.server.url) as queue:
+            while leases := queue.lease_many(50):
+                got.extend(lease.job.payload for lease in leases)
+                answers.extend(queue.complete_many(leases))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(map(int, got)) == list(range(1000))
+    assert answers == [True] * 1000
+    assert connect().counts() == Counts(enqueued=1000, completed=1000)
+
+
+def test_never_a_false_empty(connect):
+    """M-12: waiting and leased are of one instant: while jobs go back and forth, none is counted twice or missed."""
+    queue, over = connect(), threading.Event()
+    queue.enqueue_many([b"x"] * 5)
+
+    def move():
+        with Queue("q", url=connect.server.url) as other:
+            while not over.is_set():
+                for number, lease in enumerate(other.lease_many(3)):
+                    if number % 2:
+                        lease.release()
+                    else:
+                        lease.retry()
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        seen = [queue.counts() for _ in range(200)]
+    finally:
+        over.set()
+        mover.join(PATIENCE)
+    assert {(counts.present, counts.lost) for counts in seen} == {(5, 0)}
+    assert len(set(seen)) > 1  # they did move
