@@ -86,10 +86,10 @@ def worker_name(value: object) -> str:
 
 def pattern(namespace: str) -> str:
     """What SCAN matches to find every queue of *namespace*."""
-    return f"{namespace}:{{*}}:*:jobs"
+    return f"{namespace}:{{*}}:*:[jd]*"
 
 
 def queue_of(key: str) -> str | None:
-    """The queue whose `jobs` stream *key* is, or `None`."""
-    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):jobs", key)
+    """The queue that *key* shows to exist, or `None`: it has a stream, or only delayed jobs as yet."""
+    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):(?:jobs|delayed)", key)
     return match[2] if match and _QUEUE.fullmatch(match[2]) else None
