@@ -112,7 +112,7 @@ def enqueue(
             _check(target, [template])
             plain = template == NewJob(b"")
             reader = Reader(stream, target.ops, jsonl, None if plain else template)
-            Feeding(target, ids, reader, f"{file}, " if file else "").run_file()
+            Feeding(target, ids, reader, f"{file}, " if file not in (None, "-") else "").run_file()
 
 
 def _header(text: str) -> tuple[str, str]:

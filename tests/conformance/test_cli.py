@@ -1,0 +1,635 @@
+"""The program `headrace`, run as users run it: its output, its exit codes, and what becomes of the jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as package
+from headrace import ConfigurationError, Counts, Queue
+from headrace._commands import app
+from headrace._input import BadLineError, Reader
+from headrace._supervise import load
+from tests.awaiting import until
+from tests.servers import Server
+
+PROGRAM = [sys.executable, "-m", "headrace"]
+NOWHERE = "redis://user:secret@127.0.0.1:1/0"
+PATIENCE = 120.0  # seconds; these are whole processes, on a busy machine
+Program = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment(url: str | None) -> dict[str, str]:
+    """Ours, with *url* as the only server that is named."""
+    bare = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_URL", "REDIS_URL")}
+    return bare if url is None else bare | {"HEADRACE_URL": url}
+
+
+@pytest.fixture
+def headrace(newest: Server, tmp_path: Path) -> Program:
+    """Run the program to its end; `at=None` names no server."""
+
+    def run(*arguments: str, given: str | bytes = b"", at: str | None = newest.url, **more: str) -> Any:
+        data = given.encode() if isinstance(given, str) else given
+        done = subprocess.run(
+            [*PROGRAM, *arguments],
+            input=data,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            cwd=tmp_path,
+            env=environment(at) | more,
+        )
+        out, err = done.stdout.decode(), done.stderr.decode()
+        assert "Traceback" not in err, err
+        return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+    return run
+
+
+@pytest.fixture
+def within(newest: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Program:
+    """Like `headrace`, in this process: for many commands of which each is short."""
+    monkeypatch.setenv("HEADRACE_URL", newest.url)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        with pytest.raises(SystemExit) as ended:
+            app(list(arguments), prog_name="headrace")
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue]:
+    with Queue("q", url=newest.url) as queue:
+        yield queue
+
+
+def waiting(queue: Queue) -> list[bytes]:
+    return [item.job.payload for item in queue.waiting()]
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
+    """It said one line on standard error that has all *words*, and nothing else."""
+    assert (done.returncode, done.stdout) == (code, ""), done
+    assert re.fullmatch(r"headrace: [^\n]+\n", done.stderr), done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+# -- enqueue -----------------------------------------------------------------------------------------
+
+
+def test_arguments(headrace: Program, queue: Queue) -> None:
+    """Each is a job; ids are printed one a line, and what is said besides goes elsewhere."""
+    done = headrace("enqueue", "q", "a", "é b", "--header", "tenant=x=y", "--ids")
+    jobs = [item.job for item in queue.waiting()]
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [job.id for job in jobs]
+    assert done.stderr.startswith("headrace: enqueued 2 jobs in ")
+    assert [(job.payload, dict(job.headers)) for job in jobs] == [
+        (one.encode(), {"tenant": "x=y"}) for one in ("a", "é b")
+    ]
+
+
+def test_an_id_and_a_delay(headrace: Program, queue: Queue) -> None:
+    for expected in ("enqueued 1 jobs in ", "enqueued 0 jobs in "):
+        done = headrace("enqueue", "q", "--id", "i", "--delay", "60", "--", "-a")
+        assert done.returncode == 0
+        assert done.stdout.startswith(expected)
+    assert "; 1 were there already\n" in done.stdout
+    assert [(item.job.id, item.job.payload) for item in queue.delayed()] == [("i", b"-a")]
+
+
+def test_lines_from_standard_input(headrace: Program, queue: Queue) -> None:
+    """Any bytes, either line ending, none at the end; an empty line is no job."""
+    done = headrace("enqueue", "q", given=b"a\n\nb \r\n\xff\x00\r\r\n\r\nlast")
+    assert done.returncode == 0
+    assert waiting(queue) == [b"a", b"b ", b"\xff\x00\r", b"last"]
+
+
+def test_lines_from_a_file(headrace: Program, queue: Queue, tmp_path: Path) -> None:
+    """More than one read, one call and one line's buffer hold."""
+    long = "x" * 3_000_000
+    lines = [str(i) for i in range(2500)] + [long, "end"]
+    (tmp_path / "jobs.txt").write_text("\n".join(lines))
+    done = headrace("enqueue", "q", "--file", "jobs.txt", "--header", "from=file")
+    assert re.match(r"enqueued 2502 jobs in [\d.]+ s, \d+/s; 0 were there already\n$", done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    jobs = [item.job for item in queue.waiting()]
+    assert [job.payload.decode() for job in jobs] == lines
+    assert all(job.headers == {"from": "file"} for job in jobs)
+
+
+ROWS = [
+    {"payload": "text é", "id": "one", "headers": {"a": "b"}},
+    {"payload": {"x": [1, 2.5, None, "é"]}},
+    {"payload": None, "delay": 60},
+    {"payload": "", "id": None, "delay": None, "headers": None},
+]
+BYTES = ["text é".encode(), '{"x":[1,2.5,null,"é"]}'.encode(), b"null", b""]
+
+
+@pytest.mark.parametrize("ascii", [True, False], ids=["escaped", "utf-8"])
+def test_json_lines(headrace: Program, queue: Queue, ascii: bool) -> None:
+    """A string is its text, any other payload is compact JSON; id, delay and headers are what they say."""
+    done = headrace("enqueue", "q", "--jsonl", given="\n".join(json.dumps(row, ensure_ascii=ascii) for row in ROWS))
+    assert done.returncode == 0, done.stderr
+    jobs = [item.job for item in queue.waiting()]
+    assert [job.payload for job in jobs] == [BYTES[0], BYTES[1], BYTES[3]]
+    assert (jobs[0].id, dict(jobs[0].headers)) == ("one", {"a": "b"})
+    assert [item.job.payload for item in queue.delayed()] == [BYTES[2]]
+
+
+BAD = {
+    "{": "not JSON",
+    "[1]": "not a JSON object",
+    '{"id": "x"}': 'no "payload"',
+    '{"payload": "x", "ID": "x"}': "'ID' is none of payload, id, delay, headers",
+    '{"payload": NaN}': "NaN is not JSON",
+    '{"payload": 1e999}': "not JSON compliant",
+    '{"payload": "\\ud800"}': "payload is not valid Unicode",
+    '{"payload": "x", "id": 5}': "id must be a str",
+    '{"payload": "x", "delay": -1}': "delay=-1",
+    '{"payload": "x", "delay": "soon"}': "delay must be seconds",
+    '{"payload": "x", "headers": {"a": 1}}': "headers must map str to str",
+    "[" * 100_000: "recursion",
+}
+
+
+def test_what_is_no_json_line() -> None:
+    """Each mistake is said for what it is."""
+    with Queue("q", url=NOWHERE) as queue:
+        for line, words in BAD.items():
+            reader = Reader(BytesIO(f'{{"payload": "x"}}\n\n{line}\n'.encode()), queue.ops, jsonl=True)
+            with pytest.raises(BadLineError, match=r"^line 3: ") as caught:
+                list(reader.parts())
+            assert words in str(caught.value)
+        with pytest.raises(BadLineError, match="line 1: not UTF-8"):
+            list(Reader(BytesIO(b'{"payload": "\xff"}'), queue.ops, jsonl=True).parts())
+
+
+def test_a_bad_line_in_a_file(headrace: Program, queue: Queue, tmp_path: Path) -> None:
+    """Files are checked whole, however long: nothing is enqueued."""
+    (tmp_path / "jobs").write_text(f'{{"payload": "{"x" * 1000}"}}\n' * 1500 + '{"id": "x"}\n')
+    done = headrace("enqueue", "q", "--jsonl", "-f", "jobs")
+    refused(done, 'jobs, line 1501: no "payload"', "nothing was enqueued")
+    with (tmp_path / "jobs").open() as file:
+        run = subprocess.run(
+            [*PROGRAM, "enqueue", "q", "--jsonl"], stdin=file, capture_output=True, text=True, timeout=PATIENCE,
+            env=environment(queue._url), check=False,
+        )  # fmt: skip
+    refused(run, "line 1501", "nothing was enqueued")
+    assert queue.counts() == Counts()
+
+
+def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
+    """What comes by and by is enqueued as it comes; then the message says how far that was."""
+    with subprocess.Popen(
+        [*PROGRAM, "enqueue", "q", "--jsonl", "-f", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(newest.url),
+    ) as program:
+        assert program.stdin is not None
+        program.stdin.write(b'{"payload": "a"}\n{"payload": "b"}\n{"pay')
+        program.stdin.flush()
+        until(lambda: queue.counts().waiting == 2, patience=PATIENCE)
+        out, err = program.communicate(b'load": "c"}\n{}\n', PATIENCE)
+    assert (program.returncode, out) == (2, b"")
+    assert err == b'headrace: line 4: no "payload"; 2 jobs, up to line 2, were enqueued\n'
+    assert waiting(queue) == [b"a", b"b"]
+
+
+def test_interrupted(newest: Server, queue: Queue) -> None:
+    """Ctrl-C says what was enqueued."""
+    with subprocess.Popen(
+        [*PROGRAM, "enqueue", "q"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(newest.url),
+    ) as program:
+        assert program.stdin is not None
+        program.stdin.write(b"a\nb\n")
+        program.stdin.flush()
+        until(lambda: queue.counts().waiting == 2, patience=PATIENCE)
+        program.send_signal(signal.SIGINT)
+        _, err = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 130
+    assert re.fullmatch(rb"headrace: interrupted; [02] jobs.* were enqueued for certain, .*\n", err), err
+
+
+def test_wrong_arguments(within: Program, queue: Queue) -> None:
+    """Each is refused in one line that names it; nothing is enqueued."""
+    for arguments, word in {
+        ("a queue", "x"): "queue name 'a queue'",
+        ("q", "x", "--delay", "-1"): "delay=-1",
+        ("q", "x", "y", "--id", "i"): "--id",
+        ("q", "x", "--header", "a"): "NAME=TEXT",
+        ("q", "x", "--header", "data=a"): "header name 'data'",
+        ("q", "x", "--jsonl"): "not both",
+        ("q", "--jsonl", "--delay", "1"): "--jsonl",
+        ("q", "--file", "absent"): "absent: No such file",
+    }.items():
+        refused(within("enqueue", *arguments), word)
+    assert queue.counts() == Counts()
+
+
+# -- which server, and its absence ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command", [["enqueue", "q", "x"], ["stats"], ["dead", "list", "q"]], ids=lambda words: words[0]
+)
+def test_no_server_named(headrace: Program, command: list[str]) -> None:
+    refused(headrace(*command, at=None), "--url", "HEADRACE_URL", "REDIS_URL", "embedded:DIR")
+
+
+def test_which_server_is_meant(headrace: Program, newest: Server, queue: Queue) -> None:
+    """The option, then HEADRACE_URL, then REDIS_URL."""
+    assert headrace("enqueue", "q", "a", "--url", newest.url, at=NOWHERE).returncode == 0
+    assert headrace("enqueue", "q", "b", REDIS_URL=NOWHERE).returncode == 0
+    assert headrace("enqueue", "q", "c", at=None, REDIS_URL=newest.url).returncode == 0
+    assert waiting(queue) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("command", [["enqueue", "q", "x"], ["stats"], ["demo"]], ids=lambda words: words[0])
+def test_a_server_that_is_not_there(headrace: Program, command: list[str]) -> None:
+    """One line that names it, without its password."""
+    done = headrace(*command, "--url", NOWHERE)
+    refused(done, "redis://127.0.0.1:1/0: ", "refused", code=1)
+    assert "secret" not in done.stderr
+
+
+def test_urls_that_are_none(within: Program) -> None:
+    refused(within("stats", "--url", "http://127.0.0.1"), "redis://…")
+    refused(within("stats", "--url", "redis://:secret@127.0.0.1:port/0"), "redis://127.0.0.1:port/0: ")
+
+
+# -- stats and dead letters -------------------------------------------------------------------------------
+
+
+def bury(queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
+    """Dead letters of these payloads; their ids."""
+    ids = [receipt.id for receipt in queue.enqueue_many(list(payloads))]
+    for lease in queue.lease_many(len(payloads)):
+        assert lease.dead_letter(reason)
+    return ids
+
+
+def test_stats(headrace: Program, within: Program, queue: Queue, newest: Server) -> None:
+    """All queues of the namespace, or those that are named; tabs for programs, or JSON."""
+    bury(queue, b"x")
+    queue.enqueue_many([b"a", b"b"])
+    queue.lease()
+    with Queue("group/other", url=newest.url) as other, Queue("q", url=newest.url, namespace="else") as foreign:
+        other.enqueue(b"a", delay=60)
+        foreign.enqueue_many([b"a"] * 7)
+    lines = [line.split("\t") for line in headrace("stats").stdout.splitlines()]
+    table = {row[0]: dict(zip(lines[0], row, strict=True)) for row in lines[1:]}
+    assert list(table) == ["group/other", "q"]
+    assert {name: table["q"][name] for name in ("waiting", "leased", "dead", "enqueued", "lost", "workers")} == {
+        "waiting": "1", "leased": "1", "dead": "1", "enqueued": "3", "lost": "0", "workers": "1",
+    }  # fmt: skip
+    shown = json.loads(within("stats", "q", "--json").stdout)
+    assert list(shown) == ["q"]
+    (worker,) = shown["q"].pop("workers")
+    assert (worker["leased"], worker["alive"]) == (1, True)
+    assert shown["q"].pop("lost") == 0
+    assert Counts(**shown["q"]) == Counts(waiting=1, leased=1, dead=1, enqueued=3)
+    assert json.loads(within("stats", "--json", "--namespace", "else").stdout)["q"]["waiting"] == 7
+
+
+def test_dead_letters(headrace: Program, within: Program, queue: Queue) -> None:
+    """Listed, redriven and purged, some or all."""
+    first, second, *_ = bury(queue, b"a", b"b\x1b[31m\xff", b"c", b"d", reason="it\n\twas \x1b[2Jwrong")
+    lines = headrace("dead", "list", "q").stdout.splitlines()
+    assert lines[0].split("\t") == ["id", "attempt", "since", "worker", "reason", "payload"]
+    assert lines[2].split("\t")[:2] == [second, "1"]
+    assert lines[2].split("\t")[4:] == ["it\\n\\twas \\x1b[2Jwrong", "b\\x1b[31m\\xff"]
+    rows = [json.loads(line) for line in within("dead", "list", "q", "--jsonl", "--limit", "2").stdout.splitlines()]
+    assert [(row["id"], row.get("payload"), row.get("payload_hex")) for row in rows] == [
+        (first, "a", None),
+        (second, None, b"b\x1b[31m\xff".hex()),
+    ]
+    assert rows[0]["reason"] == "it\n\twas \x1b[2Jwrong"
+
+    assert headrace("dead", "redrive", "q", second).stdout == "redriven 1\n"
+    done = within("dead", "purge", "q", first, "absent")
+    assert (done.returncode, done.stdout) == (1, "purged 1\n")
+    assert done.stderr == "headrace: 1 of 2: no such dead letter\n"
+    assert queue.counts() == Counts(enqueued=4, waiting=1, dead=2, dead_trimmed=1)
+    assert within("dead", "redrive", "q").stdout == "redriven 2\n"
+    assert waiting(queue) == [b"b\x1b[31m\xff", b"c", b"d"]
+    bury(queue, b"e", b"f", b"g", b"h")
+    assert within("dead", "purge", "q").stdout == "purged 4\n"
+    assert queue.counts() == Counts(enqueued=8, waiting=3, dead_trimmed=5)
+
+
+# -- terminals and pipes ------------------------------------------------------------------------------------
+
+
+def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"") -> tuple[int, str]:
+    """Run the program on a terminal of its own; its exit code, and all that was to be seen there."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(url) | {"TERM": "xterm", "COLUMNS": "100"},
+        start_new_session=True,
+    ) as program:
+        os.close(theirs)
+        seen, deadline = b"", time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([ours], [], [], 0.1)
+            if not ready:
+                continue
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:  # Linux says so when nobody has the other end open any more
+                break
+            if not chunk:
+                break
+            seen += chunk
+            if answer and b"[y/N]" in seen:
+                os.write(ours, answer)
+                answer = b""
+        code = program.wait(PATIENCE)
+    os.close(ours)
+    return code, seen.decode()
+
+
+def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Queue) -> None:
+    bury(queue, b"a", b"b")
+    code, seen = on_a_terminal(["dead", "purge", "q"], newest.url, b"n\n")
+    assert code != 0
+    assert "Remove all 2 dead letters of q" in seen
+    assert queue.counts().dead == 2
+    code, seen = on_a_terminal(["dead", "purge", "q"], newest.url, b"y\n")
+    assert code == 0
+    assert "purged 2" in seen
+    bury(queue, b"c")
+    assert on_a_terminal(["dead", "purge", "q", "--yes"], newest.url)[0] == 0
+    assert queue.counts().dead == 0
+
+
+def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path) -> None:
+    """A table, a progress bar with a rate, and no waiting for lines that nobody knows of."""
+    (tmp_path / "jobs").write_text('{"payload": "[bold]x"}\n' * 100)
+    code, seen = on_a_terminal(["enqueue", "q", "--jsonl", "-f", str(tmp_path / "jobs")], newest.url)
+    assert code == 0
+    assert "100 jobs, " in seen
+    assert "enqueued 100 jobs" in seen
+    bury(queue, *[b"y"] * 101)
+    code, seen = on_a_terminal(["dead", "list", "q", "--limit", "1"], newest.url)
+    assert code == 0
+    assert "[bold]x" in seen
+    code, seen = on_a_terminal(["stats"], newest.url)
+    assert code == 0
+    assert re.search(r"queue +waiting +parked +leased", re.sub(r"\x1b\[\d*m", "", seen))
+    code, seen = on_a_terminal(["enqueue", "q"], newest.url)
+    assert code == 2
+    assert "nothing to enqueue" in seen
+
+
+def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
+    """A reader that has seen enough (`| head`) ends it, without a word."""
+    queue.enqueue_many([b"x" * 1000] * 500)
+    bury(queue, *[b"x" * 1000] * 500)
+    with subprocess.Popen(
+        [*PROGRAM, "dead", "list", "q", "--jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(newest.url),
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.readline()
+        program.stdout.close()
+        said = program.stderr.read()
+        assert program.wait(PATIENCE) == 141
+    assert said == b""
+
+
+# -- work -----------------------------------------------------------------------------------------------------
+
+APP = """
+import os, time
+from pathlib import Path
+from headrace import AsyncWorker, Retry, Worker
+
+worker = Worker(heartbeat=0.2, timeout=1.0)
+nothing = Worker()
+number = 3
+
+@worker.handler("q", concurrency=1, retry=Retry(attempts=1))
+def handle(job):
+    if job.payload == b"pid":
+        return str(os.getpid()).encode()
+    if job.payload == b"hold":
+        Path(f"held-{os.getpid()}").touch()
+        while not job.lost and not Path("go").exists():
+            time.sleep(0.01)
+    return b"done"
+
+awaited = AsyncWorker(heartbeat=0.2, timeout=1.0)
+
+@awaited.handler("q")
+async def handle_too(job):
+    return str(os.getpid()).encode()
+"""
+
+
+class Working:
+    """`headrace work` in the background."""
+
+    def __init__(self, folder: Path, url: str, *arguments: str) -> None:
+        (folder / "app.py").write_text(APP)
+        self._log = folder / "work.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*PROGRAM, "work", *arguments], stdout=log, stderr=log, cwd=folder, env=environment(url)
+            )
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def pids(self) -> list[int]:
+        """Of all the processes that ever worked."""
+        return [int(pid) for pid in re.findall(r"process (\d+) works", self.said)]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def working(newest: Server, tmp_path: Path) -> Iterator[Callable[..., Working]]:
+    """Start `headrace work`; whatever it is, it is ended."""
+    started: list[Working] = []
+
+    def start(*arguments: str, url: str = newest.url) -> Working:
+        started.append(Working(tmp_path, url, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()  # its processes see that, and end
+        one.wait()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ["worker", "awaited"])
+def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Queue, name: str) -> None:
+    """Two processes work; one is killed and another started; SIGTERM ends all, with status 0."""
+    work = working(f"app:{name}", "--processes", "2")
+    until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
+    first, second = work.pids()
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(work.pids()) == 3, "a third process", PATIENCE)
+    assert f"process {first} was killed by SIGKILL; another is started" in work.said
+    receipts = queue.enqueue_many([b"pid"] * 50)
+    found = {int(queue.result(receipt.id, PATIENCE) or 0) for receipt in receipts}
+    assert found <= {second, work.pids()[2]}
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+    assert not any(map(alive, work.pids()))
+    assert queue.counts() == Counts(enqueued=50, completed=50)
+
+
+def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
+    work = working("app:worker")
+    queue.enqueue_many([b"hold", b"late"])
+    until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
+    work.signal(signal.SIGINT)
+    until(lambda: "stopping" in work.said, patience=PATIENCE)
+    assert work.process.poll() is None
+    (tmp_path / "go").touch()
+    assert work.wait() == 0
+    assert queue.counts().completed == 1  # what had not begun stays
+    assert queue.counts().waiting + queue.counts().parked == 1
+
+
+def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
+    """Both come at once, and none of them is swallowed by the other."""
+    work = working("app:worker", "--processes", "2")
+    until(lambda: len(work.pids()) == 2, patience=PATIENCE)
+    queue.enqueue_many([b"hold", b"hold"])
+    until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "two jobs under way", PATIENCE)
+    work.signal(signal.SIGTERM)
+    until(lambda: "stopping" in work.said, patience=PATIENCE)
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+    assert queue.counts() == Counts(enqueued=2, parked=2)
+    assert [item.job.attempt for item in queue.waiting()] == [1, 1]
+
+
+def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> None:
+    """Its processes finish, and end: nobody is left."""
+    work = working("app:worker", "--processes", "2")
+    until(lambda: len(work.pids()) == 2, patience=PATIENCE)
+    work.process.kill()
+    until(lambda: not any(map(alive, work.pids())), "the orphans' end", PATIENCE)
+    assert queue.workers() == []
+
+
+def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each mistake is said for what it is."""
+    (tmp_path / "app_of_none.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_URL", NOWHERE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for target, words in {
+        "app_of_none": "MODULE:NAME",
+        "app_of_none.py:worker": "not of a file",
+        "absent:worker": "no module 'absent' in ",
+        "app_of_none:wroker": "it has awaited, nothing, worker",
+        "app_of_none:number": "of type int; give a headrace.Worker or headrace.AsyncWorker",
+        "app_of_none:Worker": "the class Worker; give a headrace.Worker or headrace.AsyncWorker",
+        "app_of_none:nothing": "no handlers",
+    }.items():
+        with pytest.raises(ConfigurationError, match=re.escape(words)):
+            load(target)
+
+
+def test_one_line_for_all_processes(working: Callable[..., Working]) -> None:
+    work = working("app:number", "--processes", "3")
+    assert work.wait() == 2
+    assert re.fullmatch(r"headrace: app:number: it is of type int; [^\n]*\n", work.said), work.said
+
+
+def test_a_module_that_fails(working: Callable[..., Working], tmp_path: Path) -> None:
+    """Its own traceback is what helps."""
+    (tmp_path / "broken.py").write_text("import absent_too\n")
+    work = working("broken:worker")
+    assert work.wait() == 2
+    assert "No module named 'absent_too'" in work.said
+    assert "broken:worker could not be imported" in work.said
+
+
+def test_a_worker_without_its_server(working: Callable[..., Working]) -> None:
+    work = working("app:worker", "--processes", "2", "--url", NOWHERE)
+    assert work.wait() == 1
+    assert re.fullmatch(r"headrace: redis://127.0.0.1:1/0: [^\n]*refused[^\n]*\n", work.said), work.said
+
+
+# -- the program itself -----------------------------------------------------------------------------------------
+
+
+def test_version_and_help(headrace: Program) -> None:
+    assert headrace("--version").stdout == f"{package.__version__}\n"
+    done = headrace()
+    assert done.returncode == 0
+    assert all(
+        re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in ("enqueue", "work", "stats", "dead", "demo")
+    )
+
+
+def test_the_console_script(tmp_path: Path) -> None:
+    """What the package installs is the same program."""
+    script = Path(sys.executable).with_name("headrace")
+    run = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", run.stdout)
+
+
+@pytest.mark.parametrize("absent", ["typer", "rich"])
+def test_without_the_extra(absent: str) -> None:
+    code = f"import sys; sys.modules[{absent!r}] = None; from headrace._cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert run.returncode == 1
+    assert run.stderr == "headrace: the command line is an extra: python -m pip install 'headrace[cli]'\n"
+
+
+def test_the_library_does_without_the_extra() -> None:
+    code = "import sys, headrace; print(sorted({'typer', 'rich', 'click'} & sys.modules.keys()))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert run.stdout == "[]\n"

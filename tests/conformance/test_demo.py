@@ -1,0 +1,173 @@
+"""`headrace demo`: a few modules of the real thing, and that what is not as promised does not go unnoticed."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+import redis
+from rich.console import Console
+
+from headrace import Counts, Queue, _demo
+from headrace._demo import facts, modules
+from headrace._demo_report import Evidence, Killed, Note, read_log, report, totals
+from tests.awaiting import until
+from tests.servers import Server
+
+PROGRAM = [sys.executable, "-m", "headrace", "demo"]
+BARE = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_URL", "REDIS_URL")}
+PATIENCE = 240.0  # seconds
+LIMIT = 250
+
+ONE, OTHER = facts(b"def f(a): pass\n").decode(), facts(b"class C: pass\n").decode()
+GOOD = Evidence(
+    expected={"a": ONE, "b": OTHER, "c": ONE},
+    results={"a": ONE, "b": OTHER, "c": ONE},
+    counts=Counts(enqueued=3, completed=3),
+    notes=[Note("ran", "a", 1), Note("ran", "b", 1), Note("ran", "b", 2), Note("won", "a", 1), Note("won", "b", 2)],
+    killed=Killed("worker-1", 4711, leased=2, completed=1),
+    victims=frozenset("bc"),  # c's completion won as its worker was killed
+)
+
+
+def run(*arguments: str) -> str:
+    """Run a small demo to its good end; what it says."""
+    done = subprocess.run(
+        [*PROGRAM, "--limit", str(LIMIT), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env=BARE,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def judged(said: str) -> None:
+    """The demo told what it promises to tell."""
+    rows = dict(re.findall(r"^ (\w[\w ]*?) +([\d,]+) *$", said, re.MULTILINE))
+    assert (rows["enqueued"], rows["completed"]) == (str(LIMIT), str(LIMIT))
+    assert [rows[name] for name in ("waiting", "leased", "dead", "lost", "completed twice")] == ["0"] * 5
+    compared = re.findall(r"^ (modules|lines|functions|classes|digest of .*?) +(\S+) +(\S+) *$", said, re.MULTILINE)
+    assert len(compared) == 5
+    assert all(queued == single for _, queued, single in compared)
+    killed = re.search(r"worker-\d \(process \d+\) was killed with SIGKILL after (\d+) completions, when (\d+)", said)
+    assert killed is not None, said
+    assert LIMIT / 2 <= int(killed[1]) < LIMIT
+    assert int(killed[2]) > 0
+    assert said.endswith("Lost 0, completed twice 0, and the results are the same.\n")
+
+
+def test_on_a_private_server() -> None:
+    judged(run())
+
+
+def test_on_a_server_of_yours(newest: Server) -> None:
+    """What was there is left alone, and nothing else is left behind."""
+    with Queue("modules", url=newest.url) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+        queue.enqueue(b"mine")
+        before = set(client.keys())
+        judged(run("--url", newest.url))
+        assert set(client.keys()) == before
+        assert queue.counts() == Counts(enqueued=1, waiting=1)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted(newest: Server, tmp_path: Path, number: int, code: int) -> None:
+    """Its processes end, and its keys are gone."""
+    with redis.Redis(unix_socket_path=newest.path) as client, (tmp_path / "said").open("wb") as said:
+        demo = subprocess.Popen([*PROGRAM, "--url", newest.url], stdout=said, stderr=said, env=BARE)
+        try:
+            until(lambda: client.keys("demo-*:jobs"), "its queue", PATIENCE)
+            demo.send_signal(number)
+            assert demo.wait(PATIENCE) == code
+        finally:
+            demo.kill()
+            demo.wait()
+        assert client.keys() == []
+        until(lambda: len(client.client_list()) == 1, "the end of its processes", PATIENCE)
+    assert "Traceback" not in (tmp_path / "said").read_text()
+
+
+def test_a_difference_is_found(
+    monkeypatch: pytest.MonkeyPatch, newest: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One result of a real run is altered: the exit code says so."""
+    gather = _demo.Run.evidence
+
+    def altered(self: _demo.Run) -> Evidence:
+        evidence = gather(self)
+        assert evidence.differences() == []
+        name = next(iter(evidence.results))
+        return attrs.evolve(evidence, results={**evidence.results, name: ONE})
+
+    monkeypatch.setattr(_demo.Run, "evidence", altered)
+    assert _demo.demo(newest.url, 12) == 1
+    assert "DIFFERENT: 1 jobs with another result than the single pass, such as " in capsys.readouterr().out
+
+
+def test_good_evidence() -> None:
+    out = io.StringIO()
+    assert GOOD.differences() == []
+    assert report(Console(file=out, width=120), GOOD, 1.0) == 0
+    assert "DIFFERENT" not in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"results": {"a": ONE, "b": None, "c": ONE}}, "1 jobs without a result, such as b"),
+        ({"results": {"a": ONE, "c": ONE}}, "1 jobs without a result, such as b"),
+        ({"results": {"a": OTHER, "b": OTHER, "c": ONE}}, "another result than the single pass, such as a"),
+        ({"results": {**GOOD.results, "d": ONE}}, "another result than the single pass, such as d"),
+        ({"notes": [*GOOD.notes, Note("won", "a", 1)]}, "1 jobs completed twice, such as a"),
+        ({"notes": [*GOOD.notes, Note("won", "d", 1)]}, "completed that nobody enqueued, such as d"),
+        ({"notes": GOOD.notes[:3]}, "whose completion nobody saw, such as a"),
+        ({"victims": frozenset("b")}, "whose completion nobody saw, such as c"),
+        ({"counts": Counts(enqueued=3, completed=2)}, "lost: 1 instead of 0"),
+        ({"counts": Counts(enqueued=3, completed=2, dead=1)}, "still in the queue: 1 instead of 0"),
+        ({"counts": Counts(enqueued=3, completed=2, cancelled=1)}, "completed: 2 instead of 3"),
+        ({"counts": Counts(enqueued=4, completed=4)}, "enqueued: 4 instead of 3"),
+    ],
+)
+def test_what_is_different(change: dict[str, object], words: str) -> None:
+    """Everything that is not as promised is named, and makes the exit code 1."""
+    wrong = attrs.evolve(GOOD, **change)
+    out = io.StringIO()
+    assert any(words in one for one in wrong.differences()), wrong.differences()
+    assert report(Console(file=out, width=120), wrong, 1.0) == 1
+    assert "DIFFERENT: " in out.getvalue()
+
+
+def test_facts() -> None:
+    """Always the same of the same source, and others of any other."""
+    source = b"class A:\n    def f(self): pass\n    async def g(self): pass\ndef h(x, y): pass\n"
+    assert facts(source) == facts(source)
+    assert totals({"m": facts(source).decode()}) == {
+        "modules": "1", "unparsable": "0", "lines": "4", "functions": "3", "classes": "1",
+        "digest of all results": totals({"m": facts(source).decode()})["digest of all results"],
+    }  # fmt: skip
+    assert facts(source) != facts(source.replace(b"x, y", b"x"))
+    assert totals({"m": facts(b"def\n").decode()})["unparsable"] == "1"
+
+
+def test_modules(tmp_path: Path) -> None:
+    for name in ("b.py", "a/c.py", "a/data.txt", "site-packages/x.py", "a/__pycache__/y.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert modules(tmp_path) == ["a/c.py", "b.py"]
+
+
+def test_half_a_line_of_a_log(tmp_path: Path) -> None:
+    """A worker that was killed may have left one."""
+    (tmp_path / "log").write_bytes(b'["ran", "a", 1]\n["won", "a"')
+    assert read_log(tmp_path / "log") == [Note("ran", "a", 1)]
+    assert read_log(tmp_path / "none") == []
