@@ -164,6 +164,11 @@ class Feed:
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
         self.stuck = False
+        if self.phase >= Phase.HALTING:  # it was told to give up: returning is no completion
+            for held in unit:
+                held.ended = True
+                self.forget(held)
+            return
         if error is None and result is None:  # nearly every job
             for held in unit:
                 if not held.ended:
@@ -182,7 +187,7 @@ class Feed:
                 self.end(held, failure, result)
 
     def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
-        """One job's verdict; what was lost is not settled, but a completion may still win."""
+        """One job's verdict."""
         held.ended = True
         claim = held.claim
         if error is None:
@@ -192,7 +197,7 @@ class Feed:
                 error = wrong
             else:
                 self.done.append(Verdict("complete", claim, kept))
-        if error is not None and not claim.job.lost and self.phase < Phase.HALTING:
+        if error is not None and self.phase < Phase.HALTING:
             age = claim.leased_at - claim.job.enqueued_at  # both of the server's clock
             try:
                 verdict = judge(self.handler.retry, claim, error, max(0.0, age), self.default_wait)
@@ -386,11 +391,10 @@ class Feed:
         yield Poke(everyone=True)  # the new name wants registering
 
     def lose(self, gone: Sequence[Held]) -> Role:
-        """These jobs are no longer ours; their handlers are told."""
+        """These jobs are no longer ours; their handlers are told. One that then returns has given up, not finished."""
         for held in gone:
             self.forget(held)
-            if not held.started:
-                held.ended = True
+            held.ended = True
         yield Abort([held for held in gone if held.started])
 
     def renewals(self, now: float) -> list[Held]:

@@ -369,7 +369,7 @@ def test_halting_waits_for_nobody() -> None:
     unit = hand.backlog.pop(0)
     feed.begin(unit, hand.now)
     roles.turn(Phase.HALTING)
-    feed.finish(unit, hand.now, ValueError("told to stop"))  # a failure now is the stop's, not the job's
+    feed.finish(unit, hand.now, None)  # told to stop, it returns: that is no completion
     assert names(hand.go()) == ["complete"]
     assert hand.go([[True]]) is None
     assert hand.role.gi_frame is None  # type: ignore[attr-defined]
@@ -412,20 +412,17 @@ def test_declared_dead() -> None:
     assert beat.go([True]) == Pause(2.0)
     assert feed.registered
     feed.finish(unit, fetch.now, None)
-    assert [op[0] for op in settled(feed)] == ["complete"]  # the first completer wins: it may be us
+    assert not settled(feed)  # a handler that was told returns because it gives up, not because it is done
 
 
-def test_a_lost_job_is_settled_by_nothing_but_a_completion() -> None:
+def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
     feed = make_feed()
-    held = Held(make_claim(feed), 0.0)
-    held.claim.job.lost.set()
-    for error in [ValueError(), Release(), DeadLetter("no")]:
-        held.ended = False
-        feed.end(held, error)
+    for error in [None, ValueError(), Release(), DeadLetter("no")]:
+        held = Held(make_claim(feed), 0.0)
+        feed.begin([held], 1.0)
+        list(feed.lose([held]))
+        feed.finish([held], 2.0, error)
     assert not settled(feed)
-    held.ended = False
-    feed.finish([held], 1.0, None)
-    assert [op[0] for op in settled(feed)] == ["complete"]
 
 
 def test_a_lease_call_that_hears_it_first() -> None:

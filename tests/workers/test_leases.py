@@ -1,0 +1,224 @@
+"""Leases under running handlers: renewed as long as they run, and what happens when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncWorker, Counts, Job, Queue
+from tests.awaiting import PATIENCE, until
+from tests.servers import Server
+from tests.workers.engines import Recorder, Running
+from tests.workers.test_handlers import calls
+
+Work = Callable[..., Running]
+
+
+@pytest.fixture
+def client(newest: Server) -> Iterator[redis.Redis]:
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        yield client
+
+
+def test_a_job_that_runs_longer_than_its_lease(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
+    """It is renewed, and nobody else gets it, though others look for expired leases all the time."""
+    first, second = (work(heartbeat=0.1, timeout=5.0) for _ in range(2))
+    for worker in first, second:
+
+        @worker.handler("q", lease=0.9)
+        def body(job: Job) -> Iterator[float]:
+            with record(job.attempt):
+                yield 3.0
+
+    queue.enqueue(b"x")
+    before = calls(newest)
+    with first, second:
+        until(lambda: queue.counts().completed == 1)
+    assert record.ended == [1]
+    renewals = (calls(newest) - before)["xclaim"]
+    assert 1 <= renewals <= 1 + math.ceil(3.0 / 0.3) + 1  # one for the job; and none before a third of it is over
+
+
+def test_short_jobs_are_not_renewed(work: Work, queue: Queue, newest: Server) -> None:
+    """Nobody pays for the leases of jobs that take less than a third of theirs."""
+    worker = work(heartbeat=0.1, timeout=5.0)
+
+    @worker.handler("q", lease=60.0, concurrency=5)
+    def body(job: Job) -> Iterator[float]:
+        yield 0.01
+
+    queue.enqueue_many([b"x"] * 300)
+    before = calls(newest)
+    with worker:
+        until(lambda: queue.counts().completed == 300)
+    assert (calls(newest) - before)["xclaim"] == 0
+
+
+def test_jobs_that_wait_for_a_slot_are_renewed_too(work: Work, queue: Queue, record: Recorder) -> None:
+    """A batch that gathers for longer than its lease is not handed to others meanwhile."""
+    worker = work(heartbeat=0.1, timeout=5.0)
+
+    @worker.batch_handler("q", max_size=10, max_wait=1.5, lease=0.6)
+    def body(jobs: list[Job]) -> None:
+        with record([job.attempt for job in jobs]):
+            pass
+
+    queue.enqueue_many([b"x"] * 3)
+    with worker:
+        until(lambda: queue.counts().completed == 3)
+    assert record.ended == [[1, 1, 1]]
+
+
+def lose(how: str, queue: Queue, client: redis.Redis) -> None:
+    """Take the only job away from under its handler."""
+    (state,) = queue.running()
+    if how == "cancelled":
+        assert queue.cancel(state.job.id)
+    elif how == "deleted":
+        assert queue.delete() == 1
+    else:
+        client.xclaim(queue.ops.keys.part("jobs"), "workers", "thief", 0, [str(state.entry)])
+
+
+@pytest.mark.parametrize("how", ["cancelled", "deleted", "stolen"])
+def test_a_job_lost_under_its_handler(
+    work: Work, queue: Queue, kind: str, client: redis.Redis, how: str, record: Recorder
+) -> None:
+    """W-12, W-13: a coroutine is cancelled, a thread told by `job.lost`; what it then raises changes nothing."""
+    worker = work(heartbeat=0.1, timeout=5.0)
+    cancelled: list[bool] = []
+
+    @worker.handler("q", lease=0.6)
+    def body(job: Job) -> Iterator[float]:
+        with record(job.id):
+            try:
+                while not job.lost:
+                    yield 0.005
+            except asyncio.CancelledError:
+                cancelled.append(bool(job.lost))
+                raise
+            raise OSError("too late to be tried again")
+
+    queue.enqueue(b"x")
+    with worker:
+        record.await_started(1)
+        lose(how, queue, client)
+        record.await_ended(1)
+    assert cancelled == ([True] if kind == "tasks" else [])
+    expected = {
+        "cancelled": Counts(enqueued=1, cancelled=1),
+        "deleted": Counts(enqueued=1, deleted=1),
+        "stolen": Counts(enqueued=1, leased=1),
+    }
+    assert queue.counts() == expected[how]
+
+
+@pytest.mark.parametrize("how", ["returns", "raises"])
+def test_a_handler_that_gives_up_has_not_finished(work: Work, queue: Queue, client: redis.Redis, how: str) -> None:
+    """Whatever it says after it was told: the job is completed by whoever holds it now, and only then."""
+    worker = work(heartbeat=0.1, timeout=5.0)
+    over = threading.Event()
+
+    @worker.handler("q", lease=0.6)
+    def body(job: Job) -> Iterator[float]:
+        while not job.lost:
+            with suppress(asyncio.CancelledError):  # a coroutine that does not want to hear it
+                yield 0.005
+        over.set()
+        if how == "raises":
+            raise OSError
+
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: list(queue.running()))
+        lose("stolen", queue, client)
+        assert over.wait(PATIENCE)
+        queue.enqueue(b"y")  # whose loss it does not hear of
+        until(lambda: queue.counts().leased == 2)
+        worker.stop(wait=False)
+        worker.stop()
+    assert queue.counts() == Counts(enqueued=2, leased=1, parked=1)
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_completion_before_anybody_told(
+    work: Work, queue: Queue, client: redis.Redis, gate: threading.Event, fenced: bool
+) -> None:
+    """The first completer wins, by default; with `fenced=True` only who holds the lease does."""
+    worker = work(heartbeat=0.1, timeout=5.0)
+
+    @worker.handler("q", lease=60.0, fenced=fenced)
+    def body(job: Job) -> Iterator[Any]:
+        yield gate
+        return b"late"
+
+    receipt = queue.enqueue(b"x")
+    with worker:
+        until(lambda: list(queue.running()))
+        lose("stolen", queue, client)
+        gate.set()
+        until(lambda: worker.engine.roles.feeds[0].lost if fenced else queue.counts().completed)
+    if fenced:
+        assert queue.counts() == Counts(enqueued=1, leased=1)
+        assert queue.result(receipt.id) is None
+    else:
+        assert queue.counts() == Counts(enqueued=1, completed=1)
+        assert queue.result(receipt.id) == b"late"
+
+
+def test_a_batch_that_lost_some_of_its_jobs(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
+    """The others are still wanted: the handler goes on, and what it says counts for them alone."""
+    worker = work(heartbeat=0.1, timeout=5.0)
+    lost: list[list[bytes]] = []
+
+    @worker.batch_handler("q", max_size=3, max_wait=0.05, lease=0.6)
+    def body(jobs: list[Job]) -> Iterator[float]:
+        with record(len(jobs)):
+            while not any(job.lost for job in jobs):
+                yield 0.005
+            lost.append([job.payload for job in jobs if job.lost])
+
+    receipts = queue.enqueue_many([b"a", b"b", b"c"])
+    with worker:
+        record.await_started(1)
+        assert queue.cancel(receipts[1].id)
+        until(lambda: queue.counts().completed == 2)
+    assert lost == [[b"b"]]
+    assert queue.counts() == Counts(enqueued=3, completed=2, cancelled=1)
+
+
+def test_a_lost_coroutine_frees_its_slot(queue: Queue, newest: Server) -> None:
+    """Cancelled jobs make room for others."""
+    ran: list[bytes] = []
+
+    async def story() -> None:
+        worker = AsyncWorker(url=newest.url, heartbeat=0.1, timeout=5.0)
+
+        @worker.handler("q", concurrency=2, lease=0.3)
+        async def body(job: Job) -> None:
+            if job.payload == b"hang":
+                await asyncio.sleep(PATIENCE)
+            ran.append(job.payload)
+
+        hung = queue.enqueue_many([b"hang", b"hang"])
+        async with worker:
+            while queue.counts().leased < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            queue.enqueue_many([b"x"] * 5)
+            for receipt in hung:
+                assert queue.cancel(receipt.id)
+            while queue.counts().completed < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    began = time.monotonic()
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+    assert ran == [b"x"] * 5
+    assert time.monotonic() - began < PATIENCE

@@ -1,0 +1,403 @@
+"""Starting, stopping, and what ends a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
+from headrace import _execute as execute
+from headrace import _roles as roles
+from tests.awaiting import PATIENCE, until
+from tests.servers import Server
+from tests.workers.engines import Recorder, Running
+
+Work = Callable[..., Running]
+
+
+def consumers(server: Server, queue: Queue) -> set[str]:
+    """Who has a pending list, but for those that are nobody's."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        rows: list[dict[str, Any]] = client.xinfo_consumers(queue.ops.keys.part("jobs"), "workers")
+    return {row["name"].decode() for row in rows} - {"parked", "bell"}
+
+
+def payloads(queue: Queue, number: int) -> list[tuple[bytes, int]]:
+    """What is leased next, and on which attempt."""
+    return [(lease.job.payload, lease.job.attempt) for lease in queue.lease_many(number)]
+
+
+# -- stopping ----------------------------------------------------------------------------------------------
+
+
+def test_a_graceful_stop(work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event) -> None:
+    """It takes nothing more, gives back what has not started, renews what runs until it has finished, and is gone."""
+    worker = work(heartbeat=0.1, timeout=1.0)
+
+    @worker.handler("q", concurrency=1, lease=0.6)
+    def body(job: Job) -> Iterator[Any]:
+        with record(job.payload):
+            if job.payload == b"slow":
+                yield gate
+                yield 0.0
+        return b"done"
+
+    worker.start()
+    queue.enqueue_many([b"quick"] * 200)
+    until(lambda: queue.counts().completed == 200)
+    receipts = queue.enqueue_many([b"slow", b"b", b"c", b"d"])  # all leased ahead: the last ones were quick
+    record.await_started(201)
+    assert queue.counts().leased > 1
+    worker.stop(wait=False)
+    until(lambda: queue.counts().leased == 1, "it does not give back what it can't start")
+    queue.enqueue(b"new")
+    assert [state.job.payload for state in queue.waiting()] == [b"b", b"c", b"d", b"new"]
+    assert len(queue.workers()) == 1
+    (state,) = queue.running()
+    until(lambda: [x.since for x in queue.running()] > [state.since], "its lease is not renewed")
+    gate.set()
+    worker.close()
+    assert queue.result(receipts[0].id) == b"done"
+    assert queue.workers() == []
+    assert consumers(newest, queue) == set()
+    assert queue.counts() == Counts(parked=3, waiting=1, enqueued=205, completed=201)
+    assert payloads(queue, 5) == [(b"b", 1), (b"c", 1), (b"d", 1), (b"new", 1)]
+
+
+def test_a_second_stop_releases_everything(
+    work: Work, queue: Queue, newest: Server, kind: str, record: Recorder
+) -> None:
+    """A coroutine is cancelled, a thread told; the jobs are at the front at once, no attempt spent."""
+    worker = work()
+    cancelled: list[bytes] = []
+
+    @worker.handler("q", concurrency=3)
+    def body(job: Job) -> Iterator[float]:
+        with record(job.payload):
+            try:
+                while not job.lost:
+                    yield 0.005
+            except asyncio.CancelledError:
+                cancelled.append(job.payload)
+                raise
+
+    queue.enqueue_many([b"a", b"b", b"c", b"d"])
+    worker.start()
+    record.await_started(3)
+    worker.stop(wait=False)
+    worker.stop()
+    worker.close()
+    record.await_ended(3)
+    assert sorted(cancelled) == ([b"a", b"b", b"c"] if kind == "tasks" else [])
+    assert queue.counts() == Counts(parked=3, waiting=1, enqueued=4)
+    assert queue.workers() == []
+    assert consumers(newest, queue) == set()
+    assert payloads(queue, 4) == [(b"a", 1), (b"b", 1), (b"c", 1), (b"d", 1)]
+
+
+def test_a_thread_that_is_deaf_to_a_second_stop(work: Work, queue: Queue, gate: threading.Event) -> None:
+    """Nobody waits for it; its job is free for others, and its late return changes nothing."""
+    worker = work()
+    began, ended = threading.Event(), threading.Event()
+
+    @worker.handler("q")
+    def body(job: Job) -> Iterator[Any]:
+        began.set()
+        while not gate.is_set():
+            try:
+                yield 0.005
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+
+    queue.enqueue(b"x")
+    worker.start()
+    assert began.wait(PATIENCE)
+    worker.stop(wait=False)
+    worker.stop()
+    lease = queue.lease()
+    assert lease is not None
+    assert lease.job.attempt == 1
+    gate.set()
+    worker.close()
+    assert ended.wait(PATIENCE)
+    assert queue.counts() == Counts(leased=1, enqueued=1)
+    assert lease.complete()
+
+
+def test_a_stop_gives_back_a_batch_that_gathers(work: Work, queue: Queue) -> None:
+    worker = work()
+
+    @worker.batch_handler("q", max_size=100, max_wait=60)
+    def body(jobs: list[Job]) -> None:
+        raise AssertionError
+
+    queue.enqueue_many([b"a", b"b"])
+    with worker:
+        until(lambda: queue.counts().leased == 2)
+    assert payloads(queue, 2) == [(b"a", 1), (b"b", 1)]
+
+
+def test_stopping_what_does_not_run(work: Work, queue: Queue) -> None:
+    """Before it was started, and again when it has stopped: nothing to do."""
+    worker = work()
+
+    @worker.handler("q")
+    def body(job: Job) -> None: ...
+
+    if worker.kind == "threads":
+        worker.worker.stop()
+    else:
+        asyncio.run(worker.worker.stop())
+    worker.start()
+    worker.stop()
+    worker.stop()
+    worker.close()
+    assert queue.workers() == []
+
+
+def test_everybody_may_stop_it_at_once(work: Work, queue: Queue) -> None:
+    worker = work()
+
+    @worker.handler("q")
+    def body(job: Job) -> None: ...
+
+    queue.enqueue_many([b"x"] * 100)
+    worker.start()
+    stoppers = [threading.Thread(target=worker.stop) for _ in range(8)]
+    for stopper in stoppers:
+        stopper.start()
+    for stopper in stoppers:
+        stopper.join(PATIENCE)
+    worker.close()
+    assert queue.workers() == []
+    assert queue.counts().lost == queue.counts().leased == 0
+
+
+def test_a_handler_may_stop_its_worker(work: Work, queue: Queue, record: Recorder) -> None:
+    """It never waits for itself: its own job is completed, the others stay."""
+    worker = work()
+    main = threading.Event()
+
+    if worker.kind == "tasks":
+
+        @worker.worker.handler("q", concurrency=1)
+        async def stops(job: Job) -> None:
+            with record(job.payload):
+                await worker.worker.stop()
+                main.set()
+
+    else:
+
+        @worker.handler("q", concurrency=1)
+        def body(job: Job) -> None:
+            with record(job.payload):
+                if worker.kind == "threads":
+                    worker.worker.stop()
+                else:
+                    worker.stop(wait=False)
+                main.set()
+
+    queue.enqueue_many([b"a", b"b"])
+    worker.start()
+    assert main.wait(PATIENCE)
+    until(lambda: queue.counts() == Counts(waiting=1, enqueued=2, completed=1))
+    worker.close()
+    assert record.ended == [b"a"]
+
+
+def test_a_worker_starts_again(work: Work, queue: Queue, record: Recorder) -> None:
+    """Under another name each time: nobody answers for a predecessor."""
+    worker = work(name="mail")
+    names: list[str] = []
+
+    @worker.handler("q")
+    def body(job: Job) -> None:
+        with record(job.payload):
+            pass
+
+    for round_ in range(3):
+        with worker:
+            until(queue.workers)
+            names += [state.name for state in queue.workers()]
+            queue.enqueue(b"%d" % round_)
+            record.await_ended(round_ + 1)
+    assert len(set(names)) == 3
+    assert all(name.startswith("mail.") for name in names)
+    assert record.ended == [b"0", b"1", b"2"]
+
+
+def test_a_worker_runs_once_at_a_time(work: Work, queue: Queue) -> None:
+    worker = work()
+
+    @worker.handler("q")
+    def body(job: Job) -> None: ...
+
+    with worker:
+        until(queue.workers)
+        with pytest.raises(RuntimeError, match="running already"):
+            worker.worker.start()
+        assert len(queue.workers()) == 1
+
+
+def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
+    queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that connects while the worker stops is not waited for."""
+    monkeypatch.setattr(roles, "BLOCK", 9.0)
+    worker = Worker(url=newest.url)
+
+    @worker.handler("q")
+    def body(job: Job) -> None: ...
+
+    worker.start()
+    engine = worker._running
+    assert engine is not None
+    late = engine._ears.wait
+
+    def wait(command: Any) -> bool:
+        assert engine.stopping.wait(PATIENCE)
+        time.sleep(0.05)  # it comes after drain() has closed all connections there were
+        return late(command)
+
+    monkeypatch.setattr(engine._ears, "wait", wait)
+    queue.enqueue(b"x")
+    until(lambda: queue.counts().completed == 1)
+    began = time.monotonic()
+    worker.stop()
+    assert time.monotonic() - began < 4.5
+    assert all(not thread.is_alive() for thread in engine._listeners)
+
+
+# -- how it ends -------------------------------------------------------------------------------------------
+
+
+def test_a_worker_without_handlers(work: Work, kind: str) -> None:
+    worker = work()
+    with pytest.raises(ConfigurationError, match="no handlers"):
+        worker.worker.run()
+
+
+def test_one_handler_for_a_queue(work: Work) -> None:
+    worker = work()
+    worker.handler("q")(print)
+    for register in worker.handler("q"), worker.batch_handler("q"):
+        with pytest.raises(ConfigurationError, match="has a handler already"):
+            register(print)
+
+
+def test_threads_take_no_coroutines(newest: Server) -> None:
+    worker = Worker(url=newest.url)
+
+    async def body(job: Job) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="AsyncWorker"):
+        worker.handler("q")(body)
+
+
+def test_a_role_that_dies_ends_the_worker(
+    work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event
+) -> None:
+    """Something else lies where the jobs should: handlers of other queues finish, and the error comes out."""
+    worker = work(heartbeat=0.1, timeout=1.0)
+
+    @worker.handler("q")
+    def body(job: Job) -> Iterator[Any]:
+        with record(job.payload):
+            yield gate
+
+    @worker.handler("broken")
+    def broken(job: Job) -> None: ...
+
+    queue.enqueue(b"x")
+    worker.start()
+    record.await_started(1)
+    with redis.Redis(unix_socket_path=newest.path) as client, Queue("broken", url=newest.url) as other:
+        key = other.ops.keys.part("jobs")
+        client.pipeline().delete(key).set(key, "no stream").execute()
+    assert worker.engine is not None
+    until(worker.engine.stopping.is_set)
+    gate.set()
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        worker.close()
+    assert queue.counts() == Counts(enqueued=1, completed=1)
+    assert queue.workers() == []
+
+
+@pytest.mark.parametrize("make", [Worker, AsyncWorker])
+def test_the_error_comes_out_of_run(queue: Queue, newest: Server, make: Any) -> None:
+    worker = make(url=newest.url)
+    worker.handler("q")(lambda _: None)
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.set(queue.ops.keys.part("jobs"), "no stream")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        worker.run()
+
+
+@pytest.mark.parametrize("make", [Worker, AsyncWorker])
+def test_no_server_there(make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A wrong address shows within seconds, as redis-py says it."""
+    monkeypatch.setattr(execute, "FIRST", 0.3)
+    worker = make(url=f"unix://{tmp_path}/no.sock")
+    worker.handler("q")(lambda _: None)
+    with pytest.raises(redis.ConnectionError):
+        worker.run()
+
+
+def test_an_error_in_the_block_is_not_replaced(queue: Queue, newest: Server) -> None:
+    """What the body of `with worker:` raises comes out, and the worker has stopped."""
+    worker = Worker(url=newest.url)
+    worker.handler("q")(lambda _: None)
+    with pytest.raises(LookupError, match="mine"), worker:  # noqa: PT012
+        until(queue.workers)
+        raise LookupError("mine")
+    assert queue.workers() == []
+
+    async def story() -> None:
+        worker = AsyncWorker(url=newest.url)
+        worker.handler("q")(lambda _: None)
+        async with worker:
+            while not queue.workers():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        asyncio.run(story())
+    assert queue.workers() == []
+
+
+def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
+    """Whoever owns the event loop may end it by cancelling: everything is released, and `stop` may come besides."""
+
+    async def story() -> None:
+        worker = AsyncWorker(url=newest.url)
+        began = asyncio.Event()
+
+        @worker.handler("q")
+        async def body(job: Job) -> None:
+            began.set()
+            await asyncio.sleep(PATIENCE)
+
+        queue.enqueue(b"x")
+        serving = asyncio.create_task(worker.serve())
+        await began.wait()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert payloads(queue, 1) == [(b"x", 1)]
+        began.clear()
+        queue.enqueue(b"y")
+        serving = asyncio.create_task(worker.serve())
+        await began.wait()
+        await worker.stop(wait=False)
+        await worker.stop()
+        await serving
+        assert payloads(queue, 1) == [(b"y", 1)]
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
