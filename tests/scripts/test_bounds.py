@@ -170,3 +170,27 @@ def test_more_dead_letters_than_a_page(lua: Lua, name: str) -> None:
         pages.append(more)
     assert pages == [PAGE, PAGE, 0]
     assert lua.counts()["waiting" if name == "redrive" else "dead_trimmed"] == BATCH
+
+
+@pytest.mark.parametrize("how", ["retry", "retry, delayed", "retry, the last", "dead_letter", "lease"])
+def test_a_foreign_job_with_more_headers_than_lua_can_pass_on(lua: Lua, how: str) -> None:
+    """It keeps as many as it can: every way to move it would lose it otherwise."""
+    headers = {f"h{i}": "x" for i in range(5000)}
+    lua.redis.xadd(lua.key("jobs"), {"data": "a", **headers})
+    ((entry, fields, _, _),) = lua.lease()[2]
+    assert len(fields) == 10_002
+    if how == "lease":
+        lua.redis.xclaim(lua.key("jobs"), "workers", "parked", 0, [entry], justid=True)
+        assert lua.lease(most=1)[2] == []
+    elif how == "dead_letter":
+        assert lua("dead_letter", "w", 1000, entry, 1, "why") == [1]
+    else:
+        delay = "+60000" if how == "retry, delayed" else ""
+        lua("retry", "w", int(how == "retry, the last"), 1000, entry, 1, delay, 1, "why")
+    if how == "retry, delayed":
+        lua.redis.zadd(lua.key("delayed"), {entry: 1})
+    if lua.counts().get("dead"):
+        assert lua("redrive", "-", PAGE) == [1, ""]
+    ((_, fields, _, _),) = lua.lease()[2]
+    assert fields[:6] == ["data", "a", "id", entry, "attempt", "1"]
+    assert fields[8:] == [x for pair in list(headers.items())[:3500] for x in pair]

@@ -15,7 +15,8 @@ local function parse(fields)
   end
   return own, headers
 end
--- Together again, in the canonical order: entries of one node that share their field list are cheap.
+-- Together again, in the canonical order: entries of one node that share their field list are cheap. Lua can't pass on
+-- more than 8,000 values: of a foreign job with more than 3,500 headers the others are dropped, or the job would be lost.
 local function compose(own, headers)
   local fields = {}
   for _, name in ipairs({'data', 'id', 'attempt', 'enq'}) do
@@ -24,6 +25,6 @@ local function compose(own, headers)
       fields[#fields + 1] = own[name]
     end
   end
-  for i = 1, #headers do fields[#fields + 1] = headers[i] end
+  for i = 1, math.min(#headers, 7000) do fields[#fields + 1] = headers[i] end
   return fields
 end
