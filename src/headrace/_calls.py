@@ -47,7 +47,15 @@ class Ahead:
     meanwhile: Callable[[], None]
 
 
-Effect = Op[Any] | Ahead | Wait | Nap | Clock
+@frozen
+class Whole:
+    """Send an operation; who is cancelled before the answer leaves it to *undo*, an operation made of that."""
+
+    op: Op[Any]
+    undo: Callable[[Any], Op[Any] | None]
+
+
+Effect = Op[Any] | Ahead | Whole | Wait | Nap | Clock
 Call = Generator[Effect, Any, R]
 
 
@@ -81,9 +89,8 @@ class Peer:
                 swept = yield from send(self.ops.reclaim(self.name, 10.0, self.cursor))
                 self.cursor = swept.cursor
             want = min(limit - len(claims), BATCH)
-            grant = yield from send(
-                self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
-            )
+            op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
+            grant = cast("Grant | None", (yield Whole(op, self.give_back)))
             if grant is None:
                 raise WorkerLost(f"{self.name} was declared dead; lease again")
             good = list(grant.claims)
@@ -105,6 +112,11 @@ class Peer:
             pause = min(left, 1.0, grant.next_due if grant.next_due is not None else 1.0)
             yield Wait(self.ops.wait(max(pause, 0.001)))
             woken = True
+
+    def give_back(self, grant: Grant | None) -> Op[list[bool]] | None:
+        """What a cancelled call was granted goes to the front again, untouched."""
+        claims = [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
+        return self.ops.release(claims) if claims else None
 
     def quarantine(self, grant: Grant) -> Call[None]:
         """Jobs that do not decode go to the dead letters with their bytes: none stops the queue."""

@@ -18,6 +18,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import redis
@@ -263,6 +264,7 @@ class AsyncExecutor:
         self._met = False
         self._lanes = Lanes()
         self._turns = asyncio.Semaphore(TURNS)
+        self._undoing: set[asyncio.Task[None]] = set()
         self._crowds: dict[Callable[[Sequence[Any]], Op[Any]], Crowd] = {}
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
@@ -275,6 +277,23 @@ class AsyncExecutor:
             return cast(R, joined)
         result: R = (await self.run_all([op], meanwhile))[0]
         return result
+
+    async def run_whole(self, op: Op[R], undo: Callable[[R], Op[Any] | None]) -> R:
+        """`run`; if its caller is cancelled, *op* goes on without it, and then *undo*, made of its answer, is run."""
+        task = asyncio.create_task(self.run(op))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            undoing = asyncio.create_task(self._undo(task, undo), name="headrace-undo")
+            self._undoing.add(undoing)
+            undoing.add_done_callback(self._undoing.discard)
+            raise
+
+    async def _undo(self, task: asyncio.Task[R], undo: Callable[[R], Op[Any] | None]) -> None:
+        with suppress(Exception):  # nobody waits for it; what can't be undone now comes back when its lease expires
+            op = undo(await task)
+            if op is not None:
+                await self.run(op)
 
     async def run_all(self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None) -> list[Any]:
         """Like `Executor.run_all`."""
@@ -343,6 +362,10 @@ class AsyncExecutor:
 
     async def close(self) -> None:
         """Like `Executor.close`."""
+        if self._undoing:
+            _, late = await asyncio.wait(self._undoing, timeout=1)
+            for task in late:
+                task.cancel()
         await self.pool.disconnect()
 
 

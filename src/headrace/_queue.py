@@ -17,7 +17,7 @@ import redis
 import redis.asyncio
 
 from headrace import _calls as calls
-from headrace._calls import Ahead, Call, Clock, Nap, Wait
+from headrace._calls import Ahead, Call, Clock, Nap, Wait, Whole
 from headrace._codec import Codec
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Delay, Face, Handle
@@ -123,6 +123,8 @@ class Queue(Face):
                 return self._executor.run(effect)
             case Ahead(op, meanwhile):
                 return self._executor.run(op, meanwhile)
+            case Whole(op):
+                return self._executor.run(op)
             case Wait(command):
                 return self._executor.wait(command)
             case Nap(seconds):
@@ -336,6 +338,8 @@ class AsyncQueue(Face):
                 return await self._executor.run(effect)
             case Ahead(op, meanwhile):
                 return await self._executor.run(op, meanwhile)
+            case Whole(op, undo):
+                return await self._executor.run_whole(op, undo)
             case Wait(command):
                 return await self._executor.wait(command)
             case Nap(seconds):
