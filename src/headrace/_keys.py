@@ -34,9 +34,7 @@ class Keys:
             raise ConfigurationError(
                 f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' between two parts"
             )
-        _text("namespace", namespace)
-        if not _NAMESPACE.fullmatch(namespace):
-            raise ConfigurationError(f"namespace {namespace!r}: use 1-100 letters, digits, '.', '_' and '-'")
+        _namespace(namespace)
         group = queue.partition("/")[0]
         return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
 
@@ -56,6 +54,12 @@ class Keys:
 def _text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+
+
+def _namespace(value: object) -> None:
+    _text("namespace", value)
+    if not _NAMESPACE.fullmatch(str(value)):
+        raise ConfigurationError(f"namespace {value!r}: use 1-100 letters, digits, '.', '_' and '-'")
 
 
 def job_id(value: object) -> str:
@@ -85,7 +89,8 @@ def worker_name(value: object) -> str:
 
 
 def pattern(namespace: str) -> str:
-    """What SCAN matches to find every queue of *namespace*."""
+    """What SCAN matches to find every queue of *namespace*. Raises `ValueError` for one that is no name."""
+    _namespace(namespace)
     return f"{namespace}:{{*}}:*:[jd]*"
 
 

@@ -1,0 +1,438 @@
+"""Verbs about the whole queue: counts, listings, find, cancel, redrive, purge, delete, results, workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from headrace import Counts, JSONCodec, NewJob, Queue
+from tests.awaiting import PATIENCE, until
+from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+
+MANY = 1050  # more than two pages of anything
+
+
+def in_every_state(queue):
+    """One job in each state, and their ids."""
+    queue.enqueue(b"x", id="delayed", delay=LONG)
+    leases = {}
+    for name in ("dead", "parked", "leased"):
+        queue.enqueue(b"x", id=name)
+        leases[name] = queue.lease()
+    leases["dead"].dead_letter("no")
+    leases["parked"].release()
+    queue.enqueue(b"x", id="waiting")
+    return ["waiting", "parked", "leased", "delayed", "dead"]
+
+
+# -- listings ----------------------------------------------------------------------------------------
+
+
+def test_states(queue):
+    """G-14: find says where a job is; the listings agree with it, and the counts with them."""
+    states = in_every_state(queue)
+    assert [queue.find(name).state for name in states] == states
+    assert [(state.job.id, state.state) for state in queue.waiting()] == [("parked",) * 2, ("waiting",) * 2]
+    assert [(state.job.id, state.state) for state in queue.running()] == [("leased",) * 2]
+    assert [(state.job.id, state.state) for state in queue.delayed()] == [("delayed",) * 2]
+    assert [(state.job.id, state.state) for state in queue.dead()] == [("dead",) * 2]
+    assert queue.counts() == Counts(waiting=1, parked=1, leased=1, delayed=1, dead=1, enqueued=5)
+    for name, listing in (("leased", queue.running), ("delayed", queue.delayed), ("dead", queue.dead)):
+        (listed,), found = listing(), queue.find(name)
+        for what in ("worker", "due", "reason"):
+            assert getattr(listed, what) == getattr(found, what)
+    assert queue.find("nobody") is None
+
+
+def test_running(queue, client):
+    """H-11: a running job is listed with who has it, since when, and its attempt."""
+    before = client.time()[0]
+    leased(queue, b"x", id="a", headers={"a": "b"}).retry()
+    lease = queue.lease()
+    (state,) = queue.running()
+    assert (state.job.id, state.job.payload, state.job.attempt) == ("a", b"x", 2)
+    assert (state.job.headers, state.worker) == ({"a": "b"}, lease.worker)
+    assert before <= state.since <= before + 30
+    assert (state.due, state.reason) == (None, None)
+
+
+@pytest.mark.parametrize("with_more", [False, True])
+def test_long_listings(connect, with_more):
+    """Listings go on over as many pages as there are, in order, each job once."""
+    queue = connect(codec=JSONCodec(), dead_limit=MANY)
+    extra = {"headers": {"a": "b"}} if with_more else {}
+    queue.enqueue_many([NewJob(i, **extra) for i in range(MANY)])
+    assert payloads(queue.waiting()) == list(range(MANY))
+    assert len(queue.lease_many(MANY, duration=0.001)) == MANY
+    assert payloads(queue.running()) == list(range(MANY))
+    expire_all(queue)
+    assert payloads(queue.waiting()) == list(range(MANY))
+    broken = connect(codec=Broken(), dead_limit=MANY)
+    assert broken.lease_many(MANY) == []
+    assert payloads(queue.dead()) == list(range(MANY))
+    queue.enqueue_many([NewJob(i, delay=LONG + i) for i in range(MANY)])
+    assert payloads(queue.delayed()) == list(range(MANY))
+    assert present(queue) == {"dead": MANY, "delayed": MANY}
+
+
+class Broken(JSONCodec):
+    """Reads nothing."""
+
+    def decode(self, data):
+        raise ValueError("no")
+
+
+def expire_all(queue):
+    cursor, moved = "-", 0
+
+    def swept():
+        nonlocal cursor, moved
+        swept = queue._run(queue.ops.reclaim("sweeper", 10.0, cursor))
+        cursor, moved = swept.cursor, moved + swept.moved
+        return moved == MANY
+
+    until(swept)
+
+
+def test_pages(queue):
+    """H-15: a page has as many jobs as asked for, and its cursor leads on: 45 jobs are 10, 10, 10, 10, 5."""
+    queue.enqueue_many([b"x"] * 45)
+    sizes, cursor, more = [], "", True
+    while more:
+        page = queue._run(queue.ops.listing("waiting", cursor, 10))
+        sizes.append(len(page.items))
+        cursor, more = page.cursor, bool(page.cursor)
+    assert [size for size in sizes if size] == [10, 10, 10, 10, 5]
+
+
+def test_peek(queue):
+    """W-10: the job that would be leased next, and it is not leased by looking at it."""
+    assert queue.peek() is None
+    queue.enqueue_many([b"a", b"b"])
+    assert queue.peek().payload == queue.peek().payload == b"a"
+    lease = queue.lease()
+    assert queue.peek().payload == b"b"
+    lease.release()
+    assert (queue.peek().payload, queue.peek().attempt) == (b"a", 1)
+    assert queue.lease_many(2)
+    assert queue.peek() is None
+
+
+def test_looking_changes_nothing(queue, client):
+    """Whatever only looks writes nothing."""
+    in_every_state(queue)
+
+    def everything():
+        return {name: client.dump(name) for name in client.scan_iter() if b":lane:" not in name}
+
+    before = everything()
+    queue.counts()
+    for name in ("waiting", "parked", "leased", "delayed", "dead", "nobody"):
+        queue.find(name)
+        queue.result(name)
+    for listing in (queue.waiting, queue.running, queue.delayed, queue.dead):
+        assert list(listing())
+    queue.peek()
+    queue.workers()
+    assert everything() == before
+
+
+# -- find --------------------------------------------------------------------------------------------
+
+
+def test_find_among_many_dead(queue):
+    """A dead job is found behind many others; of one id that died twice, the last one."""
+    queue.enqueue(b"first", id="a")
+    queue.lease().dead_letter("first")
+    queue.enqueue(b"second", id="a")
+    queue.lease().dead_letter("second")
+    foreign = [{}] * 250
+    queue.enqueue_many([b"x"] * len(foreign))
+    leases = queue.lease_many(len(foreign))
+    queue._run(queue.ops.dead_letter([(lease.claim, "no") for lease in leases]))
+    assert (queue.find("a").reason, queue.find("a").job.payload) == ("second", b"second")
+    assert queue.find(leases[100].job.id).state == "dead"
+    assert queue.enqueue(b"third", id="a").added
+    assert queue.find("a").state == "waiting"
+
+
+def test_find_by_receipt(queue):
+    """A job that was given no id is found by that of its receipt, in every state; no other entry's ID finds it."""
+    receipt = queue.enqueue(b"x")
+    assert queue.find(receipt.id).state == "waiting"
+    lease = queue.lease()
+    assert queue.find(receipt.id).state == "leased"
+    lease.retry()
+    state = queue.find(receipt.id)
+    assert (state.state, state.job.id, state.job.attempt) == ("waiting", receipt.id, 1)
+    assert state.entry != receipt.id
+    assert queue.find(state.entry) is None
+    assert queue.cancel(state.entry) is False
+    assert queue.find("0" + receipt.id) is None
+    lease = queue.lease()
+    lease.retry(LONG)
+    assert queue.find(receipt.id).state == "delayed"
+    assert queue.cancel(receipt.id) is True
+    assert queue.find(receipt.id) is None
+
+
+# -- cancel ------------------------------------------------------------------------------------------
+
+
+def test_cancel(queue):
+    """W-12: a job is cancelled in every state but dead: its holder finds its lease lost, and it never comes back."""
+    states = in_every_state(queue)
+    (lease,) = queue.running()
+    assert [queue.cancel(name) for name in states] == [True, True, True, True, False]
+    assert [queue.cancel(name) for name in states] == [False] * 5
+    assert [queue.find(name) and queue.find(name).state for name in states] == [None] * 4 + ["dead"]
+    assert queue.counts() == Counts(dead=1, enqueued=5, cancelled=4)
+    assert (queue.lease(), list(queue.running()), lease.job.id) == (None, [], "leased")
+
+
+def test_cancelled_under_its_holder(queue):
+    """W-12: the holder of a cancelled job settles nothing, and nothing of the job is left."""
+    lease = leased(queue, id="a")
+    assert queue.cancel("a")
+    assert (lease.renew(), lease.release(), lease.retry(), lease.retry(LONG)) == (False,) * 4
+    assert (lease.dead_letter("no"), lease.complete(b"x"), queue.result("a")) == (False, False, None)
+    assert queue.counts() == Counts(enqueued=1, cancelled=1)
+
+
+def test_cancel_payload(queue):
+    """W-11: every job of a payload is cancelled, in whatever state but dead, and no other."""
+    held = [leased(queue, b"x"), leased(queue, b"x", id="id"), leased(queue, b"x"), leased(queue, b"other")]
+    assert held[0].release()
+    assert held[2].dead_letter("no")
+    queue.enqueue_many(
+        [b"x", b"xx", "x", NewJob(b"x", delay=LONG), NewJob(b"y", delay=LONG), NewJob(b"x", headers={"a": "b"})]
+    )
+    assert queue.cancel_payload("x") == 6
+    assert queue.cancel_payload(b"x") == 0
+    assert held[1].complete() is False
+    assert queue.enqueue(b"x", id="id").added
+    assert payloads(queue.waiting()) == [b"xx", b"x"]
+    assert payloads(queue.delayed()) == [b"y"]
+    assert queue.counts() == Counts(waiting=2, leased=1, delayed=1, dead=1, enqueued=11, cancelled=6)
+
+
+def test_cancel_a_payload_of_many(queue):
+    """A payload is cancelled however long the queue is."""
+    jobs = [b"x" if i % 3 else b"y" for i in range(MANY)]
+    queue.enqueue_many(jobs)
+    queue.enqueue_many([NewJob(job, delay=LONG) for job in jobs])
+    assert queue.cancel_payload(b"x") == 2 * jobs.count(b"x")
+    assert payloads(queue.waiting()) == payloads(queue.delayed()) == [b"y"] * jobs.count(b"y")
+
+
+def test_cancel_by_what_the_codec_makes(connect):
+    """A payload to cancel is encoded like one to enqueue."""
+    queue = connect(codec=JSONCodec())
+    queue.enqueue_many([{"a": 1}, [1], {"a": 1}])
+    assert queue.cancel_payload({"a": 1}) == 2
+    assert payloads(queue.waiting()) == [[1]]
+
+
+# -- redrive and purge -------------------------------------------------------------------------------
+
+
+def bury(queue, *names):
+    """Dead letters of these ids."""
+    for name in names:
+        leased(queue, name, id=name, headers={"h": name}).dead_letter(f"because {name}")
+
+
+def test_redrive(queue):
+    """Dead letters go to the back, oldest first, with their id, headers and first time; their attempts start anew."""
+    bury(queue, "a", "b", "c")
+    died = {state.job.id: state.job for state in queue.dead()}
+    queue.enqueue(b"before")
+    assert queue.redrive("c", "a", "nobody") == 2
+    assert queue.redrive() == 1
+    assert queue.redrive() == 0
+    leases = queue.lease_many(9)
+    assert [lease.job.payload for lease in leases] == [b"before", b"a", b"c", b"b"]
+    for lease in leases[1:]:
+        job = died[lease.job.id]
+        assert (lease.job.headers, lease.job.enqueued_at) == (job.headers, job.enqueued_at)
+        assert (lease.job.attempt, lease.token) == (1, 2)
+        assert not queue.enqueue(b"x", id=lease.job.id).added
+    assert queue.counts() == Counts(leased=4, enqueued=4)
+
+
+def test_redrive_of_a_taken_id(queue):
+    """A dead letter whose id is taken again stays where it is, until the id is free."""
+    bury(queue, "a", "b", "a")
+    assert [state.job.id for state in queue.dead()] == ["a", "b", "a"]
+    assert queue.redrive("a") == 1
+    assert queue.redrive() == 1
+    assert [state.reason for state in queue.dead()] == ["because a"]
+    assert queue.cancel("a")
+    assert queue.redrive() == 1
+    assert payloads(queue.waiting()) == [b"b", b"a"]
+
+
+def test_redriven_and_out_of_attempts(connect):
+    """A redriven job has all its attempts again."""
+    queue = connect(max_attempts=2)
+    queue.enqueue(b"x")
+    for _ in range(2):
+        for attempt in (1, 2):
+            lease = queue.lease()
+            assert lease.job.attempt == attempt
+            assert lease.retry()
+        assert present(queue) == {"dead": 1}
+        assert queue.redrive() == 1
+
+
+def test_redrive_and_purge_many(connect):
+    """However many dead letters there are, all go back, or all are purged."""
+    queue, broken = connect(dead_limit=MANY), connect(codec=Broken(), dead_limit=MANY)
+    queue.enqueue_many([b"%d" % i for i in range(MANY)])
+    assert broken.lease_many(MANY) == []
+    assert queue.redrive() == MANY
+    assert payloads(queue.waiting()) == [b"%d" % i for i in range(MANY)]
+    assert broken.lease_many(MANY) == []
+    assert queue.purge_dead() == MANY
+    assert queue.counts() == Counts(enqueued=MANY, dead_trimmed=MANY)
+
+
+def test_purge_dead(queue):
+    """Dead letters are removed for good, all or those of some ids."""
+    bury(queue, "a", "b", "c", "a")
+    assert queue.purge_dead("a", "nobody") == 2
+    assert [state.job.id for state in queue.dead()] == ["b", "c"]
+    assert queue.purge_dead() == 2
+    assert queue.purge_dead() == 0
+    assert queue.redrive() == 0
+    assert queue.counts() == Counts(enqueued=4, dead_trimmed=4)
+
+
+def test_purge(queue):
+    """What waits is removed: waiting, parked and delayed; leased and dead jobs stay."""
+    in_every_state(queue)
+    assert queue.purge() == 3
+    assert queue.purge() == 0
+    assert queue.counts() == Counts(leased=1, dead=1, enqueued=5, deleted=3)
+    assert [queue.enqueue(b"x", id=name).added for name in ("waiting", "parked", "delayed", "leased")] == [True] * 3 + [
+        False
+    ]
+
+
+def test_purge_many(queue):
+    """However much waits."""
+    queue.enqueue_many([b"x"] * MANY)
+    for lease in queue.lease_many(10):
+        lease.release()
+    queue.enqueue_many([NewJob(b"x", delay=LONG)] * MANY)
+    assert queue.purge() == 2 * MANY
+    assert queue.counts() == Counts(enqueued=2 * MANY, deleted=2 * MANY)
+
+
+# -- delete ------------------------------------------------------------------------------------------
+
+
+def test_delete(queue, client):
+    """W-13: everything goes, in whatever state; holders find their leases lost, and nothing comes back."""
+    leases = [leased(queue, duration=LONG) for _ in range(6)]
+    in_every_state(queue)
+    assert queue.delete() == 11
+    assert queue.delete() == 0
+    assert queue.counts() == Counts(enqueued=11, deleted=11)
+    assert [list(listing()) for listing in (queue.waiting, queue.running, queue.delayed, queue.dead)] == [[]] * 4
+    assert (leases[0].complete(), leases[1].release(), leases[2].retry(), leases[3].retry(LONG)) == (False,) * 4
+    assert (leases[4].dead_letter("no"), leases[5].renew()) == (False, False)
+    assert queue.lease() is None
+    assert queue.counts() == Counts(enqueued=11, deleted=11)
+    left = {name.rpartition(b":")[2] for name in client.scan_iter() if b":lane:" not in name}
+    assert left <= {b"jobs", b"wake", b"stats", b"workers", b"registered"}
+
+
+def test_used_again_after_delete(queue):
+    """W-14: a deleted queue comes back on enqueue; old leases mean nothing to the new jobs, whose ids are new."""
+    queue.enqueue_many([NewJob(b"old", id="a"), b"old"])
+    old = queue.lease_many(2)
+    queue.delete()
+    receipts = queue.enqueue_many([NewJob(b"new", id="a"), b"new"])
+    assert receipts[1].id not in {lease.job.id for lease in old}
+    assert queue.complete_many(old) == [False, False]
+    new = queue.lease_many(9)
+    assert [(lease.job.payload, lease.job.attempt) for lease in new] == [(b"new", 1)] * 2
+    assert queue.complete_many(old) == [False, False]
+    assert queue.complete_many(new) == [True, True]
+    assert queue.counts() == Counts(enqueued=4, completed=2, deleted=2)
+
+
+def test_results_outlive_the_queue(queue):
+    """A result that was kept is there after the queue is deleted, until its time is over."""
+    assert leased(queue, id="a").complete(b"x")
+    queue.delete()
+    assert queue.result("a") == b"x"
+
+
+# -- results -----------------------------------------------------------------------------------------
+
+
+def test_waiting_for_a_result(connect):
+    """A result is waited for, and comes as soon as it is there; None when the time is over."""
+    queue = connect()
+    queue.enqueue(b"x", id="a")
+    began = time.monotonic()
+    assert queue.result("a", timeout=0.15) is None
+    assert time.monotonic() - began >= 0.15
+
+    def complete():
+        with Queue("q", url=connect.server.url) as other:
+            other.lease().complete(b"done")
+
+    worker = threading.Thread(target=complete)
+    worker.start()
+    assert queue.result("a", timeout=PATIENCE) == b"done"
+    worker.join(PATIENCE)
+    assert queue.result("a", timeout=0) == b"done"
+
+
+# -- workers -----------------------------------------------------------------------------------------
+
+
+def test_workers(connect, client):
+    """W-4: who leases is listed, with how much it holds and until when it counts as alive; who only looks is not."""
+    one, two, idle = connect(lease=LONG), connect(), connect()
+    one.enqueue_many([b"x"] * 5)
+    assert idle.workers() == []
+    before = client.time()[0]
+    held = one.lease_many(3)
+    two.lease()
+    workers = {worker.name: worker for worker in idle.workers()}
+    assert set(workers) == {state.worker for state in one.running()}
+    mine = workers[held[0].worker]
+    assert (mine.leased, mine.queue, mine.alive) == (3, "q", True)
+    assert before <= mine.since <= before + 30
+    assert mine.deadline >= mine.since + LONG
+    one.complete_many(held)
+    assert [worker.leased for worker in one.workers() if worker.name == mine.name] == [0]
+
+
+def test_nothing_grows(queue, client):
+    """When all is done, what is left does not depend on how much there was."""
+    for _ in range(3):
+        queue.enqueue_many([NewJob(b"%d" % i, id=str(i), delay=0.001 if i % 2 else None) for i in range(40)])
+        promote(queue, 20)
+        for number, lease in enumerate(queue.lease_many(40, duration=0.001)):
+            assert lease.renew(LONG if number % 3 else 0.001)
+        expire(queue, 14)
+        for lease in queue.lease_many(40):
+            assert lease.release()
+        for lease in queue.lease_many(40):
+            assert lease.retry()
+        queue.purge()
+        for state in list(queue.running()):
+            assert queue.cancel(state.job.id)
+    assert present(queue) == {}
+    sizes = {"ids": client.hlen, "leases": client.zcard, "released": client.hlen, "delayed": client.zcard}
+    sizes |= {"bodies": client.hlen, "jobs": client.xlen, "dead": client.xlen}
+    assert {part: size(key(part)) for part, size in sizes.items()} == dict.fromkeys(sizes, 0)
+    assert client.xlen(key("wake")) <= 16
+    assert all(client.ttl(lane) > 0 for lane in client.scan_iter("*:lane:*"))
