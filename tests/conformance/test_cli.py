@@ -572,7 +572,7 @@ def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "app_of_none": "MODULE:NAME",
         "app_of_none.py:worker": "not of a file",
         "absent:worker": "no module 'absent' in ",
-        "app_of_none:wroker": "it has awaited, nothing, worker",
+        "app_of_none:wrong": "it has awaited, nothing, worker",
         "app_of_none:number": "of type int; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:Worker": "the class Worker; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:nothing": "no handlers",
