@@ -1,0 +1,131 @@
+"""From an enqueue, or a release, to the start of the handler of an idle worker: medians and tails.
+
+python bench/latency.py --server valkey-9.1 --jobs 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import queue
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from headrace import AsyncWorker, Job, Queue, Worker
+from tests.servers import Server, binaries
+
+Starts = queue.SimpleQueue[float]
+
+
+@contextmanager
+def threads(url: str, starts: Starts) -> Iterator[None]:
+    """A worker with threads, in this process."""
+    worker = Worker(url=url)
+
+    @worker.handler("bench")
+    def handle(job: Job) -> None:
+        starts.put(time.perf_counter())
+
+    with worker:
+        yield
+
+
+@contextmanager
+def tasks(url: str, starts: Starts) -> Iterator[None]:
+    """A worker with an event loop, in a thread of this process."""
+    worker, ready = AsyncWorker(url=url), threading.Event()
+
+    @worker.handler("bench")
+    async def handle(job: Job) -> None:
+        starts.put(time.perf_counter())
+
+    async def story(over: asyncio.Future[None]) -> None:
+        async with worker:
+            ready.set()
+            await over
+
+    loop = asyncio.new_event_loop()
+    over = loop.create_future()
+    thread = threading.Thread(target=loop.run_until_complete, args=(story(over),))
+    thread.start()
+    ready.wait(30)
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(over.set_result, None)
+        thread.join(30)
+        loop.close()
+
+
+def enqueue(jobs: Queue) -> Callable[[], bool]:
+    """A job arrives."""
+    return lambda: jobs.enqueue(b"x").added
+
+
+def release(jobs: Queue) -> Callable[[], bool]:
+    """A job that somebody holds is given back."""
+    jobs.enqueue(b"x")
+    lease = jobs.lease()
+    assert lease is not None
+    return lease.release
+
+
+WORKERS = {"threads": threads, "tasks": tasks}
+WAYS = {"enqueue": enqueue, "release": release}
+ROUND = 100  # jobs for one start of a worker
+
+
+def measure(server: Server, worker: str, way: str, jobs: int) -> list[float]:
+    """Milliseconds from before the call to the start of the handler, for each job."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        client.flushall()
+    starts: Starts = queue.SimpleQueue()
+    took: list[float] = []
+    with Queue("bench", url=server.url) as producer:
+        while len(took) < jobs:
+            acts = [WAYS[way](producer) for _ in range(ROUND)]  # before there is a worker
+            with WORKERS[worker](server.url, starts):
+                time.sleep(0.3)
+                for act in acts:
+                    time.sleep(0.003)  # the worker blocks again
+                    before = time.perf_counter()
+                    assert act()
+                    took.append((starts.get(timeout=30) - before) * 1e3)
+    return took
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument("--jobs", type=int, default=1000)
+    options = parser.parse_args()
+    binary = next(b for b in binaries() if b.name == options.server)
+    print(f"{options.server}: {options.jobs} jobs, ms from the call to the start of the handler")
+    print(f"{'worker':10}{'after':10}{'p50':>8}{'p90':>8}{'p99':>8}{'max':>8}")
+    lines: list[dict[str, object]] = []
+    with Server(binary) as server:
+        for worker in WORKERS:
+            for way in WAYS:
+                took = measure(server, worker, way, options.jobs)
+                cuts = statistics.quantiles(took, n=100)
+                row = {"p50": cuts[49], "p90": cuts[89], "p99": cuts[98], "max": max(took)}
+                print(f"{worker:10}{way:10}" + "".join(f"{value:8.2f}" for value in row.values()))
+                rounded = {key: round(value, 3) for key, value in row.items()}
+                lines.append({"worker": worker, "after": way, "server": options.server, **rounded})
+    for line in lines:
+        print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()
