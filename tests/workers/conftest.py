@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from headrace import Queue
 from tests.servers import Server
 from tests.workers.engines import KINDS, Recorder, Running
+from tests.workers.processes import Processes
 
 
 @pytest.fixture(params=KINDS)
@@ -60,3 +62,11 @@ def gate() -> Iterator[threading.Event]:
     gate = threading.Event()
     yield gate
     gate.set()
+
+
+@pytest.fixture
+def processes(kind: str, newest: Server, tmp_path: Path) -> Iterator[Processes]:
+    """Worker processes of the kind, on the newest server."""
+    processes = Processes(kind, newest.url, tmp_path)
+    yield processes
+    processes.close()

@@ -24,7 +24,8 @@ Work = Callable[..., Running]
 def consumers(server: Server, queue: Queue) -> set[str]:
     """Who has a pending list, but for those that are nobody's."""
     with redis.Redis(unix_socket_path=server.path) as client:
-        rows: list[dict[str, Any]] = client.xinfo_consumers(queue.ops.keys.part("jobs"), "workers")
+        stream = queue.ops.keys.part("jobs")
+        rows: list[dict[str, Any]] = client.xinfo_consumers(stream, "workers") if client.exists(stream) else []
     return {row["name"].decode() for row in rows} - {"parked", "bell"}
 
 

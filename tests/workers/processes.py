@@ -1,0 +1,117 @@
+"""Worker processes: what their handlers do is in the payload, and what they did in a file.
+
+`hold…` runs until the gate is open, on the first attempt; `die…` kills its process; anything else is quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing as mp
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+
+from headrace import AsyncWorker, Job, Worker
+from tests.awaiting import PATIENCE, until
+from tests.workers.engines import blocking, coroutine
+
+CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
+CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio"])
+
+
+def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], handler_options: dict[str, Any]) -> None:
+    """A worker process."""
+    worker: Any = Worker(url=url, **worker_options) if kind == "threads" else AsyncWorker(url=url, **worker_options)
+
+    def note(event: str, job: Job | None = None) -> None:
+        row = [event, job.payload.decode() if job else "", job.attempt if job else 0, os.getpid(), time.monotonic()]
+        with (folder / "log").open("a") as log:
+            log.write(json.dumps(row) + "\n")
+
+    def body(job: Job) -> Iterator[float]:
+        note("began", job)
+        if job.payload.startswith(b"die"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            while job.payload.startswith(b"hold") and job.attempt == 1 and not (folder / "gate").exists():
+                if job.lost:
+                    note("lost", job)
+                    return
+                yield 0.01
+        except asyncio.CancelledError:
+            note("lost" if job.lost else "cancelled", job)
+            raise
+        note("done", job)
+
+    def watch() -> None:
+        while not (worker._running and worker._running.stopping.is_set()):
+            time.sleep(0.005)
+        note("stopping")
+
+    adapt = coroutine if kind == "tasks" else blocking
+    worker.handler("q", **handler_options)(adapt(body))
+    threading.Thread(target=watch, daemon=True).start()
+    worker.run()
+    note("stopped")
+
+
+@frozen
+class Note:
+    """What a handler said."""
+
+    event: str
+    payload: str
+    attempt: int
+    pid: int
+    at: float
+
+
+@define
+class Processes:
+    """Worker processes of one test, which share a folder."""
+
+    kind: str
+    url: str
+    folder: Path
+    _started: list[Any] = field(factory=list, init=False)
+
+    def start(
+        self, name: str, *, concurrency: int, heartbeat: float = 0.3, timeout: float = 1.0, **handler: Any
+    ) -> Any:
+        """Start one; its `pid`, `kill()` and `join()`."""
+        worker = {"name": name, "heartbeat": heartbeat, "timeout": timeout}
+        arguments = (self.kind, self.url, self.folder, worker, {"concurrency": concurrency} | handler)
+        process = CONTEXT.Process(target=main, args=arguments)
+        process.start()
+        self._started.append(process)
+        return process
+
+    def notes(self, event: str, **wanted: Any) -> list[Note]:
+        """What was noted, in order."""
+        path = self.folder / "log"
+        rows = [Note(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        return [row for row in rows if row.event == event and all(getattr(row, key) == wanted[key] for key in wanted)]
+
+    def await_notes(self, number: int, event: str, **wanted: Any) -> list[Note]:
+        """Wait for so many."""
+        until(lambda: len(self.notes(event, **wanted)) >= number, f"{number} times {event} {wanted}")
+        return self.notes(event, **wanted)
+
+    def open_gate(self) -> None:
+        """Let go of what is held."""
+        (self.folder / "gate").touch()
+
+    def close(self) -> None:
+        """End those that are left."""
+        for process in self._started:
+            process.kill()
+        for process in self._started:
+            process.join(PATIENCE)
+            process.close()

@@ -1,0 +1,69 @@
+"""Processes that are told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from headrace import Counts, Queue
+from tests.awaiting import PATIENCE, until
+from tests.servers import Server
+from tests.workers.processes import Processes
+from tests.workers.test_stop import consumers, payloads
+
+ENDS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+
+
+@ENDS
+def test_an_idle_worker_ends_at_once(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
+    """B-2: and nothing of it is left."""
+    process = processes.start("w", concurrency=2, heartbeat=2.0, timeout=10.0)
+    until(queue.workers)
+    os.kill(process.pid, number)
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    assert processes.notes("stopped")
+    assert queue.workers() == []
+    assert consumers(newest, queue) == set()
+
+
+@ENDS
+def test_a_busy_worker_finishes(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
+    """B-2, G-15: what runs is finished, nothing else is begun."""
+    process = processes.start("w", concurrency=2, heartbeat=2.0, timeout=10.0)
+    queue.enqueue_many([b"hold a", b"hold b", b"c"])
+    processes.await_notes(2, "began")
+    os.kill(process.pid, number)
+    processes.await_notes(1, "stopping")
+    queue.enqueue(b"d")
+    processes.open_gate()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    assert {note.payload for note in processes.notes("began")} == {"hold a", "hold b"}
+    assert len(processes.notes("done")) == 2
+    assert queue.workers() == []
+    assert consumers(newest, queue) == set()
+    assert queue.counts() == Counts(waiting=2, enqueued=4, completed=2)
+
+
+@ENDS
+def test_a_second_signal_releases_everything(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
+    """B-2, W-19: at the front, in order, untouched."""
+    process = processes.start("w", concurrency=3, heartbeat=2.0, timeout=10.0)
+    queue.enqueue_many([b"hold a", b"hold b", b"hold c", b"d"])
+    processes.await_notes(3, "began")
+    os.kill(process.pid, number)
+    processes.await_notes(1, "stopping")  # two signals that come at once may be one
+    began = time.monotonic()
+    os.kill(process.pid, number)
+    until(lambda: queue.counts().parked == 3)
+    assert time.monotonic() - began < 2.0  # 0.1 s on a machine that has nothing else to do
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    assert queue.workers() == []
+    assert consumers(newest, queue) == set()
+    assert payloads(queue, 4) == [(b"hold a", 1), (b"hold b", 1), (b"hold c", 1), (b"d", 1)]
+    assert not processes.notes("done")
