@@ -41,6 +41,7 @@ class Mutant:
 
 
 LOOPS = ["producer", "producer with ids", *["loop"] * 5]  # it is loops that tell what they asked for as holders
+WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batches"]  # and workers that are found dead
 
 
 def unfenced(script: str) -> Mutant:
@@ -61,6 +62,7 @@ MUTANTS = {
             )
         ],
         "stranded",
+        WORKERS,
     ),
     "no record of calls": Mutant([("*", "return last and last[1] == call and last[2]", "return nil")], "twice"),
     "what rang is not adopted": Mutant([("lease", "if #rung > 0 then", "if false then")], "unheard"),
