@@ -8,7 +8,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -166,7 +166,8 @@ class Feeding:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[jobs]}"))
         shown = console.is_terminal and not (self.ids and sys.stdout.isatty())
-        with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        bar = Progress(*columns, console=console, transient=True, disable=not shown)
+        with bar if shown else nullcontext():  # a disabled one still prints an empty line, in old versions of rich
             task = bar.add_task("enqueuing", total=status.st_size if regular else None, jobs="")
             if regular and reader.jsonl:
                 bar.update(task, description="checking")
