@@ -4,11 +4,15 @@
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
 -- @include record
+-- @include typed
 -- @include unnamed
 local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local id = ARGV[2]
 local known = recorded()
 if known then return known end
+typed('XLEN', jobs)
+typed('HLEN', ids, released, bodies, stats)
+typed('ZCARD', leases, delayed)
 local entry, gone = redis.call('HGET', ids, id), 0
 if not entry and unnamed(jobs, id) then entry = id end
 if entry == 'delayed' then

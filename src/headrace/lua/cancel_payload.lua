@@ -4,11 +4,15 @@
 -- REPLY  {cancelled, place, cursor}: place 'jobs' or 'delayed', with the cursor to go on from; '' when done
 -- COST   O(limit): about 1 us per job looked at
 -- @include record
+-- @include typed
 -- @include fields
 local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local payload, place, cursor, limit = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local known = recorded()
 if known then return known end
+typed('XLEN', jobs)
+typed('HLEN', ids, released, bodies, stats)
+typed('ZCARD', leases, delayed)
 local gone = 0
 if place == 'jobs' then
   local page = redis.call('XRANGE', jobs, cursor, '+', 'COUNT', limit)

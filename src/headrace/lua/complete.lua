@@ -8,6 +8,7 @@
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, number of fields, fields...},
 -- each with five keys: jobs, ids, delayed, bodies, stats of its queue. At most 1,000 jobs.
 -- @include record
+-- @include typed
 -- @include clock
 -- @include own
 -- @include unnamed
@@ -17,6 +18,13 @@ local worker, n, with_ids = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local results, follows = tonumber(ARGV[5]), tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
+typed('HLEN', ids, released, stats)
+typed('ZCARD', leases)
+for i = 7 + results, 6 + results + 5 * follows, 5 do
+  typed('XLEN', KEYS[i])
+  typed('HLEN', KEYS[i + 1], KEYS[i + 3], KEYS[i + 4])
+  typed('ZCARD', KEYS[i + 2])
+end
 local at, won, reply = 7 + n, 0, {}
 local entries = {unpack(ARGV, 7, 6 + n)}
 local mine

@@ -6,6 +6,7 @@
 -- Items: entry, delivery count, reason. At most 1,000 jobs. A dead entry's fields: `reason`, `worker`,
 -- `released` (deliveries that spent no attempt), then the job's, with `attempt` the number of all deliveries.
 -- @include record
+-- @include typed
 -- @include own
 -- @include fields
 -- @include bury
@@ -13,6 +14,9 @@ local lane, jobs, ids, leases, released, dead, stats = KEYS[1], KEYS[2], KEYS[3]
 local worker, dead_limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
+typed('HLEN', ids, released, stats)
+typed('ZCARD', leases)
+typed('XLEN', dead)
 local entries, counts, reply = {}, {}, {}
 for i = 4, #ARGV, 3 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine = own(jobs, worker, entries, counts)

@@ -4,10 +4,12 @@
 -- REPLY  how many jobs were removed, in whatever state
 -- COST   O(jobs), about 0.1 us each: whole nodes are freed at a time
 -- @include record
+-- @include typed
 local lane, jobs, wake, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local released, delayed, bodies, dead, stats = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local known = recorded()
 if known then return known end
+typed('HLEN', stats)
 local gone = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('XLEN', dead)
 if redis.call('EXISTS', jobs) == 1 then
   redis.call('XTRIM', jobs, 'MAXLEN', 0)

@@ -6,6 +6,7 @@
 -- Items of form "plain" are payloads. Of form "full": id or '', delay, number of fields, then the fields
 -- flat, `data` first. A delayed job needs an id. Bounded by the client: at most 1,000 items, 1 MiB.
 -- @include record
+-- @include typed
 -- @include clock
 -- @include unnamed
 -- @include add
@@ -13,6 +14,7 @@ local lane, jobs, ids, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[
 local known = recorded()
 if known then return known end
 local form, reply = ARGV[2], {}
+typed('HLEN', stats)
 if form == 'plain' then
   -- pcall: an error of the first write (OOM, READONLY, WRONGTYPE) comes out with its own code on 6.2 too
   local first = redis.pcall('XADD', jobs, '*', 'data', ARGV[3])
@@ -25,6 +27,8 @@ if form == 'plain' then
 end
 local length = redis.pcall('XLEN', jobs)
 if type(length) == 'table' then return length end
+typed('HLEN', ids, bodies)
+typed('ZCARD', delayed)
 local now, at = clock(), 3
 while at <= #ARGV do
   local fields, last = {}, at + 2 + ARGV[at + 2]

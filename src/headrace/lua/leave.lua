@@ -3,12 +3,16 @@
 -- ARGV   worker, limit
 -- REPLY  {released, more}: more 1 = call again
 -- COST   10 us + 3 us per job released
+-- @include typed
 -- @include wake
 -- @include park
 local jobs, wake_stream, workers, registered, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local worker, limit = ARGV[1], tonumber(ARGV[2])
 local held = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
 if held.err and not string.find(held.err, 'NOGROUP', 1, true) then return held end
+typed('XLEN', wake_stream)
+typed('ZCARD', workers, leases)
+typed('HLEN', registered, released)
 local entries = {}
 for i = 1, #held do entries[i] = held[i][1] end
 park(jobs, leases, entries)

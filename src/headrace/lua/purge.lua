@@ -4,11 +4,15 @@
 -- REPLY  how many were removed; 0 when nothing waits any more
 -- COST   about 3 us per job
 -- @include record
+-- @include typed
 -- @include fields
 local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local limit = tonumber(ARGV[2])
 local known = recorded()
 if known then return known end
+typed('XLEN', jobs)
+typed('HLEN', ids, released, bodies, stats)
+typed('ZCARD', leases, delayed)
 local gone = 0
 local function remove(entry, fields)
   local own = parse(fields)

@@ -4,11 +4,13 @@
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at
 -- @include record
+-- @include typed
 -- @include fields
 local lane, dead, stats = KEYS[1], KEYS[2], KEYS[3]
 local cursor, limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
+typed('HLEN', stats)
 local wanted, gone = {}, 0
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
 local page = redis.call('XRANGE', dead, cursor, '+', 'COUNT', limit)

@@ -5,11 +5,14 @@
 -- COST   about 12 us per job
 -- wanted: ids to redrive; none for all. A letter whose id is taken again stays where it is. Attempts start anew.
 -- @include record
+-- @include typed
 -- @include fields
 local lane, jobs, ids, released, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local cursor, limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
+typed('XLEN', jobs)
+typed('HLEN', ids, released, stats)
 local wanted = {}
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
 local moved = 0

@@ -5,6 +5,7 @@
 -- COST   10 us + 3 us per job
 -- Items: entry, delivery count. At most 1,000 jobs.
 -- @include record
+-- @include typed
 -- @include own
 -- @include wake
 -- @include park
@@ -12,6 +13,9 @@ local lane, jobs, wake_stream, leases, released = KEYS[1], KEYS[2], KEYS[3], KEY
 local worker = ARGV[2]
 local known = recorded()
 if known then return known end
+typed('XLEN', wake_stream)
+typed('ZCARD', leases)
+typed('HLEN', released)
 local entries, counts, parked, reply = {}, {}, {}, {}
 for i = 3, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine = own(jobs, worker, entries, counts)

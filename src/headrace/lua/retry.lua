@@ -5,6 +5,7 @@
 -- COST   20 us + 10 us per job
 -- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none), reason. At most 1,000 jobs.
 -- @include record
+-- @include typed
 -- @include clock
 -- @include own
 -- @include fields
@@ -13,6 +14,9 @@ local lane, jobs, ids, leases, released, delayed, bodies, dead, stats = KEYS[1],
 local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known = recorded()
 if known then return known end
+typed('HLEN', ids, released, bodies, stats)
+typed('ZCARD', leases, delayed)
+typed('XLEN', dead)
 local entries, counts, reply = {}, {}, {}
 for i = 5, #ARGV, 5 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, now = own(jobs, worker, entries, counts), clock()

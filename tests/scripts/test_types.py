@@ -1,0 +1,91 @@
+"""A key of another type, somebody else's: a script that meets one has done nothing yet, or at least lost no job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.scripts.conftest import TERM, Lua, declared
+
+CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry that "w" has leased
+    "enqueue, plain": lambda _: ["plain", "a"],
+    "enqueue": lambda _: [
+        "full",
+        "",
+        "",
+        2,
+        "data",
+        "a",
+        "j",
+        "",
+        4,
+        "data",
+        "b",
+        "id",
+        "j",
+        "k",
+        "+6",
+        2,
+        "data",
+        "c",
+    ],
+    "complete": lambda entry: ["", 1, 1, 0, 0, entry, "i"],
+    "complete, fenced": lambda entry: ["w", 1, 1, 0, 0, entry, 1, "i"],
+    "release": lambda entry: ["w", entry, 1],
+    "retry": lambda entry: ["w", 0, 1000, entry, 1, "", 1, "why"],
+    "retry, delayed": lambda entry: ["w", 0, 1000, entry, 1, "+60000", 1, "why"],
+    "retry, the last": lambda entry: ["w", 1, 1000, entry, 1, "", 1, "why"],
+    "dead_letter": lambda entry: ["w", 1000, entry, 1, "why"],
+    "renew": lambda entry: ["w", "", 0, entry, 1],
+    "leave": lambda _: ["w", 500],
+    "cancel": lambda _: ["i"],
+    "cancel, delayed": lambda _: ["late"],
+    "cancel_payload": lambda _: ["a", "jobs", "-", 500],
+    "cancel_payload, delayed": lambda _: ["z", "delayed", "0", 500],
+    "purge": lambda _: [500],
+    "purge_dead": lambda _: ["-", 500],
+    "redrive": lambda _: ["-", 500],
+    "delete": lambda _: [],
+}
+
+
+@pytest.fixture
+def protocol() -> int:
+    """One will do here."""
+    return 2
+
+
+def prepare(lua: Lua) -> str:
+    """Jobs in every state; the entry of one that is leased, with an id of its own and a duration."""
+    lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i", "late", "+60000", 4, "data", "z", "id", "late")
+    lua.lease(limit=1, duration=TERM)
+    (entry,) = lua.holders()
+    parked, dead, _ = lua.add("p", "d", "n")
+    lua.lease(limit=2)
+    lua("release", "w", parked, 1)
+    lua("dead_letter", "w", 1000, dead, 1, "why")
+    return entry
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_nothing_is_half_done(lua: Lua, case: str) -> None:
+    name = case.split(",", maxsplit=1)[0]
+    refused = []
+    for part in declared(name):
+        lua.redis.flushall()
+        arguments = CALLS[case](prepare(lua))
+        lua.redis.set(lua.key(f"lane:{part}" if part == "lane" else part), "mine")
+        try:
+            before = lua.state()
+        except redis.ResponseError:  # the jobs themselves
+            before = {}
+        try:
+            lua(name, *arguments, call=1, lane=part)
+        except redis.ResponseError as error:
+            refused.append(part)
+            assert "WRONGTYPE" in str(error) or part == "lane", part  # noqa: PT017
+            assert not before or lua.state() == before, part
+    assert refused, "which keys does it use?"
