@@ -89,3 +89,18 @@ def test_nothing_is_half_done(lua: Lua, case: str) -> None:
             assert "WRONGTYPE" in str(error) or part == "lane", part  # noqa: PT017
             assert not before or lua.state() == before, part
     assert refused, "which keys does it use?"
+
+
+def test_what_a_lease_buries_is_not_lost(lua: Lua) -> None:
+    """Jobs without attempts left stay where they are as long as the dead letters have no place to go."""
+    (entry,) = lua.leased("a")
+    lua("release", "w", entry, 1)
+    lua.redis.delete(lua.key("released"))
+    lua.redis.set(lua.key("dead"), "mine")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        lua.lease(most=1)
+    assert list(lua.holders()) == [entry]
+    lua.redis.delete(lua.key("dead"))
+    lua("release", "w", entry, 2)
+    assert lua.lease(most=1)[2] == []
+    assert lua.counts() == {"dead": 1, "enqueued": 1}

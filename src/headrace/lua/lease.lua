@@ -9,6 +9,7 @@
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
 -- has no heartbeat, 0 when it must be registered already.
 -- @include record
+-- @include typed
 -- @include clock
 -- @include fields
 -- @include groups
@@ -73,6 +74,9 @@ local function claim(rows, bell)
       local own, headers = parse(fields)
       local attempt = tonumber(own.attempt or 0) + counts[entry] - releases
       if max_attempts > 0 and attempt > max_attempts then
+        typed('HLEN', ids, released, stats)
+        typed('ZCARD', leases)
+        typed('XLEN', dead)
         redis.call('XACK', jobs, 'workers', entry)
         redis.call('XDEL', jobs, entry)
         redis.call('ZREM', leases, entry)
