@@ -1,0 +1,192 @@
+"""What a queue holds is bounded by what is in it: used and drained, it keeps its streams, its counters, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import _execute
+from headrace._op import script
+from tests.scripts.conftest import TERM, Lua
+
+LANE = 600_000  # ms that the record of a call is kept
+
+
+@pytest.fixture
+def protocol() -> int:
+    """One will do here."""
+    return 2
+
+
+class Story:
+    """A queue in use, by calls that are recorded."""
+
+    def __init__(self, lua: Lua) -> None:
+        self.lua, self.calls = lua, 0
+
+    def __call__(self, name: str, *arguments: Any, **options: Any) -> Any:
+        self.calls += 1
+        return self.lua(name, *arguments, call=self.calls, lane=f"{self.calls % 7}", **options)
+
+    def lease(self, worker: str, **options: Any) -> list[tuple[str, int, str]]:
+        """Lease all there is: entry, count and id of each."""
+        self.calls += 1
+        reply = self.lua.lease(worker, 1000, call=self.calls, **options)
+        rows = [(row[0], row[2], dict(zip(row[1][::2], row[1][1::2], strict=True)).get("id", "")) for row in reply[2]]
+        return rows + [(entry, 1, "") for entry in reply[3][::2]]
+
+    def settle(self, name: str, worker: str, rows: list[tuple[str, int, str]], *rest: Any, first: Any = ()) -> None:
+        """Settle all of *rows*, which are the worker's."""
+        items = [x for entry, count, _ in rows for x in (entry, count, *rest)]
+        assert all(self(name, worker, *first, *items)), name
+
+    def complete(self, rows: list[tuple[str, int, str]]) -> None:
+        """Complete all of *rows*."""
+        entries, names = [row[0] for row in rows], [row[2] for row in rows]
+        results = [x for i in range(len(rows)) for x in (i + 1, 60_000, "r")]
+        keys = [self.lua.key(f"result:{entry}") for entry in entries]
+        reply = self("complete", "", len(rows), 1, len(rows), 0, *entries, *names, *results, extra=keys)
+        assert reply == [1] * len(rows)
+
+
+def use(story: Story, jobs: int) -> None:
+    """Each of *jobs* goes through every state that it can come back from; then all are completed."""
+    items: list[Any] = []
+    for i in range(jobs):
+        delay = "+60000" if i % 3 == 0 else ""
+        items += (f"i{i}", delay, 6, "data", "x", "id", f"i{i}", "h", str(i))
+    story("enqueue", "full", *items)
+    story("enqueue", "plain", *["y"] * jobs)
+    lua = story.lua
+    for key in lua.redis.zrange(lua.key("delayed"), 0, -1):
+        lua.redis.zadd(lua.key("delayed"), {key: 1})
+    rows = story.lease("w", duration=TERM)
+    assert len(rows) == 2 * jobs
+    story.settle("renew", "w", rows, first=[2 * TERM, 0])
+    story.settle("release", "w", rows[::2])
+    story.settle("retry", "w", rows[1::4], "", 1, "why", first=[0, 1000])
+    story.settle("retry", "w", rows[3::4], "+60000", 0, "", first=[0, 1000])
+    for key in lua.redis.zrange(lua.key("delayed"), 0, -1):
+        lua.redis.zadd(lua.key("delayed"), {key: 1})
+    story.settle("dead_letter", "v", story.lease("v"), "why", first=[1000])
+    assert story("redrive", "-", 1000)[0] == 2 * jobs
+    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">", lua.key("wake"): ">"}, count=3)
+    rows = story.lease("dying", duration=TERM, woken=1)
+    assert len(rows) == 2 * jobs
+    lua("beat", "peer", 600_000, TERM, 1)
+    lua.redis.hset(lua.key("registered"), "peer", f"1000 {TERM}")
+    lua.redis.zadd(lua.key("workers"), {"dying": 1})
+    assert story("reclaim", "peer", 10_000, TERM, "-", 1000)[0] == 2 * jobs
+    story.complete(story.lease("peer"))
+    assert lua.counts() == {name: number for name, number in lua.counts().items() if name in ("enqueued", "completed")}
+
+
+def leave(lua: Lua) -> None:
+    for worker in ("w", "v", "peer"):
+        assert lua("leave", worker, 500) == [0, 0]
+
+
+def test_a_drained_queue_keeps_its_streams_and_counters(lua: Lua) -> None:
+    story = Story(lua)
+    use(story, 60)
+    leave(lua)
+    keys = {key.removeprefix(lua.key("")) for key in lua.redis.scan_iter(count=1000)}
+    expiring = {key for key in keys if key.startswith(("lane:", "result:"))}
+    assert keys - expiring == {"jobs", "wake", "dead", "stats"}
+    assert lua.redis.xlen(lua.key("jobs")) == lua.redis.xlen(lua.key("dead")) == 0
+    assert len([key for key in expiring if key.startswith("lane:")]) == min(7, story.calls)
+    for key in expiring:
+        assert 0 < lua.redis.pttl(lua.key(key)) <= (LANE if key.startswith("lane:") else 60_000), key
+
+
+def test_no_worker_is_left_behind(lua: Lua) -> None:
+    use(Story(lua), 10)
+    leave(lua)
+    consumers = {consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")}
+    assert consumers <= {"parked", "bell"}
+    assert lua("workers")[1:] == []
+    assert lua.holders() == {}
+
+
+def test_a_second_use_leaves_no_more_than_the_first(lua: Lua) -> None:
+    """Nothing grows with the number of jobs that have been there."""
+    story = Story(lua)
+    sizes = []
+    for _ in range(3):
+        use(story, 20)
+        leave(lua)
+        found = lua.state()
+        streams = {part: len(found[part][0]) for part in ("jobs", "wake")}
+        fields = {name for name, _ in _pairs(found["stats"])}
+        pending = lua.redis.xpending(lua.key("wake"), "workers")["pending"]
+        sizes.append((sorted(found.keys() - _results(found)), streams["jobs"], fields))
+        assert streams["wake"] <= 16
+        assert pending <= 32  # what woke a reader is taken by the next lease
+    assert sizes[0] == sizes[1] == sizes[2]
+
+
+def _pairs(hash_reply: Any) -> list[tuple[Any, Any]]:
+    flat = list(hash_reply.items()) if isinstance(hash_reply, dict) else list(zip(*[iter(hash_reply)] * 2, strict=True))
+    return [(name, value) for name, value in flat]
+
+
+def _results(found: dict[str, Any]) -> set[str]:
+    return {part for part in found if part.startswith("result:")}
+
+
+@pytest.mark.parametrize("end", ["cancel", "cancel_payload", "purge", "delete"])
+def test_every_other_end_leaves_nothing_either(lua: Lua, end: str) -> None:
+    """Jobs that are waiting, parked, leased, retried and delayed, with ids and durations."""
+    names = [f"i{i}" for i in range(6)]
+    items = [x for i, name in enumerate(names) for x in (name, "+60000" if i > 3 else "", 4, "data", "x", "id", name)]
+    lua("enqueue", "full", *items)
+    rows = [row[0] for row in lua.lease(limit=3, duration=TERM)[2]]
+    lua("release", "w", rows[0], 1)
+    lua("retry", "w", 0, 1000, rows[1], 1, "", 0, "")
+    if end == "purge":
+        lua("complete", "", 1, 1, 0, 0, rows[2], names[2])
+        lua("purge", 500)
+    elif end == "delete":
+        lua("delete")
+    elif end == "cancel":
+        assert [lua("cancel", name) for name in names] == [1] * len(names)
+    else:
+        lua("cancel_payload", "x", "jobs", "-", 500)
+        lua("cancel_payload", "x", "delayed", "0", 500)
+    lua("leave", "w", 500)
+    assert set(lua.state()) == {"jobs", "wake", "stats", "held"}
+    assert lua.redis.xlen(lua.key("jobs")) == 0
+    assert lua.holders() == {}
+
+
+def test_a_lane_keeps_its_last_call_only(lua: Lua) -> None:
+    """However many calls it has had, and only for so long."""
+    for call in range(20):
+        lua("enqueue", "plain", *["x"] * 10, call=call)
+    assert lua.redis.keys(lua.key("lane:*")) == [lua.key("lane:l")]
+    assert lua.redis.strlen(lua.key("lane:l")) < 400
+    assert 0 < lua.redis.pttl(lua.key("lane:l")) <= LANE
+
+
+def test_a_lease_is_recorded_without_its_payloads(lua: Lua) -> None:
+    lua.add("x" * 100_000)
+    lua.lease(call=1)
+    assert lua.redis.strlen(lua.key("lane:l")) < 200
+
+
+def test_the_wake_stream_is_short(lua: Lua) -> None:
+    for _ in range(5):
+        entries = lua.add(*["x"] * 20)
+        lua.lease()
+        items = [x for entry in entries for x in (entry, lua.holders()[entry][1])]
+        assert lua("release", "w", *items) == [1] * 20
+        lua.lease("v")
+        lua("complete", "", 20, 0, 0, 0, *entries)
+    assert lua.redis.xlen(lua.key("wake")) <= 16
+
+
+def test_the_record_outlives_every_repetition() -> None:
+    """A call is asked again for a while; its record is there for longer."""
+    assert f"'PX', {LANE})" in script("enqueue").source
+    assert _execute.BUDGET * 1000 * 10 < LANE
