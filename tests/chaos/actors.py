@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import multiprocessing
 import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -223,11 +227,28 @@ ROLES = {
 }
 
 
+def outlive_nobody() -> None:
+    """End with the tests, whatever ends them."""
+    signal.alarm(LIFE)
+    tests = multiprocessing.parent_process()
+    assert tests is not None
+
+    def watch() -> None:
+        tests.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    if sys.platform == "linux":
+        # A suspended process watches nothing. The kernel kills it when the fork server ends; which does so with the
+        # tests only if we, its children, don't hold the other end of the pipe that tells it.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        with suppress(AttributeError, OSError):
+            os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
+
+
 def run(orders: Orders) -> None:
     """The whole life of a process; SIGTERM ends it in good order."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # nobody outlives the tests
-    signal.alarm(LIFE)  # nor anywhere else
+    outlive_nobody()
     mutants.install(orders.mutant)
     file = os.open(orders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     actor = Actor(orders, random.Random(orders.seed), file)

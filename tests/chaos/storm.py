@@ -116,7 +116,11 @@ class Storm:
             code = player.process.exitcode
             player.process.close()
             self.players.remove(player)
-            if code not in (0, GAVE_UP) and signal.SIGKILL not in player.told and -(code or 0) not in player.told:
+            if (
+                code not in (0, GAVE_UP, -signal.SIGALRM)
+                and signal.SIGKILL not in player.told
+                and -(code or 0) not in player.told
+            ):
                 self.judge.complain("error", f"{player.role} ended with {code}")
             if replace:
                 self.start(player.role)
