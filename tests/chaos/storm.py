@@ -17,7 +17,7 @@ from typing import Self
 import redis
 from attrs import define, field
 
-from headrace import Queue
+from headrace import Counts, Queue
 from tests.awaiting import until
 from tests.chaos.actors import GAVE_UP, QUEUE, TIMEOUT, Orders, run
 from tests.chaos.judge import PREFIX, Fate, Judge
@@ -163,7 +163,10 @@ class Storm:
     # -- the story -----------------------------------------------------------------------------------------
 
     def blow(self, seconds: float, *, restarts: int = 2, until_heard: str = "") -> None:
-        """Faults for so long, or until the judge makes this kind of complaint."""
+        """Faults for so long, or until the judge makes this kind of complaint.
+
+        On a slow machine longer, until enough has happened.
+        """
         for role in MUTANTS[self.mutant].cast if self.mutant else CAST:
             self.start(role)
             if role == "producer with ids":  # the first jobs are there before anybody has ever leased
@@ -172,9 +175,12 @@ class Storm:
         begin = time.monotonic()
         falls = [begin + seconds * (number + 1) / (restarts + 1) for number in range(restarts)]
         enough = {until_heard, "error"} if until_heard else set[str]()
-        while time.monotonic() < begin + seconds and not enough & self.judge.complaints.keys():
+        end = begin + seconds
+        while time.monotonic() < end and not enough & self.judge.complaints.keys():
             time.sleep(TICK)
-            self.judge.sample(self.queue)
+            counts = self.judge.sample(self.queue)
+            if not until_heard and not self.raged(counts) and time.monotonic() < begin + seconds + PATIENCE:
+                end = max(end, time.monotonic() + 1)
             self.wake()
             self.reap(replace=True)
             if self.dice.random() < 0.2:
@@ -182,6 +188,16 @@ class Storm:
             if falls and time.monotonic() >= falls[0]:
                 falls.pop(0)
                 self.restart()
+
+    def raged(self, counts: Counts) -> bool:
+        """Whether it was a storm, and work was done in it."""
+        return (
+            min(self.did["SIGKILL"], self.did["SIGSTOP"], self.did["restarted"]) > 1
+            and self.proxy.swallowed > 10
+            and counts.completed > 100
+            and min(counts.cancelled, counts.dead) > 0
+            and self.judge.seen.keys() >= {"try", "ack", "off", "job", "run", "ask", "did", "end"}
+        )
 
     def calm(self) -> Fate:
         """No more faults and no more jobs: everything comes to its end, everybody leaves; the verdict."""
