@@ -30,9 +30,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 from tenacity import (
     AsyncRetrying,
+    RetryCallState,
     Retrying,
     retry_if_exception,
-    stop_after_delay,
     wait_random_exponential,
 )
 
@@ -44,6 +44,7 @@ R = TypeVar("R")
 Meanwhile = Callable[[], None] | None
 BLOCK = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
 BUDGET = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
+PAUSE = 2.0  # seconds between two attempts, at most
 FIRST = 5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
 UNDER_WAY = 2  # calls of one operation at a time, before others join: one at the server, one on its way
 SMALL = 100  # items of a call that may join others
@@ -83,12 +84,17 @@ def stale(error: BaseException) -> bool:
     return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
 
 
-def policy(budget: float) -> dict[str, Any]:
-    """What both colours hand to tenacity."""
+def policy(budget: Callable[[], float] | float, pause: float = PAUSE) -> dict[str, Any]:
+    """What both colours hand to tenacity. The *budget* may shrink meanwhile."""
+
+    def spent(state: RetryCallState) -> bool:
+        seconds = state.seconds_since_start or 0.0
+        return seconds >= (budget() if callable(budget) else budget)
+
     return {
         "retry": retry_if_exception(heals),
-        "wait": wait_random_exponential(0.02, max=2),
-        "stop": stop_after_delay(budget),
+        "wait": wait_random_exponential(0.02, max=pause),
+        "stop": spent,
         "reraise": True,
     }
 
@@ -167,7 +173,7 @@ class Executor:
     def __init__(self, url: str | None = None, client: redis.Redis | None = None, budget: float = BUDGET) -> None:
         theirs: Any = redis.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
         self.pool: Any = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
-        self.budget = budget
+        self.budget, self.pause = budget, PAUSE
         self._met = False
         self._lanes = Lanes()
 
@@ -184,11 +190,14 @@ class Executor:
         except Exception as error:
             if not heals(error):
                 raise
-            replies = Retrying(**policy(self.budget if self._met else FIRST))(self._attempt, ops, lanes, meanwhile)
+            replies = Retrying(**policy(self._left, self.pause))(self._attempt, ops, lanes, meanwhile)
         else:
             self._lanes.give(lanes)
         self._met = True
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
+
+    def _left(self) -> float:
+        return self.budget if self._met else min(FIRST, self.budget)
 
     def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         replies = self.send(_wires(ops, lanes, "EVALSHA"), meanwhile)
@@ -260,7 +269,7 @@ class AsyncExecutor:
         self.timeout: float = self.pool.connection_kwargs["socket_timeout"]
         self.timeout += self.pool.connection_kwargs.get("socket_connect_timeout") or 0.0
         self.pool.connection_kwargs["socket_timeout"] = None
-        self.budget = budget
+        self.budget, self.pause = budget, PAUSE
         self._met = False
         self._lanes = Lanes()
         self._turns = asyncio.Semaphore(TURNS)
@@ -305,13 +314,14 @@ class AsyncExecutor:
             except Exception as error:
                 if not heals(error):
                     raise
-                replies = await AsyncRetrying(**policy(self.budget if self._met else FIRST))(
-                    self._attempt, ops, lanes, meanwhile
-                )
+                replies = await AsyncRetrying(**policy(self._left, self.pause))(self._attempt, ops, lanes, meanwhile)
             else:
                 self._lanes.give(lanes)
         self._met = True
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
+
+    def _left(self) -> float:
+        return self.budget if self._met else min(FIRST, self.budget)
 
     async def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         replies = await self.send(_wires(ops, lanes, "EVALSHA"), meanwhile)

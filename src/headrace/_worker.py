@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from headrace._execute import Executor
+from headrace._execute import PAUSE, Executor
 from headrace._handlers import Handlers, log
 from headrace._roles import (
     Abort,
@@ -127,6 +127,7 @@ class _Engine:
         self._work = Executor(url, client)
         self._ears = Executor(url, client)  # closed under blocked reads when we stop
         self._pulse = Executor(url, client)  # a heartbeat waits for nobody's connection
+        self._pulse.pause = min(PAUSE, roles.settings.heartbeat / 2)  # after an outage, others count the time
         self._units: dict[int, queue.SimpleQueue[Unit | None]] = {}
         self._events: dict[int, list[threading.Event]] = {}
         self._all: list[threading.Event] = []
@@ -245,6 +246,7 @@ class _Engine:
     def halt(self) -> None:
         """Release everything now; handlers are told."""
         self.roles.turn(Phase.HALTING)
+        self._work.budget = GOODBYE
         for feed in self.roles.feeds:
             for held in list(feed.held.values()):
                 held.claim.job.lost.set()
@@ -268,13 +270,13 @@ class _Engine:
             for thread in self._fetchers:
                 thread.join()
             self.roles.turn(Phase.STOPPED)
+            self._work.budget = self._pulse.budget = GOODBYE
             self._poke(self._all)
             for feed in self.roles.feeds:
                 for _ in range(feed.handler.concurrency):
                     self._units[id(feed)].put(None)
             for thread in self._others:
                 thread.join(5)
-            self._work.budget = GOODBYE
             for feed in self.roles.feeds:
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (self._work.run(feed.ops.leave(feed.name)))[1] == "1":

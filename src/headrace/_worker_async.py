@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from headrace._execute import AsyncExecutor
+from headrace._execute import PAUSE, AsyncExecutor
 from headrace._handlers import Handlers, is_async, log
 from headrace._roles import (
     Abort,
@@ -212,6 +212,7 @@ class _Engine:
         self._finish = asyncio.Lock()
         self._work = AsyncExecutor(url, client)
         self._pulse = AsyncExecutor(url, client)  # a heartbeat waits for nobody's connection
+        self._pulse.pause = min(PAUSE, roles.settings.heartbeat / 2)  # after an outage, others count the time
         self._slots = {id(feed): _Slots(feed, loop) for feed in self.roles.feeds}
         self._all: list[asyncio.Event] = []
         self._others = [
@@ -360,6 +361,7 @@ class _Engine:
     def halt(self) -> None:
         """Release everything now; handlers are cancelled, or told."""
         self.roles.turn(Phase.HALTING)
+        self._work.budget = GOODBYE
         for feed in self.roles.feeds:
             self._abort(list(feed.held.values()))
         self.drain()
@@ -375,11 +377,11 @@ class _Engine:
                 return
             await asyncio.wait([*self._fetchers, *self._ears])  # unlike gather, it cancels none of them
             self.roles.turn(Phase.STOPPED)
+            self._work.budget = self._pulse.budget = GOODBYE
             self._poke(self._all)
             _, late = await asyncio.wait(self._others, timeout=5)
             for role in late:
                 role.cancel()
-            self._work.budget = GOODBYE
             for feed in self.roles.feeds:
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (await self._work.run(feed.ops.leave(feed.name)))[1] == "1":

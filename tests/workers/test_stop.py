@@ -14,6 +14,8 @@ import redis
 from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
 from headrace import _execute as execute
 from headrace import _roles as roles
+from headrace import _worker as threads
+from headrace import _worker_async as tasks
 from tests.awaiting import PATIENCE, until
 from tests.servers import Server
 from tests.workers.engines import Recorder, Running
@@ -349,6 +351,42 @@ def test_no_server_there(make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: A
     worker.handler("q")(lambda _: None)
     with pytest.raises(redis.ConnectionError):
         worker.run()
+
+
+def test_a_second_stop_waits_for_no_server(
+    newest: Server, work: Work, record: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is gone for good does not keep a worker that is told to end at once."""
+    for module in threads, tasks:
+        monkeypatch.setattr(module, "GOODBYE", 0.3)
+    with Server(newest.binary) as own, Queue("q", url=own.url) as queue:
+        worker = work(url=own.url)
+
+        @worker.handler("q")
+        def body(job: Job) -> Iterator[float]:
+            with record(job.id):
+                while not job.lost:
+                    yield 0.005
+
+        queue.enqueue(b"x")
+        worker.start()
+        record.await_started(1)
+        own.kill()
+        with redis.Redis(unix_socket_path=own.path) as client:
+            until(lambda: not answers(client))
+        began = time.monotonic()
+        worker.stop(wait=False)
+        worker.stop()
+        with pytest.raises(redis.ConnectionError):  # so that somebody knows: nothing could be released
+            worker.close()
+        assert time.monotonic() - began < 20.0  # and not the 45 s for which a call is tried again
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
 
 
 def test_an_error_in_the_block_is_not_replaced(queue: Queue, newest: Server) -> None:
