@@ -22,5 +22,10 @@ local stream = redis.pcall('XINFO', 'STREAM', jobs)
 for i = 1, #stream, 2 do
   if stream[i] == 'entries-added' then numbers[1] = numbers[1] + math.max(0, stream[i + 1] - numbers[6]) end
 end
-return {length - pending + bell, parked, pending - parked - bell, redis.call('ZCARD', delayed), 0, redis.call('XLEN', dead),
+local waiting, leased = length - pending + bell, pending - parked - bell
+if waiting < 0 then -- leased or parked entries that somebody removed by XDEL are in no state any more
+  waiting, leased = 0, leased + waiting
+  if leased < 0 then parked, leased = parked + leased, 0 end
+end
+return {waiting, parked, leased, redis.call('ZCARD', delayed), 0, redis.call('XLEN', dead),
         numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]}

@@ -13,6 +13,7 @@
 -- @include clock
 -- @include fields
 -- @include groups
+-- @include hush
 -- @include bury
 -- @include promote
 local lane, jobs, wake, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -35,6 +36,7 @@ local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', limi
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
 redis.call('XACK', wake, 'workers', '0-0')
+if healed == 1 then redis.call('DEL', leases) end -- they went with the group: no deadline may outlive them
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
   if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
@@ -43,17 +45,7 @@ elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
-if woken then
-  local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 32, 'bell')
-  if tokens.err then -- the wake stream alone was lost
-    redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
-    tokens, healed = {}, 1
-  end
-  for i = 1, #tokens do
-    redis.call('XACK', wake, 'workers', tokens[i][1])
-    redis.call('XDEL', wake, tokens[i][1])
-  end
-end
+if woken then healed = math.max(healed, hush(wake)) end
 promote(jobs, ids, delayed, bodies, released, stats, now, 100)
 
 local taken, entries = {}, {}

@@ -11,6 +11,7 @@
 -- @include clock
 -- @include fields
 -- @include groups
+-- @include hush
 -- @include wake
 -- @include park
 -- @include promote
@@ -20,46 +21,53 @@ local worker, timeout, lease, cursor, limit = ARGV[2], tonumber(ARGV[3]), tonumb
 local known = recorded()
 if known then return known end
 local now = clock()
-local rows = grouped(jobs, wake_stream, 'XPENDING', 'workers', cursor, '+', limit)
+local rows, healed = grouped(jobs, wake_stream, 'XPENDING', 'workers', cursor, '+', limit)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
+if healed == 1 then redis.call('DEL', leases) end
+hush(wake_stream) -- readers that were cancelled never come for what woke them
 
 -- What we know of ourselves: 'since lease', and when we last came here. After a gap longer than `timeout` everybody
 -- may look dead because the server, or we, stood still: our time starts anew.
 local since, term, seen = string.match(redis.call('HGET', registered, worker) or '', '^(%d+) (%d+) ?(%d*)$')
 since = tonumber(since)
+local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
+if alive and not since then since, term, seen = now, ARGV[4], '' end -- somebody removed what was known of us
 if since then
   if seen ~= '' and now - tonumber(seen) > timeout then since = now end
   redis.call('HSET', registered, worker, string.format('%.0f %s %.0f', since, term, now))
 end
-local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
+local sure = since and alive and now - since >= timeout
 local moved, declared, more = 0, 0, 0
-if since and alive and now - since >= timeout then
-  local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 10)
-  for _, name in ipairs(dead) do
-    if moved < limit then
-      if tonumber(redis.call('ZSCORE', workers, name)) > 0 then
-        declared = declared + 1
-        redis.call('ZADD', workers, 0, name) -- from here on it is told so, however many calls the rest takes
-      end
-      local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit - moved, name)
-      local entries = {}
-      for i = 1, #held do entries[i] = held[i][1] end
-      park(jobs, leases, entries)
-      moved = moved + #entries
-      -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
-      if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
-        local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
-        for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
-      end
-      if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
-        redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only ever when seen empty
-        redis.call('ZREM', workers, name)
-        redis.call('HDEL', registered, name)
-      end
+-- Unless we are sure, only who has long been gone and holds nothing is removed: where all come but for a moment,
+-- nobody ever is.
+local gone = string.format('(%.0f', sure and now or now - 10 * timeout)
+local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 10)
+for _, name in ipairs(dead) do
+  if moved < limit and (sure or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1]) then
+    if tonumber(redis.call('ZSCORE', workers, name)) > 0 then
+      declared = declared + 1
+      redis.call('ZADD', workers, 0, name) -- from here on it is told so, however many calls the rest takes
+    end
+    local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit - moved, name)
+    local entries = {}
+    for i = 1, #held do entries[i] = held[i][1] end
+    park(jobs, leases, entries)
+    moved = moved + #entries
+    -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
+    if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
+      local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
+      for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
+    end
+    if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
+      redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only ever when seen empty
+      redis.call('ZREM', workers, name)
+      redis.call('HDEL', registered, name)
     end
   end
-  if redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 1)[1] then more = 1 end
+end
+if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 1)[1] then
+  more = 1
 end
 
 -- Expired leases of live workers, and of consumers that never registered: a page of the pending list, kept cursor.

@@ -1,0 +1,13 @@
+-- Tokens that rang for somebody have done their work. Answers 1 if the wake stream was lost, and is there again.
+local function hush(wake)
+  local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 100, 'bell')
+  if tokens.err then
+    redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
+    return 1
+  end
+  for i = 1, #tokens do
+    redis.call('XACK', wake, 'workers', tokens[i][1])
+    redis.call('XDEL', wake, tokens[i][1])
+  end
+  return 0
+end

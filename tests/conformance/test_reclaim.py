@@ -1,0 +1,624 @@
+"""How jobs come back, without a worker process: expired leases, the dead, what a lost reply left behind, and what
+others do to a queue by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from headrace import AsyncQueue, Counts, Queue
+from tests.awaiting import PATIENCE, until
+from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+
+TERM = 0.1  # seconds after which a peer here may declare others dead
+
+
+def tidy(queue):
+    """Let the next lease look after the others, however short ago it last did."""
+    queue._peer.tidied = float("-inf")
+
+
+def lease_soon(queue, n=1):
+    """Lease until there is something."""
+    got = []
+
+    def found():
+        tidy(queue)
+        got.extend(queue.lease_many(n))
+        return got
+
+    until(found, "a job to come back")
+    return got
+
+
+def waiter(server):
+    """A client that may block for long."""
+    return redis.Redis(unix_socket_path=server.path, socket_timeout=2 * PATIENCE)
+
+
+def ring(queue, client):
+    """A blocked read that brings a job, whose reply then nobody reads."""
+    assert client.execute_command(*queue.ops.wait(PATIENCE))
+
+
+def works(queue, name, jobs, **options):
+    """A worker of this name leases so many jobs, and is heard of no more; their entries."""
+    assert queue._run(queue.ops.beat(name, 0.001, register=True))
+    grant = queue._run(queue.ops.lease(name, jobs, **options))
+    assert len(grant.claims) == jobs
+    return [claim.entry for claim in grant.claims]
+
+
+def declare(queue, workers=1, moved=0):
+    """A peer that has lived for its timeout declares so many workers dead, and has moved so many jobs."""
+    assert queue._run(queue.ops.beat("peer", LONG, register=True))
+    counted = [0, 0]
+
+    def done():
+        swept = queue._run(queue.ops.reclaim("peer", TERM))
+        counted[0] += swept.declared
+        counted[1] += swept.moved
+        return counted[0] >= workers and counted[1] >= moved
+
+    until(done, "a declaration of death")
+    assert counted == [workers, moved]
+
+
+def consumers(client):
+    return {consumer["name"].decode() for consumer in client.xinfo_consumers(key("jobs"), "workers")}
+
+
+def entries(leases):
+    return [lease.claim.entry for lease in leases]
+
+
+def payloads_of(leases):
+    return [lease.job.payload for lease in leases]
+
+
+# -- every lease call looks after the others ----------------------------------------------------------
+
+
+def test_at_most_once_a_second(queue, client):
+    """A lease call is one script, and once a second there is another, which looks after the others."""
+    queue.lease()  # loads the scripts, too
+    began = time.monotonic()
+    client.config_resetstat()
+    for _ in range(50):
+        assert queue.lease() is None
+    calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert 50 <= calls <= 50 + (time.monotonic() - began) + 1
+
+
+def test_a_lease_call_reclaims_and_promotes(connect):
+    """Nothing but lease calls is needed for expired leases and due delays."""
+    one, two = connect(), connect()
+    one.enqueue(b"late", delay=0.01)
+    leased(one, b"hung", duration=0.001)
+    one.enqueue(b"new")
+    got = {}
+    while len(got) < 3:
+        got |= {lease.job.payload: lease.job.attempt for lease in lease_soon(two, 3)}
+    assert got == {b"hung": 2, b"new": 1, b"late": 1}
+
+
+def test_one_who_waits_is_given_what_is_due(connect):
+    """A blocked lease call comes back for a delayed job, and for a lease that expires meanwhile."""
+    one, two = connect(), connect()
+    one.enqueue(b"late", delay=0.05)
+    assert two.lease(block=PATIENCE).job.payload == b"late"
+    leased(one, b"hung", duration=0.05)
+    assert two.lease(block=PATIENCE).job.payload == b"hung"
+
+
+# -- expired leases ------------------------------------------------------------------------------------
+
+
+def test_mixed_durations(connect):
+    """Each lease ends by its own duration, its last renewal's, or that of the queue it was leased by; in order."""
+    brief, long = connect(lease=0.001), connect(lease=LONG)
+    long.enqueue_many([b"%d" % i for i in range(8)])
+    kept = [brief.lease(duration=LONG), long.lease(), brief.lease(), long.lease(duration=0.2)]
+    kept[2].renew(LONG)
+    kept[3].renew(LONG)
+    ended = [brief.lease(), long.lease(duration=0.001), long.lease(), brief.lease(duration=LONG)]
+    assert ended[2].renew(0.001)
+    assert ended[3].renew(0.001)
+    expire(long, 4)
+    assert payloads(long.waiting()) == [b"4", b"5", b"6", b"7"]
+    assert [lease.renew() for lease in ended] == [False] * 4
+    assert [lease.renew() for lease in kept] == [True] * 4
+    assert [lease.job.attempt for lease in long.lease_many(9)] == [2] * 4
+    assert present(long) == {"leased": 8}
+
+
+def test_a_deadline_ends_with_its_lease(connect, client):
+    """The duration of one lease says nothing about the next: not when it expired, was settled, or lost its group."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"%d" % i for i in range(6)])
+    leases = [queue.lease(duration=LONG) for _ in range(5)]
+    leases.append(queue.lease(duration=0.001))
+    expire(queue)
+    assert leases[0].release()
+    assert leases[1].retry()
+    assert leases[2].complete()
+    assert leases[3].dead_letter("no")
+    assert queue.cancel(leases[4].job.id)
+    assert client.zcard(key("leases")) == 0
+    got = queue.lease_many(9)
+    assert payloads_of(got) == [b"0", b"5", b"1"]
+    assert queue.renew(got[0], 0.001)
+    client.xgroup_destroy(key("jobs"), "workers")
+    until(lambda: client.time()[0] * 1000 + client.time()[1] // 1000 > client.zscore(key("leases"), got[0].claim.entry))
+    again = queue.lease_many(9)
+    assert payloads_of(again) == [b"0", b"5", b"1"]
+    assert queue._run(queue.ops.reclaim("sweeper", 10.0)).moved == 0
+    assert present(queue) == {"leased": 3, "dead": 1}
+
+
+def test_a_long_pending_list(connect):
+    """An expired lease is found behind many that have not: the sweep goes on where the last call of it stopped."""
+    one, two = connect(lease=LONG), connect(lease=LONG)
+    one.enqueue_many([b"x"] * 1100)
+    one.lease_many(1100)
+    leased(one, b"hung", duration=0.001)
+    sweeps = 0
+    while not (lease := two.lease()):
+        tidy(two)
+        sweeps += 1
+        assert sweeps <= 7  # three pages, twice, if it had not expired when the first sweep came by
+    assert lease.job.payload == b"hung"
+
+
+def test_consumers_that_nobody_registered(connect, client):
+    """What a foreign consumer read by hand comes back after the lease of whoever looks."""
+    queue = connect(lease=0.001)
+    queue.enqueue(b"a")
+    queue.counts()
+    client.xgroup_create(key("jobs"), "workers", "0")
+    assert client.xreadgroup("workers", "alien", {key("jobs"): ">"})
+    assert connect(lease=LONG)._run(queue.ops.reclaim("peer", TERM)).moved in (0, 1)
+    (lease,) = lease_soon(queue)
+    assert (lease.job.payload, lease.job.attempt) == (b"a", 2)
+
+
+# -- the dead --------------------------------------------------------------------------------------------
+
+
+def test_the_dead_and_only_the_dead(connect, client):
+    """A dead worker's jobs are in front in their first order, with an attempt spent; other workers keep theirs."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"%d" % i for i in range(8)])
+    assert queue._run(queue.ops.beat("alive", LONG, register=True))
+    first = works(queue, "ghost", 2)
+    mine = queue.lease()
+    second = works(queue, "ghost", 2, duration=LONG)  # even a lease of its own ends with its worker
+    (kept,) = queue._run(queue.ops.lease("alive", 1)).claims
+    declare(queue, workers=1, moved=4)
+    assert payloads(queue.waiting()) == [b"0", b"1", b"3", b"4", b"6", b"7"]
+    assert [(state.worker, state.entry) for state in queue.running()] == [
+        (mine.claim.worker, mine.claim.entry),
+        ("alive", kept.entry),
+    ]
+    assert "ghost" not in consumers(client)
+    assert {worker.name for worker in queue.workers()} == {"alive", "peer", mine.worker}
+    assert client.zcard(key("leases")) == 0
+    got = queue.lease_many(9)
+    assert entries(got[:4]) == first + second
+    assert [lease.job.attempt for lease in got] == [2, 2, 2, 2, 1, 1]
+    assert queue._run(queue.ops.beat("ghost", 1.0)) is False
+    assert queue._run(queue.ops.lease("ghost", 1)) is None
+    assert mine.complete(fenced=True)
+
+
+def test_the_dead_hold_many(connect, client):
+    """More jobs than one call moves: the dead worker is told so at once, and is removed when it holds no more."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"%d" % i for i in range(1100)])
+    held = works(queue, "ghost", 1000)
+    assert queue._run(queue.ops.beat("peer", LONG, register=True))
+    swept = []
+    until(lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].declared)
+    assert (swept[-1].moved, swept[-1].more, present(queue)["leased"]) == (500, True, 500)
+    assert queue._run(queue.ops.lease("ghost", 1)) is None
+    assert "ghost" in consumers(client)
+    again = queue._run(queue.ops.reclaim("peer", TERM))
+    assert (again.moved, again.declared, again.more) == (500, 0, False)
+    assert "ghost" not in consumers(client)
+    assert entries(queue.lease_many(1000)) == held
+
+
+def test_nobody_is_declared_dead_by_a_newcomer(connect):
+    """Who has not lived for a timeout itself moves nothing, though everybody else looks dead."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"a", b"b"])
+    works(queue, "ghost", 1)
+    assert queue._run(queue.ops.beat("peer", LONG, register=True))
+    swept = [queue._run(queue.ops.reclaim(name, LONG)) for name in ("peer", "peer", "nobody", "ghost")]
+    assert [(sweep.moved, sweep.declared) for sweep in swept] == [(0, 0)] * 4
+    assert queue.lease().job.payload == b"b"
+    assert queue.lease() is None
+    assert present(queue) == {"leased": 2}
+
+
+def test_poison(connect):
+    """A job whose workers all die, or let its leases run out, is dead after max_attempts deliveries; the next one is
+    not, and releases do not count.
+    """
+    queue = connect(lease=LONG, max_attempts=3)
+    assert queue.enqueue(b"poison", id="p", headers={"a": "b"}).added
+    queue.enqueue(b"good")
+    assert queue.lease().release()
+    works(queue, "ghost", 1)
+    declare(queue, workers=1, moved=1)
+    assert queue.lease(duration=0.001).job.attempt == 2
+    expire(queue)
+    assert queue.lease().release()
+    assert queue.lease(duration=0.001).job.attempt == 3
+    expire(queue)
+    assert queue.lease().job.payload == b"good"
+    (letter,) = queue.dead()
+    assert (letter.job.id, letter.job.payload, letter.job.attempt) == ("p", b"poison", 3)
+    assert (letter.job.headers, letter.reason.startswith("no attempts left")) == ({"a": "b"}, True)
+    assert present(queue) == {"leased": 1, "dead": 1}
+    assert queue.enqueue(b"another", id="p").added
+
+
+def test_the_dead_of_long_ago(connect, client):
+    """Nobody is there long enough to declare others dead, but those who have long been gone leave nothing behind."""
+    queue = connect(lease=LONG)
+    queue.enqueue(b"a")
+    for number in range(30):
+        grant = queue._run(queue.ops.lease(f"brief-{number}", 1, ttl=0.001))
+        assert len(grant.claims) == (number == 0)
+    assert len(queue.workers()) == 30
+
+    def one_left():
+        queue._run(queue.ops.reclaim("passer-by", TERM))
+        return len(queue.workers()) == 1
+
+    until(one_left)
+    assert [worker.name for worker in queue.workers()] == ["brief-0"]  # which holds a job
+    assert consumers(client) == {"brief-0"}
+    assert present(queue) == {"leased": 1}
+
+
+# -- the front, and who is woken -----------------------------------------------------------------------------
+
+
+def test_parked_before_new(connect):
+    """What came back in whatever way is in front of everything new, oldest first."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"%d" % i for i in range(6)])
+    leases = [queue.lease(duration=LONG), queue.lease(duration=LONG), queue.lease(duration=0.001)]
+    works(queue, "ghost", 2)
+    queue.enqueue(b"new")
+    assert leases[1].release()
+    declare(queue, workers=1, moved=3)
+    assert leases[0].release()
+    assert present(queue) == {"parked": 5, "waiting": 2}
+    assert queue.peek().payload == b"0"
+    order = [b"%d" % i for i in range(6)] + [b"new"]
+    assert payloads(queue.waiting()) == order
+    assert [queue.lease().job.payload for _ in order] == order
+
+
+def released(queue, lease):
+    assert lease.release()
+
+
+def expired(queue, lease):
+    assert lease.renew(0.001)
+    expire(queue)
+
+
+def died(queue, lease):
+    assert lease.complete()
+    queue.enqueue(b"x")
+    works(queue, "ghost", 1)
+    declare(queue, workers=1, moved=1)
+
+
+def left(queue, lease):
+    assert lease.complete()
+    queue.enqueue(b"x")
+    works(queue, "leaver", 1)
+    assert queue._run(queue.ops.leave("leaver")) == (1, "0")
+
+
+def due(queue, lease):
+    assert lease.complete()
+    queue.enqueue(b"x", delay=0.001)
+    promote(queue)
+
+
+def due_again(queue, lease):
+    assert lease.retry(0.001)
+    promote(queue)
+
+
+@pytest.mark.parametrize("act", [released, expired, died, left, due, due_again])
+def test_a_blocked_reader_is_woken(connect, server, client, act):
+    """One who blocks is woken when a job comes back, and finds it."""
+    queue, other = connect(lease=LONG), connect(lease=LONG)
+    lease = leased(queue)
+    with waiter(server) as blocked, ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(blocked.execute_command, *other.ops.wait(PATIENCE))
+        until(lambda: client.info("clients")["blocked_clients"])
+        act(queue, lease)
+        assert reply.result(2 * PATIENCE), "it slept until its time was over"
+    assert other.lease().job.payload == b"x"
+
+
+def test_a_reader_that_never_comes(newest):
+    """A job that woke a reader which then died is leased by the next who looks, and wakes another after a second."""
+    with Queue("q", url=newest.url) as queue, waiter(newest) as blocked, ThreadPoolExecutor(1) as pool:
+        queue.lease()
+        queue.enqueue(b"a")
+        ring(queue, blocked)
+        reply = pool.submit(blocked.execute_command, *queue.ops.wait(PATIENCE))
+        until(lambda: queue._run(queue.ops.reclaim("peer", 10.0)) and reply.done())
+        assert reply.result()
+        assert queue.lease().job.payload == b"a"
+
+
+def test_wake_tokens_do_not_pile_up(queue, client):
+    """Readers that are woken and never come leave nothing behind, on the stream or in its pending list."""
+    queue.enqueue(b"a")
+    for _ in range(40):
+        assert queue.lease().release()
+        assert client.execute_command(*queue.ops.wait(PATIENCE))
+    assert client.xlen(key("wake")) <= 16
+    tidy(queue)
+    assert queue.lease()
+    assert client.xpending(key("wake"), "workers")["pending"] == 0
+    assert client.xlen(key("wake")) <= 16
+
+
+# -- lost replies, cancelled reads --------------------------------------------------------------------------
+
+
+def test_a_lost_reply(connect, client):
+    """What a read brought whose reply was lost still waits, for whoever leases next, and is on its first attempt."""
+    one, two = connect(), connect()
+    assert one.lease() is None
+    one.enqueue_many([b"a", b"b", b"c"])
+    ring(one, client)
+    ring(two, client)
+    assert present(one) == {"waiting": 3}
+    assert payloads(one.waiting()) == [b"a", b"b", b"c"]
+    states = list(one.waiting())
+    assert [one.find(state.job.id).state for state in states] == ["waiting"] * 3
+    assert list(one.running()) == []
+    got = two.lease_many(9)
+    assert [(lease.job.payload, lease.job.attempt, lease.token) for lease in got] == [
+        (b"a", 1, 1),
+        (b"b", 1, 1),
+        (b"c", 1, 1),
+    ]
+    assert two.complete_many(got, fenced=True) == [True] * 3
+    assert present(one) == {}
+
+
+def test_what_rang_may_be_removed(queue, client):
+    """A job that a lost reply brought is cancelled, purged and deleted like any that waits."""
+    queue.lease()
+    receipts = queue.enqueue_many([b"a", b"b", b"c", b"d"])
+    for _ in receipts:
+        ring(queue, client)
+    assert queue.cancel(receipts[1].id)
+    assert queue.cancel_payload(b"c") == 1
+    assert queue.purge() == 2
+    assert queue.counts() == Counts(enqueued=4, cancelled=2, deleted=2)
+    queue.enqueue(b"e")
+    ring(queue, client)
+    assert queue.delete() == 1
+    assert queue.lease() is None
+    assert queue.counts() == Counts(enqueued=5, cancelled=2, deleted=3)
+
+
+def test_a_lease_call_asked_again(queue, client):
+    """The reply of a lease call that was lost is given again: the same jobs, delivered once."""
+    queue.enqueue_many([b"a", b"b"])
+    op = queue.ops.lease("w", 2, ttl=LONG)
+    first, again = (op.decode(client.execute_command(*op.wire("EVAL", "lane", "1"))) for _ in range(2))
+    assert [claim.entry for claim in first.claims] == [claim.entry for claim in again.claims]
+    assert [(claim.count, claim.job.attempt) for claim in again.claims] == [(1, 1)] * 2
+    assert present(queue) == {"leased": 2}
+
+
+def test_a_cancelled_lease_call(server, client):
+    """A coroutine that is cancelled while it blocks, when a job has just come, takes no delivery with it."""
+
+    async def story():
+        async with AsyncQueue("q", url=server.url, lease=LONG) as queue:
+            got = []
+            for number in range(20):
+                task = asyncio.create_task(queue.lease(block=PATIENCE))
+                async with asyncio.timeout(PATIENCE):
+                    while not task.done() and not client.info("clients")["blocked_clients"]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.001)
+                client.xadd(key("jobs"), {"data": str(number)})
+                task.cancel()
+                got += [lease for lease in await asyncio.gather(task, return_exceptions=True) if lease]
+            assert sum(isinstance(lease, asyncio.CancelledError) for lease in got) > 0
+            got += await queue.lease_many(30)
+            leases = [lease for lease in got if not isinstance(lease, asyncio.CancelledError)]
+            assert [lease.job.attempt for lease in leases] == [1] * 20
+
+    asyncio.run(story())
+
+
+# -- what others do by hand ------------------------------------------------------------------------------------
+
+STATES = ("leased", "parked", "bell", "new")
+
+
+class Scene:
+    """Two jobs in each state, and a delayed one."""
+
+    def __init__(self, connect, client):
+        self.client = client
+        self.holder = connect(lease=LONG)
+        self.queue = connect(lease=LONG)
+        self.holder.enqueue_many([f"{state}{number}" for state in STATES for number in (1, 2)])
+        leases = self.holder.lease_many(4)
+        self.leases, parked = leases[:2], leases[2:]
+        for lease in parked:
+            assert lease.release()
+        self.entry = {lease.job.payload.decode(): lease.claim.entry for lease in leases}
+        for _ in range(2):
+            ring(self.holder, client)
+        self.entry |= {state.job.payload.decode(): state.entry for state in self.holder.waiting()}
+        self.holder.enqueue(b"delayed", delay=LONG)
+        assert present(self.holder) == {"leased": 2, "parked": 2, "waiting": 4, "delayed": 1}
+
+    def first(self):
+        """The first entry of each state."""
+        return [self.entry[f"{state}1"] for state in STATES]
+
+    def look(self):
+        """Everything that looks, looks."""
+        counts = self.queue.counts()
+        assert min(counts.waiting, counts.parked, counts.leased, counts.delayed) >= 0
+        assert self.client.xlen(key("jobs")) == counts.waiting + counts.parked + counts.leased
+        listed = [state.job.payload.decode() for state in [*self.queue.waiting(), *self.queue.running()]]
+        for name, entry in self.entry.items():
+            state = self.queue.find(entry)
+            assert (state is not None) == bool(self.client.xrange(key("jobs"), entry, entry))
+            assert state is not None or name not in listed
+        peeked = self.queue.peek()
+        assert peeked is None or peeked.payload.decode() in listed
+        assert len(list(self.queue.delayed())) <= counts.delayed  # one without a body is lost when it is due
+        self.queue.workers()
+        return listed
+
+    def drain(self):
+        """Lease what there is, complete it; the payloads of what was completed."""
+        tidy(self.queue)
+        leases = self.queue.lease_many(20)  # after a SETID, some come twice
+        won = self.queue.complete_many(leases)
+        return sorted(lease.job.payload.decode() for lease, done in zip(leases, won, strict=True) if done)
+
+
+def names(*states, numbers=(1, 2)):
+    return sorted(f"{state}{number}" for state in states for number in numbers)
+
+
+def xdel(scene):
+    assert scene.client.xdel(key("jobs"), *scene.first()) == 4
+
+
+def xtrim(scene):
+    assert scene.client.xtrim(key("jobs"), maxlen=0, approximate=False) == 8
+
+
+def xack(scene):
+    assert scene.client.xack(key("jobs"), "workers", *scene.first()) == 3
+
+
+def delete_holder(scene):
+    assert scene.client.xgroup_delconsumer(key("jobs"), "workers", scene.leases[0].worker) == 2
+
+
+def delete_reserved(scene):
+    assert [scene.client.xgroup_delconsumer(key("jobs"), "workers", name) for name in ("parked", "bell")] == [2, 2]
+
+
+def destroy(scene):
+    assert scene.client.xgroup_destroy(key("jobs"), "workers")
+
+
+def set_id(scene):
+    scene.client.xgroup_setid(key("jobs"), "workers", "0")
+
+
+def claim(scene):
+    assert scene.client.xclaim(key("jobs"), "workers", "alien", 0, [scene.entry["leased1"]])
+
+
+def drop(*parts):
+    def drop(scene):
+        scene.client.delete(*map(key, parts))
+
+    drop.__name__ = " ".join(parts)
+    return drop
+
+
+EVERYTHING = names(*STATES)
+AVAILABLE = names("parked", "bell", "new")
+# What was done; what can still be leased; whether the holder's jobs can still be completed by it; how many are lost.
+BY_HAND = [
+    (xdel, names("parked", "bell", "new", numbers=[2]), [False, True], 4),
+    (xtrim, [], [False, False], 8),
+    (xack, names("parked", "bell", numbers=[2]) + names("new"), [True, True], 0),
+    (delete_holder, AVAILABLE, [True, True], 0),
+    (delete_reserved, names("new"), [True, True], 0),
+    (destroy, EVERYTHING, [False, False], 0),
+    (set_id, EVERYTHING, [False, False], 0),
+    (claim, AVAILABLE, [True, True], 0),
+    (drop("jobs"), [], [False, False], 8),
+    (drop("wake"), AVAILABLE, [True, True], 0),
+    (drop("ids", "released", "leases"), AVAILABLE, [True, True], 0),
+    (drop("workers", "registered"), AVAILABLE, [True, True], 0),
+    (drop("delayed"), AVAILABLE, [True, True], 1),
+    (drop("bodies"), AVAILABLE, [True, True], 0),
+]
+
+
+@pytest.mark.parametrize(("act", "left", "won", "lost"), BY_HAND, ids=[row[0].__name__ for row in BY_HAND])
+def test_by_hand(connect, client, act, left, won, lost):
+    """Commands that nobody should send stop nothing: what is still there is leased, what is missing is counted."""
+    scene = Scene(connect, client)
+    act(scene)
+    scene.look()
+    assert scene.drain() == sorted(left)
+    assert [lease.complete() for lease in scene.leases] == won
+    assert [lease.release() or lease.renew() or lease.retry() for lease in scene.leases] == [False, False]
+    scene.look()
+    assert scene.queue.counts().lost == lost
+    assert scene.queue.lease() is None
+    scene.queue.delete()
+    receipt = scene.queue.enqueue(b"again")
+    assert scene.queue.lease(block=PATIENCE).job.id == receipt.id
+    assert scene.queue.counts().leased == scene.queue.counts().present == 1
+
+
+def test_deleted_while_it_was_leased(connect, client):
+    """Entries that somebody removed by XDEL are never handed out; they show as leased or parked, at the cost of those
+    that wait, until their leases end; the sum is right at once, and no count is below 0.
+    """
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"%d" % i for i in range(6)])
+    leases = [queue.lease(duration=0.001), queue.lease(duration=LONG), queue.lease(duration=LONG)]
+    assert leases[2].release()
+    client.xdel(key("jobs"), *entries(leases))
+    assert queue.counts() == Counts(parked=1, leased=2, enqueued=6)
+    assert queue.counts().lost == 3
+    client.xtrim(key("jobs"), maxlen=0, approximate=False)
+    counts = queue.counts()
+    assert (counts.waiting, counts.parked, counts.leased, counts.lost) == (0, 0, 0, 6)
+    queue.enqueue(b"new")
+    until(lambda: queue._run(queue.ops.reclaim("sweeper", 10.0)).moved)
+    (lease,) = queue.lease_many(9)
+    assert lease.job.payload == b"new"
+    assert leases[1].complete() is False
+    counts = queue.counts()
+    assert (counts.present, counts.leased, counts.lost) == (1, 1, 6)
+    assert client.xpending(key("jobs"), "workers")["pending"] == 1
+
+
+def test_a_registration_that_was_removed(connect, client):
+    """A worker whose registration somebody removed registers anew, and can tell the dead again."""
+    queue = connect(lease=LONG)
+    queue.enqueue(b"a")
+    works(queue, "ghost", 1)
+    assert queue._run(queue.ops.beat("peer", LONG, register=True))
+    client.delete(key("registered"))
+    declare(queue, workers=1, moved=1)
+    assert queue.lease().job.payload == b"a"
