@@ -20,7 +20,7 @@ def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) 
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be seconds or a timedelta, not {type(value).__name__}")
-    number = float(value)
+    number = float(value) if abs(value) <= FOREVER else math.inf  # an int may be too large for a float
     if not math.isfinite(number) or number < least or number > FOREVER or (not zero and number == 0):
         least_text = f"more than {least:g}" if not zero else f"at least {least:g}"
         raise ValueError(f"{name}={value!r}: give {least_text} and at most {FOREVER:g} seconds")

@@ -1,0 +1,56 @@
+"""An operation on the wire, and the scripts as they are sent."""
+
+from __future__ import annotations
+
+import hashlib
+
+import attrs
+import pytest
+
+from headrace._job import Claim, Job
+from headrace._keys import Keys
+from headrace._op import Op, Script, script
+from headrace._ops import Ops
+
+OPS = Ops(Keys.of("q"))
+PREFIX = "headrace:{q}:q:"
+CLAIM = Claim(Job("1-0", b"x", "q"), "w", "1-0", 3, 3)
+
+
+def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
+    op = OPS.release([CLAIM])
+    source = op.script.source
+    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released")]
+    assert op.wire() == ("EVAL", source, 5, PREFIX + "lane:-", *keys, "", "w", "1-0", 3)
+    expected = ("EVALSHA", op.script.sha, 5, PREFIX + "lane:abc", *keys, "7", "w", "1-0", 3)
+    assert op.wire("EVALSHA", "abc", "7") == expected
+
+
+def test_another_script_gets_neither() -> None:
+    op = OPS.leave("w")
+    keys = [PREFIX + part for part in ("jobs", "wake", "workers", "registered", "leases", "released")]
+    assert op.wire() == ("EVAL", op.script.source, 6, *keys, "w", 500)
+    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 6, *keys, "w", 500)
+
+
+def test_a_script_is_its_file_with_its_fragments() -> None:
+    found = script("release")
+    assert found.sha == hashlib.sha1(found.source.encode()).hexdigest()
+    assert "-- @include" not in found.source
+    assert "local function park(" in found.source
+    assert found.recorded
+    assert not script("leave").recorded
+    assert script("release") is found  # read once
+
+
+def test_a_script_that_is_not_there() -> None:
+    with pytest.raises(FileNotFoundError):
+        script("nothing")
+
+
+def test_an_operation_is_a_value() -> None:
+    op = Op("o", Script("o", "return 1", "0" * 40), ["k"], ["a", b"bc", 5], lambda reply: reply)
+    assert op.size == 3
+    assert op.wire() == ("EVAL", "return 1", 1, "k", "a", b"bc", 5)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        op.name = "other"  # type: ignore[misc]

@@ -1,0 +1,240 @@
+"""Options are checked before anything is sent, and the message names the one that is wrong."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import pytest
+from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
+
+from headrace import Retry
+from headrace import _settings as checked
+from headrace._codec import BytesCodec
+from headrace._settings import FOREVER, HandlerSettings, QueueSettings, WorkerSettings
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0, 0.0), (1, 1.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (FOREVER, FOREVER), (timedelta(), 0.0)],
+)
+def test_seconds(value: Any, expected: float) -> None:
+    assert checked.seconds("x", value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "error"),
+    [
+        (-1, {}, ValueError),
+        (-0.001, {}, ValueError),
+        (INF, {}, ValueError),
+        (NAN, {}, ValueError),
+        (FOREVER + 1, {}, ValueError),
+        (timedelta(days=-1), {}, ValueError),
+        (timedelta.max, {}, ValueError),
+        (0, {"zero": False}, ValueError),
+        (1, {"least": 2.0}, ValueError),
+        (10**400, {}, ValueError),
+        ("1", {}, TypeError),
+        (True, {}, TypeError),
+        (None, {}, TypeError),
+        (datetime(2030, 1, 1, tzinfo=UTC), {}, TypeError),
+    ],
+)
+def test_what_are_no_seconds(value: Any, options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="lease"):
+        checked.seconds("lease", value, **options)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0, 0), (1e-9, 1), (0.001, 1), (0.0011, 2), (1, 1000), (1.5, 1500)])
+def test_millis_round_up(seconds: float, expected: int) -> None:
+    """0 often means for ever."""
+    assert checked.millis(seconds) == expected
+
+
+@pytest.mark.parametrize(("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (10**30, {})])
+def test_count(value: int, options: dict[str, Any]) -> None:
+    assert checked.count("n", value, **options) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "error"),
+    [
+        (0, {}, ValueError),
+        (-1, {"least": 0}, ValueError),
+        (6, {"most": 5}, ValueError),
+        (1.0, {}, TypeError),
+        ("1", {}, TypeError),
+        (True, {}, TypeError),
+        (None, {}, TypeError),
+    ],
+)
+def test_what_is_no_count(value: Any, options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^max_size"):
+        checked.count("max_size", value, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ""),
+        (0, ""),
+        (0.0, ""),
+        (timedelta(), ""),
+        (1e-9, "+1"),
+        (1.5, "+1500"),
+        (timedelta(hours=1), "+3600000"),
+        (datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "@1000"),
+        (datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "@0"),
+        (datetime(1960, 1, 1, tzinfo=UTC), "@0"),
+    ],
+)
+def test_delay(value: Any, expected: str) -> None:
+    assert checked.delay(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (-1, ValueError),
+        (INF, ValueError),
+        (NAN, ValueError),
+        (datetime(2030, 1, 1), ValueError),  # noqa: DTZ001 - naive, which is the point
+        ("5", TypeError),
+        (True, TypeError),
+    ],
+)
+def test_what_is_no_delay(value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="delay"):
+        checked.delay(value)
+
+
+def test_headers_stay_in_order() -> None:
+    """So that entries of one queue share their field list, and are cheap."""
+    assert checked.headers(None) == checked.headers({}) == []
+    assert checked.headers({"b": "1", "a": "", "traceparent": "ä"}) == ["b", "1", "a", "", "traceparent", "ä"]
+    assert checked.headers(MappingProxyType({"a": "b"})) == ["a", "b"]
+    assert len(checked.headers({str(i): "" for i in range(checked.HEADERS)})) == 2 * checked.HEADERS
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ([("a", "b")], TypeError),
+        ("a=b", TypeError),
+        ({"a": 1}, TypeError),
+        ({1: "a"}, TypeError),
+        ({b"a": b"b"}, TypeError),
+        ({"": "x"}, ValueError),
+        *[({name: "x"}, ValueError) for name in ("data", "id", "attempt", "enq")],
+        ({"a": "\ud800"}, ValueError),
+        ({"\ud800": "a"}, ValueError),
+        ({str(i): "" for i in range(checked.HEADERS + 1)}, ValueError),
+    ],
+)
+def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="header"):
+        checked.headers(value)
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False)
+    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0)
+    assert attrs.astuple(Retry()) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"lease": 10**400}, ValueError),
+        ({"lease": 0}, ValueError),
+        ({"lease": -1}, ValueError),
+        ({"lease": "60"}, TypeError),
+        ({"lease": None}, TypeError),
+        ({"max_attempts": 0}, ValueError),
+        ({"max_attempts": 1.5}, TypeError),
+        ({"priorities": 0}, ValueError),
+        ({"priorities": 2}, ValueError),
+        ({"dead_limit": -1}, ValueError),
+        ({"dead_limit": None}, TypeError),
+        ({"result_ttl": 0}, ValueError),
+        ({"result_ttl": INF}, ValueError),
+        ({"fenced": 1}, TypeError),
+        ({"fenced": None}, TypeError),
+    ],
+)
+def test_what_is_no_setting_of_a_queue(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        QueueSettings(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"heartbeat": 0}, ValueError, "heartbeat"),
+        ({"heartbeat": "2"}, TypeError, "heartbeat"),
+        ({"timeout": 0}, ValueError, "timeout"),
+        ({"timeout": True}, TypeError, "timeout"),
+        ({"heartbeat": 6}, ValueError, "timeout=10: give at least twice the heartbeat"),
+        ({"timeout": timedelta(seconds=3)}, ValueError, "timeout=3: give at least twice the heartbeat"),
+    ],
+)
+def test_what_is_no_setting_of_a_worker(options: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        WorkerSettings(**options)
+
+
+def test_a_timeout_of_two_heartbeats_will_do() -> None:
+    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0)
+
+
+def test_retry_takes_tenacity_s_objects() -> None:
+    options: dict[str, Any] = {
+        "wait": wait_fixed(1), "stop": stop_after_attempt(2), "retry": retry_if_exception_type(OSError),
+    }  # fmt: skip
+    assert attrs.astuple(Retry(3, **options)) == (3, *options.values())
+    assert Retry(wait=5).wait == 5
+    assert Retry(wait=timedelta(seconds=5)).wait == timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"attempts": 0}, ValueError),
+        ({"attempts": "5"}, TypeError),
+        ({"attempts": True}, TypeError),
+        ({"wait": -1}, ValueError),
+        ({"wait": "1"}, TypeError),
+        ({"stop": 5}, TypeError),
+        ({"retry": "OSError"}, TypeError),
+    ],
+)
+def test_what_is_no_retry(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        Retry(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"concurrency": 0}, ValueError),
+        ({"concurrency": 10_001}, ValueError),
+        ({"concurrency": 1.0}, TypeError),
+        ({"max_size": 0}, ValueError),
+        ({"max_size": 10_001}, ValueError),
+        ({"function": 5}, TypeError),
+        ({"retry": 5}, TypeError),
+    ],
+)
+def test_what_is_no_setting_of_a_handler(options: dict[str, Any], error: type[Exception]) -> None:
+    given: dict[str, Any] = {
+        "queue": "q", "function": print, "concurrency": 1, "retry": Retry(), "deadline": None,
+        "queue_settings": QueueSettings(), "codec": BytesCodec(),
+    }  # fmt: skip
+    with pytest.raises(error, match="callable" if "function" in options else next(iter(options))):
+        HandlerSettings(**given | options)
