@@ -1,0 +1,142 @@
+"""Workers that have nothing to do: what that costs, and how soon they begin when there is something."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from headrace import Job, Queue
+from tests.awaiting import until
+from tests.servers import Server
+from tests.workers.engines import Recorder, Running
+from tests.workers.test_handlers import calls
+
+Work = Callable[..., Running]
+ENGINES = pytest.mark.parametrize("kind", ["threads", "tasks"])
+
+
+def contents(server: Server) -> dict[bytes, object]:
+    """Everything that is there but heartbeats and records of calls."""
+    found: dict[bytes, object] = {}
+    with redis.Redis(unix_socket_path=server.path) as client:
+        for key in client.scan_iter():
+            if client.type(key) == b"stream":
+                info = client.xinfo_stream(key)
+                found[key] = [info["length"], info["last-generated-id"], client.xpending(key, "workers")]
+            elif not key.endswith((b":workers", b":registered")) and b":lane:" not in key:
+                found[key] = client.dump(key)
+    return found
+
+
+@ENGINES
+def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
+    """H-10: about two commands a second and queue (a blocked read, a look for the dead, half a heartbeat), and
+    nothing is written but heartbeats and records of calls."""
+    worker = work()
+
+    @worker.handler("q")
+    def body(job: Job) -> None:
+        with record(job.id):
+            pass
+
+    with worker:
+        queue.enqueue(b"x")
+        record.await_ended(1)
+        reads = calls(newest)["xreadgroup"]
+        until(lambda: calls(newest)["xreadgroup"] > reads + 1)  # it has settled, and is back to waiting
+        before, stored = calls(newest), contents(newest)
+        time.sleep(3.0)  # what is awaited is that hardly anything happens
+        ran = calls(newest) - before
+        assert contents(newest) == stored
+    sent = ran["evalsha"] + ran["eval"] + ran["xreadgroup"]
+    assert 1 <= sent <= 15  # 6 or 7, as a rule
+    assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby"}
+
+
+@ENGINES
+def test_idle_workers_begin_at_once(
+    server: Server, kind: str, work: Work, record_property: Callable[[str, object], None]
+) -> None:
+    """Enqueued, released, retried, or promoted: a worker that waits is woken, whichever way a job comes."""
+    worker = work(url=server.url, heartbeat=0.4, timeout=2.0)  # delays of others are seen with each look
+    began: dict[str, float] = {}
+
+    @worker.handler("q")
+    def body(job: Job) -> None:
+        began[job.id] = time.monotonic()
+
+    took: dict[str, list[float]] = {"enqueued": [], "released": [], "retried": [], "delayed": []}
+    with Queue("q", url=server.url) as queue:
+        held = queue.enqueue_many([b"x"] * 16)
+        leases = queue.lease_many(16)
+        with worker:
+            until(lambda: any(x.name.startswith(worker.worker.name) for x in queue.workers()))
+            for number, lease in enumerate(leases):
+                how = list(took)[number % 4]
+                job = lease.job.id
+                since = time.monotonic()
+                if how == "enqueued":
+                    lease.complete()
+                    job = queue.enqueue(b"y").id
+                elif how == "released":
+                    lease.release()
+                elif how == "retried":
+                    lease.retry()
+                else:
+                    lease.retry(delay=0.1)
+                    since += 0.1
+                until(lambda job=job: job in began)
+                took[how].append(began[job] - since)
+            until(lambda: queue.counts().completed == 20)
+    assert len(held) == 16
+    slowest = {how: round(max(times), 4) for how, times in took.items()}
+    record_property("slowest start in seconds", str(slowest))
+    assert all(seconds < 5.0 for seconds in slowest.values()), slowest
+
+
+@ENGINES
+def test_delayed_jobs_come_when_they_are_due(work: Work, queue: Queue, record: Recorder) -> None:
+    """H-14, scaled: never early, in the order of their time, though the worker had gone to sleep before."""
+    worker = work()
+
+    @worker.handler("q", concurrency=1)
+    def body(job: Job) -> None:
+        with record((job.payload, time.time() - job.enqueued_at)):
+            pass
+
+    with worker:
+        until(queue.workers)
+        receipts = [queue.enqueue(payload, delay=delay) for payload, delay in [(b"c", 0.9), (b"a", 0.3), (b"b", 0.6)]]
+        until(lambda: queue.counts().completed == 3)
+    assert len(receipts) == 3
+    assert [payload for payload, _ in record.ended] == [b"a", b"b", b"c"]
+    assert all(after >= delay for (_, after), delay in zip(record.ended, [0.3, 0.6, 0.9], strict=True))
+
+
+def test_a_job_for_each_of_many_idle_workers(newest: Server, queue: Queue, gate: threading.Event) -> None:
+    """Several jobs that come back at once wake several workers: none waits behind a busy one."""
+    record = Recorder()
+    workers = [Running("threads", url=newest.url, name=f"w{n}") for n in range(4)]
+    for worker in workers:
+
+        @worker.handler("q", concurrency=1)
+        def body(job: Job) -> Iterator[threading.Event]:
+            with record(job.id):
+                yield gate
+
+    queue.enqueue_many([b"x"] * 4)
+    leases = queue.lease_many(4)
+    for worker in workers:
+        worker.start()
+    until(lambda: len(queue.workers()) == 5)
+    for lease in leases:
+        lease.release()
+    record.await_started(4)
+    gate.set()
+    for worker in workers:
+        worker.close()
+    assert len(set(record.ended)) == 4
