@@ -462,3 +462,17 @@ def address(url: str | None) -> str:
     if not re.match(r"(redis|rediss|unix|embedded):", found):
         raise ConfigurationError(f"url {found!r}: give redis://…, rediss://…, unix://… or embedded:DIR")
     return found
+
+
+def server(url: str | None, client: object, wanted: type, asker: object) -> str | None:
+    """The URL to use; `None` for the settings of *client*, which must be a *wanted*. Refuses both at once."""
+    if client is None:
+        return address(url)
+    if url is not None:
+        raise ValueError("give url= or client=, not both")
+    if not isinstance(client, wanted):
+        raise TypeError(
+            f"client must be a {wanted.__module__}.{wanted.__name__} for {type(asker).__name__}, "
+            f"not {type(client).__module__}.{type(client).__name__}"
+        )
+    return None

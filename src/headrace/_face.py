@@ -15,7 +15,7 @@ from headrace import _settings as checked
 from headrace._calls import Call
 from headrace._codec import BytesCodec, Codec
 from headrace._embedded import EmbeddedServer
-from headrace._execute import address
+from headrace._execute import server
 from headrace._job import Claim, Job, NewJob, Receipt
 from headrace._keys import Keys
 from headrace._op import Op
@@ -63,15 +63,8 @@ class Face:
         self.ops = Ops(Keys.of(name, namespace), settings, codec or BytesCodec(), namespace)
         self._peer = self._new_peer()
         self._pid = os.getpid()
-        if client is not None and url is not None:
-            raise ValueError("give url= or client=, not both")
-        if client is not None and not isinstance(client, wanted):
-            raise TypeError(
-                f"client must be a {wanted.__module__}.{wanted.__name__} for {type(self).__name__}, "
-                f"not {type(client).__module__}.{type(client).__name__}"
-            )
         self._embedded: EmbeddedServer | None = None
-        self._url = None if client is not None else address(url)
+        self._url = server(url, client, wanted, self)
         if self._url is not None and self._url.startswith("embedded:"):
             self._embedded = EmbeddedServer.join(self._url.removeprefix("embedded:") or ".")
             self._url = f"unix://{self._embedded.path}"

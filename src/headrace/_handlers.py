@@ -14,7 +14,7 @@ from tenacity import wait_exponential_jitter
 from headrace import _settings as checked
 from headrace._codec import BytesCodec, Codec
 from headrace._embedded import EmbeddedServer
-from headrace._execute import address
+from headrace._execute import server
 from headrace._keys import Keys, worker_name
 from headrace._ops import Ops
 from headrace._roles import Feed, Roles
@@ -42,21 +42,20 @@ class Handlers:
 
     def __init__(
         self,
-        url: str | None = None,
-        client: Any = None,
-        name: str | None = None,
-        heartbeat: Seconds = 2.0,
-        timeout: Seconds = 10.0,
-        namespace: str = "headrace",
+        url: str | None,
+        client: object,
+        wanted: type,
+        name: str | None,
+        heartbeat: Seconds,
+        timeout: Seconds,
+        namespace: str,
     ) -> None:
         self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
         self.namespace = namespace
         self.handlers: dict[str, HandlerSettings] = {}
-        if client is not None and url is not None:
-            raise ValueError("give url= or client=, not both")
         self._client = client
-        self._url = None if client is not None else address(url)
+        self._url = server(url, client, wanted, self)
         self._embedded: EmbeddedServer | None = None
         Keys.of("any", namespace)
 
@@ -143,7 +142,7 @@ class Handlers:
         if self.threads_only and is_async(function):
             raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
         self.handlers[queue] = HandlerSettings(
-            queue, function, self.slots if concurrency is None else concurrency, retry or Retry(),
+            queue, function, self.slots if concurrency is None else concurrency, Retry() if retry is None else retry,
             None if deadline is None else checked.seconds("deadline", deadline, zero=False),
             queue_settings, codec or BytesCodec(), **batch,
         )  # fmt: skip

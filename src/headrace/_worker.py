@@ -11,8 +11,10 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+import redis
+
 from headrace._execute import PAUSE, Executor
-from headrace._handlers import Handlers, log
+from headrace._handlers import Handlers, Seconds, log
 from headrace._roles import (
     Abort,
     Effect,
@@ -44,8 +46,11 @@ class Worker(Handlers):
     threads_only = True
     slots = 10
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self, url: str | None = None, client: redis.Redis | None = None, name: str | None = None,
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace",
+    ) -> None:  # fmt: skip
+        super().__init__(url, client, redis.Redis, name, heartbeat, timeout, namespace)
         self._running: _Engine | None = None
 
     def run(self) -> None:

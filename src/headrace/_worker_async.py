@@ -14,8 +14,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+import redis.asyncio
+
 from headrace._execute import PAUSE, AsyncExecutor
-from headrace._handlers import Handlers, is_async, log
+from headrace._handlers import Handlers, Seconds, is_async, log
 from headrace._roles import (
     Abort,
     Effect,
@@ -44,8 +46,11 @@ class AsyncWorker(Handlers):
     Like `Worker`; *client* is a `redis.asyncio.Redis`. A plain `def` handler runs in a thread.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self, url: str | None = None, client: redis.asyncio.Redis | None = None, name: str | None = None,
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace",
+    ) -> None:  # fmt: skip
+        super().__init__(url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace)
         self._running: _Engine | None = None
 
     def run(self) -> None:

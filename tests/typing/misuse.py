@@ -11,6 +11,7 @@ import headrace
 from headrace import (
     AsyncLease,
     AsyncQueue,
+    AsyncWorker,
     BatchError,
     Counts,
     DeadLetter,
@@ -108,6 +109,10 @@ async def colours(queue: Queue, twin: AsyncQueue, lease: Lease, atwin: AsyncLeas
 # -- workers -------------------------------------------------------------------------------------------
 
 worker = Worker(url="redis://localhost:6379/0")
+Worker(urll="redis://localhost")  # type: ignore[call-arg]
+Worker(timeout="10")  # type: ignore[arg-type]
+Worker(client=redis.asyncio.Redis())  # type: ignore[arg-type]
+AsyncWorker(client=redis.Redis())  # type: ignore[arg-type]
 worker.handler()  # type: ignore[call-arg]
 worker.handler("q", 10)  # type: ignore[call-arg]
 worker.handler("q", concurrency="10")  # type: ignore[arg-type]

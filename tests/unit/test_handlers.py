@@ -1,0 +1,239 @@
+"""Registering handlers: what is wrong is said at once, before any server is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from headrace import AsyncWorker, ConfigurationError, Job, JSONCodec, Queue, Retry, Worker
+from headrace._codec import BytesCodec
+from headrace._handlers import is_async
+
+KINDS = [Worker, AsyncWorker]
+URL = "redis://127.0.0.1:1"
+
+
+def plain(job: Job) -> None: ...
+
+
+async def coroutine(job: Job) -> None: ...
+
+
+class Awaited:
+    async def __call__(self, job: Job) -> None: ...
+
+
+class Methods:
+    def plain(self, job: Job) -> None: ...
+
+    async def coroutine(self, job: Job) -> None: ...
+
+
+@pytest.fixture(params=KINDS)
+def worker(request: pytest.FixtureRequest) -> Any:
+    """A worker of either colour, connected to nothing."""
+    return request.param(url=URL)
+
+
+@pytest.mark.parametrize("function", [plain, Methods().plain, partial(plain), print, Job])
+def test_any_callable_will_do(worker: Any, function: Callable[..., Any]) -> None:
+    assert worker.handler("a")(function) is function
+    assert worker.batch_handler("b")(function) is function
+    assert [handler.function for handler in worker.handlers.values()] == [function] * 2
+
+
+@pytest.mark.parametrize("function", [coroutine, Methods().coroutine, partial(coroutine), Awaited()])
+def test_async_handlers_are_for_async_workers(function: Callable[..., Any]) -> None:
+    assert is_async(function)
+    AsyncWorker(url=URL).handler("q")(function)
+    for register in ("handler", "batch_handler"):
+        with pytest.raises(ConfigurationError, match="is async: register it with an AsyncWorker"):
+            getattr(Worker(url=URL), register)("q")(function)
+
+
+@pytest.mark.parametrize(
+    ("queue", "options", "error", "says"),
+    [
+        ("a b", {}, ConfigurationError, "queue name"),
+        (5, {}, TypeError, "queue must be a str"),
+        ("q", {"concurrency": 0}, ValueError, "concurrency=0"),
+        ("q", {"concurrency": -1}, ValueError, "concurrency=-1"),
+        ("q", {"concurrency": "10"}, TypeError, "concurrency must be an int"),
+        ("q", {"concurrency": True}, TypeError, "concurrency must be an int"),
+        ("q", {"concurrency": 1_000_000}, ValueError, "concurrency=1000000"),
+        ("q", {"retry": 5}, TypeError, r"retry must be a Retry"),
+        ("q", {"retry": 0}, TypeError, r"retry must be a Retry"),
+        ("q", {"deadline": 0}, ValueError, "deadline=0"),
+        ("q", {"deadline": "1"}, TypeError, "deadline must be seconds"),
+        ("q", {"lease": -1}, ValueError, "lease=-1"),
+        ("q", {"max_attempts": 0}, ValueError, "max_attempts=0"),
+        ("q", {"dead_limit": -1}, ValueError, "dead_limit=-1"),
+        ("q", {"fenced": "yes"}, TypeError, "fenced must be a bool"),
+    ],
+)
+@pytest.mark.parametrize("register", ["handler", "batch_handler"])
+def test_bad_arguments_are_refused(
+    worker: Any, register: str, queue: Any, options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        getattr(worker, register)(queue, **options)(plain)
+    assert worker.handlers == {}
+
+
+@pytest.mark.parametrize(
+    ("register", "options", "error", "says"),
+    [
+        ("handler", {"result_ttl": 0}, ValueError, "result_ttl=0"),
+        ("handler", {"max_size": 5}, TypeError, "max_size"),
+        ("batch_handler", {"max_size": 0}, ValueError, "max_size=0"),
+        ("batch_handler", {"max_size": 1.5}, TypeError, "max_size must be an int"),
+        ("batch_handler", {"max_wait": -1}, ValueError, "max_wait=-1"),
+        ("batch_handler", {"max_wait": None}, TypeError, "max_wait must be seconds"),
+        ("batch_handler", {"result_ttl": 5}, TypeError, "result_ttl"),
+    ],
+)
+def test_bad_arguments_of_one_of_them(
+    worker: Any, register: str, options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        getattr(worker, register)("q", **options)(plain)
+
+
+def test_what_can_not_be_called_is_no_handler(worker: Any) -> None:
+    with pytest.raises(TypeError, match="a handler must be callable, 5 is not"):
+        worker.handler("q")(5)
+
+
+def test_a_queue_has_one_handler(worker: Any) -> None:
+    worker.handler("q")(plain)
+    for register in (worker.handler, worker.batch_handler):
+        with pytest.raises(ConfigurationError, match="queue 'q' has a handler already"):
+            register("q")(plain)
+    worker.handler("r")(plain)
+    assert list(worker.handlers) == ["q", "r"]
+
+
+def test_settings_reach_the_handler(worker: Any) -> None:
+    codec, retry = JSONCodec(), Retry(attempts=3)
+    options = {"concurrency": 7, "retry": retry, "deadline": timedelta(minutes=1), "lease": 5, "max_attempts": 4}
+    worker.handler("a", codec=codec, dead_limit=9, result_ttl=timedelta(hours=1), fenced=True, **options)(plain)
+    worker.batch_handler("b", max_size=8, max_wait=timedelta(seconds=2), **options)(plain)
+    one, batch = worker.handlers.values()
+    for handler in (one, batch):
+        assert (handler.concurrency, handler.retry, handler.deadline) == (7, retry, 60.0)
+        assert (handler.queue_settings.lease, handler.queue_settings.max_attempts) == (5.0, 4)
+    assert (one.queue, one.codec, one.batch, one.max_size) == ("a", codec, False, 1)
+    assert (one.queue_settings.dead_limit, one.queue_settings.result_ttl, one.queue_settings.fenced) == (
+        9,
+        3600.0,
+        True,
+    )
+    assert (batch.queue, batch.batch, batch.max_size, batch.max_wait) == ("b", True, 8, 2.0)
+    assert isinstance(batch.codec, BytesCodec)
+
+
+@pytest.mark.parametrize(("kind", "slots"), [(Worker, 10), (AsyncWorker, 100)])
+def test_defaults(kind: Any, slots: int) -> None:
+    worker = kind(url=URL)
+    worker.handler("a")(plain)
+    worker.batch_handler("b")(plain)
+    one, batch = worker.handlers.values()
+    assert (one.concurrency, one.retry, one.deadline) == (slots, Retry(), None)
+    assert (batch.concurrency, batch.max_size, batch.max_wait) == (1, 1000, 0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"url": 5}, TypeError, "url must be a str"),
+        ({"url": "http://localhost"}, ConfigurationError, "give redis://"),
+        ({"client": 5}, TypeError, r"client must be a redis\..*Redis for .*Worker, not builtins\.int"),
+        ({"name": "a b"}, ValueError, "worker name 'a b'"),
+        ({"name": "parked"}, ValueError, "reserved"),
+        ({"name": 5}, TypeError, "name must be a str"),
+        ({"namespace": "a:b"}, ConfigurationError, "namespace"),
+        ({"heartbeat": 0}, ValueError, "heartbeat=0"),
+        ({"heartbeat": 9}, ValueError, "at least twice the heartbeat"),
+        ({"timeout": "10"}, TypeError, "timeout must be seconds"),
+        ({"urll": URL}, TypeError, "urll"),
+    ],
+)
+def test_bad_arguments_of_a_worker(kind: Any, options: dict[str, Any], error: type[Exception], says: str) -> None:
+    given = options if options.keys() & {"url", "client"} else {"url": URL} | options
+    with pytest.raises(error, match=says):
+        kind(**given)
+
+
+def test_a_client_is_of_the_worker_s_colour() -> None:
+    sync, twin = redis.Redis(), redis.asyncio.Redis()
+    assert (Worker(client=sync).handlers, AsyncWorker(client=twin).handlers) == ({}, {})
+    with pytest.raises(TypeError, match=r"redis\.client\.Redis for Worker, not redis\.asyncio"):
+        Worker(client=twin)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"redis\.asyncio\.client\.Redis for AsyncWorker, not redis\.client"):
+        AsyncWorker(client=sync)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="give url= or client=, not both"):
+        Worker(url=URL, client=sync)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_url_the_environment_counts(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADRACE_URL", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match="HEADRACE_URL or REDIS_URL"):
+        kind()
+    monkeypatch.setenv("REDIS_URL", URL)
+    assert kind()._url == URL
+
+
+def test_a_worker_without_handlers_does_not_start() -> None:
+    with pytest.raises(ConfigurationError, match="no handlers"):
+        Worker(url=URL).run()
+    with pytest.raises(ConfigurationError, match="no handlers"):
+        Worker(url=URL).__enter__()
+    with pytest.raises(ConfigurationError, match="no handlers"):
+        AsyncWorker(url=URL).run()
+
+    async def entered() -> None:
+        async with AsyncWorker(url=URL):
+            raise AssertionError
+
+    with pytest.raises(ConfigurationError, match="no handlers"):
+        asyncio.run(entered())
+
+
+def test_stopping_what_never_ran_is_harmless() -> None:
+    Worker(url=URL).stop()
+    asyncio.run(AsyncWorker(url=URL).stop())
+
+
+def test_names_are_given_or_drawn() -> None:
+    assert Worker(url=URL, name="mine").name == "mine"
+    assert len({Worker(url=URL).name for _ in range(5)}) == 5
+
+
+def test_every_feed_has_a_name_of_its_own(worker: Any) -> None:
+    """Of each start: nobody answers for a predecessor."""
+    worker.handler("a")(plain)
+    worker.handler("b")(plain)
+    names = [feed.name for _ in range(2) for feed in worker._roles().feeds]
+    assert len(set(names)) == 4
+    assert all(name.startswith(f"{worker.name}.") for name in names)
+
+
+def test_both_registers_take_what_a_queue_takes() -> None:
+    """Options of a queue have the same names and defaults wherever they are given."""
+    of_queue = inspect.signature(Queue).parameters
+    for register in (Worker.handler, Worker.batch_handler):
+        taken = inspect.signature(register).parameters
+        for name in ("lease", "max_attempts", "codec", "dead_limit", "fenced"):
+            assert taken[name].default == of_queue[name].default, name
+    assert inspect.signature(Worker.handler).parameters["result_ttl"].default == of_queue["result_ttl"].default
