@@ -269,6 +269,17 @@ def test_poison(connect):
     assert queue.enqueue(b"another", id="p").added
 
 
+def test_poison_lets_nothing_new_ahead(connect):
+    """However many have no attempts left: what waits in front behind them is handed out before what is new."""
+    queue = connect(lease=LONG, max_attempts=1)
+    queue.enqueue_many([b"%d" % i for i in range(30)])
+    leases = [*queue.lease_many(20, duration=0.001), *queue.lease_many(5)]
+    expire(queue, 20)
+    assert all(lease.release() for lease in leases[20:])
+    assert [queue.lease().job.payload for _ in range(7)] == [b"%d" % i for i in range(20, 27)]
+    assert present(queue) == {"leased": 7, "waiting": 3, "dead": 20}
+
+
 def test_the_dead_of_long_ago(connect, client):
     """Nobody is there long enough to declare others dead, but those who have long been gone leave nothing behind."""
     queue = connect(lease=LONG)

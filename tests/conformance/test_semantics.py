@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.steps import expire, key, payloads
+from headrace import NewJob
+from tests.conformance.steps import LONG, expire, key, payloads
 
 # -- entries of foreign producers --------------------------------------------------------------------
 
@@ -52,3 +53,22 @@ def test_a_foreign_entry_stops_nothing(queue, client, fields):
     assert lease.complete() is False
     counts = queue.counts()
     assert (counts.leased, counts.present) == (1, 1)  # 6.2 does not count what a bare XADD added
+
+
+# -- listings ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", ["the first page", "the last of it", "the first"])
+def test_a_listing_misses_nothing_that_stays(queue, gone):
+    """Delayed jobs that go while they are listed, in whatever place, hide none that stays."""
+    queue.enqueue_many([NewJob(b"%d" % i, id=f"job {i}", delay=LONG + i // 7) for i in range(450)])
+    page = queue._run(queue.ops.listing("delayed", ""))
+    assert len(page.items) == 200
+    listed = [state.job.id for state in page]
+    leaving = {"the first page": listed, "the last of it": listed[-1:], "the first": listed[:1]}[gone]
+    assert [queue.cancel(job) for job in leaving] == [True] * len(leaving)
+    while page.cursor:
+        page = queue._run(queue.ops.listing("delayed", page.cursor))
+        listed += [state.job.id for state in page]
+    assert set(listed) == {f"job {i}" for i in range(450)}
+    assert len(listed) <= 450 + 6  # others of the same time may come twice

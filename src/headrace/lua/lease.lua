@@ -89,11 +89,19 @@ local function claim(rows, bell)
     if not there[rows[i][1]] then redis.call('XACK', jobs, 'workers', rows[i][1]) end
   end
 end
-if #parked > 0 then claim(parked, false) end
-if #taken < limit then
-  local rung = redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'bell')
-  if #rung > 0 then claim(rung, true) end
+-- Others take the place of those that are gone or buried, or new jobs would overtake them; for a bounded while.
+local function front(rows, owner)
+  local asked, seen = limit - #taken, 0
+  while #rows > 0 do
+    claim(rows, owner == 'bell')
+    seen = seen + #rows
+    if #rows < asked or #taken == limit or seen > limit + 100 then return end
+    asked = limit - #taken
+    rows = redis.call('XPENDING', jobs, 'workers', '-', '+', asked, owner)
+  end
 end
+front(parked, 'parked')
+if #taken < limit then front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'bell'), 'bell') end
 local fresh = {}
 if #taken < limit then
   local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit - #taken, 'STREAMS', jobs, '>')

@@ -46,13 +46,16 @@ elseif state == 'waiting' then
     if #page == limit then next_cursor = 'new (' .. page[#page][1] end
   end
 elseif state == 'delayed' then
-  local from = tonumber(cursor) or 0
+  -- The cursor is the last job listed, 'due id': those before it may have been promoted, or cancelled, since.
+  local due, id = string.match(cursor, '^(%d+) (.*)$')
+  local rank = id and redis.call('ZSCORE', delayed, id) == due and redis.call('ZRANK', delayed, id)
+  local from = rank and rank + 1 or due and redis.call('ZCOUNT', delayed, '-inf', '(' .. due) or 0
   local page = redis.call('ZRANGE', delayed, from, from + limit - 1, 'WITHSCORES')
   for i = 1, #page, 2 do
     local body = redis.call('HGET', bodies, page[i])
     if body then rows[#rows + 1] = {page[i], cmsgpack.unpack(body), 'delayed', 0, releases(page[i]), '', tonumber(page[i + 1])} end
   end
-  if #page == 2 * limit then next_cursor = tostring(from + limit) end
+  if #page == 2 * limit then next_cursor = page[#page] .. ' ' .. page[#page - 1] end
 else
   local page = redis.call('XRANGE', dead, cursor == '' and '-' or cursor, '+', 'COUNT', limit)
   for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'dead', 0, 0, '', 0} end
