@@ -148,6 +148,23 @@ def test_nothing_is_leased_before_the_worker_is_registered() -> None:
     assert names(hand.go()) == ["lease"]
 
 
+@pytest.mark.parametrize(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
+def test_two_fetchers_of_one_feed(concurrency: int, sent: list[str]) -> None:
+    """Two lease calls may be answered in either order: with one slot, which promises order, there is but one."""
+    took = SOON / 10
+    feed = make_feed(concurrency=concurrency)
+    feed.mean = took
+    first, second = Hand(feed.fetch()), Hand(feed.fetch())
+    room = limit(first.go())
+    assert room == 11 * concurrency
+    assert isinstance(second.go(), Pause)  # no room for more, as long as nobody knows what comes
+    first.go([grant(feed, *range(room))])
+    first.run(feed, after=took)
+    assert names(first.go()) == ["complete", "lease"]
+    first.run(feed, after=took)
+    assert names(second.go()) == sent
+
+
 def test_an_empty_queue_is_left_to_listen() -> None:
     """Fewer than asked for: no lease call again before the server says that there is something."""
     feed = make_feed()

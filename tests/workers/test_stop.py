@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
 from headrace import _execute as execute
@@ -236,6 +237,62 @@ def test_a_worker_starts_again(work: Work, queue: Queue, record: Recorder) -> No
     assert record.ended == [b"0", b"1", b"2"]
 
 
+def test_two_workers_of_one_name(work: Work, queue: Queue, record: Recorder, gate: threading.Event) -> None:
+    """B-7: a name is for people; two that share it share nothing else."""
+    workers = [work(name="mail") for _ in range(2)]
+    for worker in workers:
+
+        @worker.handler("q", concurrency=1)
+        def body(job: Job) -> Iterator[Any]:
+            with record(job.payload):
+                yield gate
+
+        worker.start()
+    until(lambda: len(queue.workers()) == 2)
+    queue.enqueue_many([b"a", b"b"])
+    record.await_started(2)
+    assert len({state.worker for state in queue.running()}) == 2
+    gate.set()
+    until(lambda: queue.counts().completed == 2)
+    for worker in workers:
+        worker.close()
+
+
+def test_a_client_of_the_users(work: Work, queue: Queue, newest: Server, kind: str, record: Recorder) -> None:
+    """Its settings are used; it is neither used itself, nor closed."""
+    make = redis.Redis if kind == "threads" else redis.asyncio.Redis
+    client: Any = make(unix_socket_path=newest.path, decode_responses=True, max_connections=1)
+    worker = work(client=client)
+
+    @worker.handler("q")
+    def body(job: Job) -> None:
+        with record(job.payload):
+            pass
+
+    queue.enqueue_many([b"x"] * 20)
+    with worker:
+        until(lambda: queue.counts().completed == 20)
+    assert record.ended == [b"x"] * 20
+    assert (
+        client.connection_pool._created_connections == 0
+        if kind == "threads"
+        else not client.connection_pool._in_use_connections
+    )
+    with pytest.raises(ValueError, match="not both"):
+        type(worker.worker)(client=client, url=newest.url)
+
+
+def test_a_handler_stays_a_function(work: Work) -> None:
+    """Decorated, it can be called as before: in tests, or by other handlers."""
+    worker = work().worker
+
+    def body(job: Job) -> bytes:
+        return job.payload
+
+    assert worker.handler("a")(body) is body
+    assert worker.batch_handler("b")(body) is body
+
+
 def test_a_worker_runs_once_at_a_time(work: Work, queue: Queue) -> None:
     worker = work()
 
@@ -353,6 +410,7 @@ def test_no_server_there(make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: A
         worker.run()
 
 
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_second_stop_waits_for_no_server(
     newest: Server, work: Work, record: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
