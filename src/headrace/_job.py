@@ -62,6 +62,9 @@ class Job(_Open):
         """Truthy once the job is no longer its handler's: cancelled, deleted, or reclaimed by a peer."""
         return Lost(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:  # to another process: its headers may be a proxy, which does not pickle
+        return Job, (self.id, self.payload, self.queue, dict(self.headers), self.attempt, self.enqueued_at)
+
     @classmethod
     def make(
         cls, id: str, payload: Any, queue: str, headers: Mapping[str, str], attempt: int, enqueued_at: float

@@ -1,0 +1,88 @@
+"""The values of the API: frozen, comparable where that means something, and honest about what they add up to."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import attrs
+import pytest
+
+from headrace import Counts, Job, JobState, NewJob, Receipt
+from headrace._job import NO_HEADERS, Claim, Lost
+
+
+def test_a_job_is_frozen() -> None:
+    """However it was made."""
+    given = ("i", b"x", "q", NO_HEADERS, 2, 1.5)
+    for job in (Job(*given), Job.make(*given)):
+        assert (job.id, job.payload, job.queue, job.headers, job.attempt, job.enqueued_at) == given
+        assert type(job) is Job
+        for name in ("id", "payload", "attempt", "headers"):
+            with pytest.raises(attrs.exceptions.FrozenInstanceError):
+                setattr(job, name, None)
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            del job.id
+
+
+def test_a_job_is_itself_only() -> None:
+    """Two deliveries of one job are two; a set of jobs is a set of deliveries."""
+    one, other = Job("i", b"x", "q"), Job("i", b"x", "q")
+    assert one != other
+    assert len({one, other, one}) == 2
+    assert repr(one).startswith("Job(id='i', payload=b'x', queue='q'")
+
+
+def test_headers_of_a_plain_job_can_not_be_changed() -> None:
+    with pytest.raises(TypeError):
+        Job("i", b"x", "q").headers["a"] = "b"  # type: ignore[index]
+
+
+def test_lost() -> None:
+    job = Job("i", b"x", "q")
+    before = job.lost
+    assert (bool(before), before.is_set(), repr(before)) == (False, False, "Lost(False)")
+    job.lost.set()
+    assert (bool(before), before.is_set(), repr(job.lost)) == (True, True, "Lost(True)")
+    assert isinstance(before, Lost)
+    assert "lost" not in repr(job)
+
+
+@pytest.mark.parametrize("headers", [NO_HEADERS, {"a": "b"}])
+@pytest.mark.parametrize("make", [Job, Job.make])
+def test_a_job_can_be_copied_and_pickled(make: Any, headers: Any) -> None:
+    """A handler may send it to another process."""
+    job = make("i", b"x", "q", headers, 3, 1.5)
+    for twin in (copy.copy(job), copy.deepcopy(job), pickle.loads(pickle.dumps(job))):
+        assert type(twin) is Job
+        assert (twin.id, twin.payload, twin.queue, twin.headers) == ("i", b"x", "q", headers)
+        assert (twin.attempt, twin.enqueued_at, bool(twin.lost)) == (3, 1.5, False)
+    state = JobState(job, "leased", "w", 1.5)
+    assert pickle.loads(pickle.dumps(state)).job.id == "i"
+
+
+def test_counts_add_up() -> None:
+    counts = Counts(1, 2, 3, 4, 0, 5, 100, 40, 20, 15, 10)
+    assert counts.present == 15
+    assert counts.lost == 0
+    assert attrs.evolve(counts, completed=39).lost == 1
+    assert Counts() == Counts(waiting=0)
+    assert Counts().lost == 0
+
+
+def test_values_compare_by_what_they_say() -> None:
+    assert Receipt("i", True) == Receipt("i", True) != Receipt("i", False)
+    assert NewJob(b"x", "i") == NewJob(payload=b"x", id="i")
+    assert len({Receipt("i", True), Receipt("i", True)}) == 1
+
+
+def test_the_entry_is_no_part_of_a_state_s_repr() -> None:
+    assert "entry" not in repr(JobState(Job("i", b"x", "q"), "waiting", entry="1-0"))
+
+
+def test_claims_are_themselves() -> None:
+    job = Job("i", b"x", "q")
+    one, other = (Claim(job, "w", "1-0", 1, 1) for _ in range(2))
+    assert one != other
+    assert len({one, other}) == 2

@@ -1,0 +1,239 @@
+"""Operations as values: what is sent for which arguments, and what is refused before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headrace import ConfigurationError, JSONCodec, NewJob
+from headrace._job import Claim, Job
+from headrace._keys import Keys
+from headrace._ops import BATCH, SIZE, Ops
+from headrace._settings import QueueSettings
+
+OPS = Ops(Keys.of("shop/orders"))
+
+
+def claim(number: int, name: str = "", worker: str = "w") -> Claim:
+    entry = f"{number}-0"
+    return Claim(Job(name or entry, b"x", "shop/orders"), worker, entry, number, number)
+
+
+# -- producing -----------------------------------------------------------------------------------------
+
+
+def test_plain_payloads_travel_plain() -> None:
+    op = OPS.enqueue([OPS.item(b"a"), b"b", OPS.item("c"), OPS.item(NewJob(b"d"))])
+    assert op.args == ["plain", b"a", b"b", b"c", b"d"]
+    assert [receipt.id for receipt in op.decode([b"1-0", b"2-0", b"3-0", b"4-0"])] == ["1-0", "2-0", "3-0", "4-0"]
+
+
+def test_one_that_is_more_than_its_payload_makes_all_full() -> None:
+    op = OPS.enqueue([b"a", OPS.item(NewJob(b"b", id="i", headers={"h": "1"}, delay=1.5))])
+    assert op.args == ["full", "", "", 2, "data", b"a", "i", "+1500", 6, "data", b"b", "id", "i", "h", "1"]
+
+
+def test_a_delayed_job_needs_an_id_and_is_given_one() -> None:
+    names = {
+        OPS.item(NewJob(b"x", delay=delay))[0] for delay in (1, timedelta(hours=1), datetime(2030, 1, 1, tzinfo=UTC))
+    }
+    assert len(names) == 3
+    assert all(len(name) == 24 for name in names)
+    assert OPS.item(NewJob(b"x", delay=0))[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "error", "says"),
+    [
+        (5, TypeError, "payload must be bytes or str"),
+        (NewJob(5), TypeError, "payload must be bytes or str"),
+        (NewJob(b"x", id=""), ValueError, "id ''"),
+        (NewJob(b"x", delay=-1), ValueError, "delay"),
+        (NewJob(b"x", priority=1), ValueError, "priority=1"),
+        (NewJob(b"x", priority="high"), TypeError, "priority must be an int"),  # type: ignore[arg-type]
+        (NewJob(b"x", headers={"data": "x"}), ValueError, "header name 'data'"),
+        (NewJob(b"x", queue="shop/bills"), ValueError, "only follow-ups"),
+    ],
+)
+def test_a_bad_item_enqueues_nothing_of_its_batch(job: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        OPS.item(job)
+    with pytest.raises(error, match=says):
+        next(iter(OPS.batches([b"x"] * (2 * BATCH) + [job])))  # not even the first part
+
+
+@pytest.mark.parametrize("jobs", [b"abc", "abc", bytearray(b"abc"), NewJob(b"x"), 5, None])
+def test_jobs_are_an_iterable_of_jobs(jobs: Any) -> None:
+    with pytest.raises(TypeError, match="jobs must be an iterable"):
+        list(OPS.batches(jobs))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ([], []),
+        ([1], [1]),
+        ([1] * BATCH, [BATCH]),
+        ([1] * (BATCH + 1), [BATCH, 1]),
+        ([1] * (2 * BATCH + 5), [BATCH, BATCH, 5]),
+        ([SIZE], [1]),
+        ([2 * SIZE], [1]),
+        ([2 * SIZE, 2 * SIZE], [1, 1]),
+        ([SIZE // 2] * 5, [2, 2, 1]),
+        ([1, SIZE, 1], [1, 1, 1]),
+    ],
+)
+def test_parts_are_bounded_in_jobs_and_bytes(sizes: list[int], parts: list[int]) -> None:
+    ops = list(OPS.batches(b"x" * size for size in sizes))
+    assert [len(op.args) - 1 for op in ops] == parts
+    assert [len(item) for op in ops for item in op.items] == sizes
+
+
+def test_headers_count_as_bytes() -> None:
+    jobs = [NewJob(b"x", headers={"h": "y" * (SIZE // 2)}) for _ in range(4)]
+    assert len(list(OPS.batches(jobs))) == 4
+
+
+def test_joined_enqueues_are_one() -> None:
+    one, other = OPS.enqueue([b"a"]), OPS.enqueue([OPS.item(NewJob(b"b", id="i"))])
+    assert one.join == other.join
+    assert one.join is not None
+    assert one.join([*one.items, *other.items]).args == OPS.enqueue([b"a", OPS.item(NewJob(b"b", id="i"))]).args
+
+
+# -- leasing -------------------------------------------------------------------------------------------
+
+
+def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
+    settings = QueueSettings(lease=5, max_attempts=3, dead_limit=7)
+    ops = Ops(Keys.of("q"), settings)
+    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", BATCH, "", 5000, 15_000, 3, 7, 1]
+    assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0]
+    assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 0, 1000, 0]
+
+
+@pytest.mark.parametrize(("block", "ms"), [(0.0, 1), (0.0001, 1), (0.5, 500), (1.0, 1000)])
+def test_no_wait_is_for_ever(block: float, ms: int) -> None:
+    """BLOCK 0 would be."""
+    command = OPS.wait(block)
+    assert command[command.index("BLOCK") + 1] == ms
+    assert command[:4] == ("XREADGROUP", "GROUP", "workers", "bell")
+
+
+# -- settling ------------------------------------------------------------------------------------------
+
+
+def test_complete() -> None:
+    op = OPS.complete([claim(1), claim(2)])
+    assert op.args == ["", 2, 0, 0, 0, "1-0", "2-0"]
+    assert op.decode([1, 0]) == [True, False]
+
+
+def test_complete_fenced() -> None:
+    assert OPS.complete([claim(1), claim(2)], fenced=True).args == ["w", 2, 0, 0, 0, "1-0", "2-0", 1, 2]
+    fencing = Ops(Keys.of("q"), QueueSettings(fenced=True))
+    assert fencing.complete([claim(1)]).args[0] == "w"
+    assert fencing.complete([claim(1)], fenced=False).args[0] == ""
+
+
+def test_complete_frees_ids() -> None:
+    assert OPS.complete([claim(1, "i"), claim(2)]).args == ["", 2, 1, 0, 0, "1-0", "2-0", "i", ""]
+
+
+def test_complete_keeps_results() -> None:
+    op = OPS.complete([claim(1), claim(2, "i")], results={"2-0": b"r"})
+    assert op.args == ["", 2, 1, 1, 0, "1-0", "2-0", "", "i", 2, 86_400_000, b"r"]
+    assert op.keys[-1] == "headrace:{shop}:shop/orders:result:i"
+
+
+def test_only_plain_completions_are_joined() -> None:
+    assert OPS.complete([claim(1)]).join is not None
+    assert OPS.complete([claim(1)]).join == OPS.complete([claim(2)]).join
+    for options in ({"fenced": True}, {"results": {"1-0": b"r"}}, {"then": [NewJob(b"x")]}):
+        assert OPS.complete([claim(1)], **options).join is None  # type: ignore[arg-type]
+
+
+def test_followers() -> None:
+    then = [NewJob(b"a"), NewJob(b"b", queue="shop/bills", id="i", delay=2)]
+    op = OPS.complete([claim(1)], then=then)
+    assert op.args[:6] == ["", 1, 0, 0, 2, "1-0"]
+    assert op.args[6:] == [1, "", "", 2, "data", b"a", 1, "i", "+2000", 4, "data", b"b", "id", "i"]
+
+
+@pytest.mark.parametrize(
+    ("then", "error", "says"),
+    [
+        ([b"x"], TypeError, "then must hold NewJob objects, not bytes"),
+        (NewJob(b"x"), TypeError, "then must be a list of NewJob"),
+        (5, TypeError, "then must be a list of NewJob"),
+        ([NewJob(b"x", queue="other")], ConfigurationError, r"'other' is of group 'other', this one of 'shop'"),
+        ([NewJob(b"x", queue="shops/orders")], ConfigurationError, "one script reaches one group only"),
+        ([NewJob(b"x", queue="a b")], ConfigurationError, "queue name"),
+        ([NewJob(5)], TypeError, "payload must be"),
+    ],
+)
+def test_what_can_not_follow(then: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        OPS.complete([claim(1)], then=then)
+
+
+def test_settlements_carry_their_fence() -> None:
+    claims = [claim(1), claim(7)]
+    assert OPS.release(claims).args == ["w", "1-0", 1, "7-0", 7]
+    assert OPS.renew(claims, duration=1.5, ttl=2).args == ["w", 1500, 2000, "1-0", 1, "7-0", 7]
+    assert OPS.renew(claims).args == ["w", "", 0, "1-0", 1, "7-0", 7]
+    assert OPS.dead_letter([(claims[1], "why")]).args == ["w", 1000, "7-0", 7, "why"]
+    retry = OPS.retry([(claims[0], 1.5, True, "why"), (claims[1], None, False, "")])
+    assert retry.args == ["w", 0, 1000, "1-0", 1, "+1500", 1, "why", "7-0", 7, "", 0, ""]
+
+
+def test_max_attempts_of_a_call_comes_first() -> None:
+    ops = Ops(Keys.of("q"), QueueSettings(max_attempts=5))
+    items: list[Any] = [(claim(1), None, True, "")]
+    assert ops.retry(items).args[1] == 5
+    assert ops.retry(items, max_attempts=2).args[1] == 2
+
+
+def test_retry_says_1_and_2_for_what_was_ours() -> None:
+    assert OPS.retry([(claim(1), None, True, "")]).decode([2]) == [True]
+
+
+@pytest.mark.parametrize(("reason", "sent"), [("a\ud800", "a\\ud800"), ("x" * 20_000, "x" * 10_000), ("ä", "ä")])
+def test_reasons_are_short_text(reason: str, sent: str) -> None:
+    assert OPS.dead_letter([(claim(1), reason)]).args[-1] == sent
+
+
+@pytest.mark.parametrize("reason", [None, 5, b"why", ValueError("x")])
+def test_a_reason_is_a_str(reason: Any) -> None:
+    with pytest.raises(TypeError, match="reason must be a str"):
+        OPS.retry([(claim(1), None, True, reason)])
+    with pytest.raises(TypeError, match="reason must be a str"):
+        OPS.dead_letter([(claim(1), reason)])
+
+
+@pytest.mark.parametrize("name", ["cancel", "find", "result"])
+def test_ids_are_checked(name: str) -> None:
+    with pytest.raises(TypeError, match="id must be a str"):
+        getattr(OPS, name)(5)
+    with pytest.raises(ValueError, match="id"):
+        getattr(OPS, name)("")
+
+
+def test_an_operation_is_pure() -> None:
+    """Made twice it is the same, and nothing is remembered."""
+    for build in (lambda: OPS.complete([claim(1)]), lambda: OPS.enqueue([b"x"]), OPS.counts, lambda: OPS.lease("w", 5)):
+        one, other = build(), build()
+        assert (one.name, one.keys, one.args, one.lane_prefix) == (
+            other.name,
+            other.keys,
+            other.args,
+            other.lane_prefix,
+        )
+
+
+def test_the_codec_decodes_what_is_leased() -> None:
+    grant = Ops(Keys.of("q"), codec=JSONCodec()).lease("w", 1).decode([1, -1, [], [b"1-0", b'{"a":1}'], 0, 5])
+    assert grant is not None
+    assert grant.claims[0].job.payload == {"a": 1}
