@@ -15,6 +15,8 @@ Redis's own transport errors (`redis.ConnectionError`, …) pass through as they
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
 
 __all__ = [
     "BatchError",
@@ -61,11 +63,15 @@ class Verdict(HeadraceError):
 
 
 class RetryLater(Verdict):
-    """Try the job again after *delay* seconds. Spends no attempt unless `spend=True`."""
+    """Try the job again after *delay*: seconds, `timedelta`, aware `datetime`. Spends no attempt unless `spend=True`."""
 
-    def __init__(self, delay: float = 0.0, reason: str = "", *, spend: bool = False) -> None:
-        super().__init__(reason or f"retry in {delay} s")
+    def __init__(self, delay: float | timedelta | datetime = 0.0, reason: str = "", *, spend: bool = False) -> None:
+        when = f"in {delay} s" if isinstance(delay, (int, float)) else f"after {delay}"
+        super().__init__(reason or f"retry {when}")
         self.delay, self.reason, self.spend = delay, reason, spend
+
+    def __reduce__(self) -> tuple[Any, ...]:  # raised in another process, it is pickled
+        return type(self), (self.delay, self.reason), {"spend": self.spend}
 
 
 class DeadLetter(Verdict):
@@ -90,3 +96,6 @@ class BatchError(HeadraceError):
     def __init__(self, failures: Mapping[str, BaseException]) -> None:
         super().__init__(f"{len(failures)} job(s) of the batch failed: {', '.join(list(failures)[:5])}")
         self.failures = dict(failures)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.failures,)

@@ -233,7 +233,9 @@ def send(job: Job) -> bytes | None:
     if job.lost:
         raise Release
     if job.attempt > 1:
-        raise RetryLater(5, "later", spend=True)
+        raise RetryLater(5, "later", spend=True) if job.payload else RetryLater(timedelta(minutes=1))
+    if job.attempt > 5:
+        raise RetryLater(MOMENT)
     raise DeadLetter("no")
 
 

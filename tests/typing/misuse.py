@@ -21,6 +21,7 @@ from headrace import (
     Queue,
     Receipt,
     Retry,
+    RetryLater,
     Worker,
 )
 
@@ -124,6 +125,7 @@ worker.handler("q")(5)  # type: ignore[type-var]
 Retry("5")  # type: ignore[arg-type]
 Retry(attempt=5)  # type: ignore[call-arg]
 BatchError(["a"])  # type: ignore[arg-type]
+RetryLater("5")  # type: ignore[arg-type]
 DeadLetter()  # type: ignore[call-arg]
 NewJob()  # type: ignore[call-arg]
 NewJob(b"x", id=5)  # type: ignore[arg-type]

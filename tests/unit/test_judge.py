@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tenacity import retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed, wait_incrementing
+from tenacity import (
+    retry_always,
+    retry_any,
+    retry_if_exception,
+    retry_if_exception_message,
+    retry_if_exception_type,
+    retry_if_not_exception_type,
+    retry_if_result,
+    retry_never,
+    stop_after_attempt,
+    stop_after_delay,
+    stop_all,
+    stop_any,
+    stop_before_delay,
+    stop_never,
+    wait_chain,
+    wait_combine,
+    wait_exponential,
+    wait_exponential_jitter,
+    wait_fixed,
+    wait_incrementing,
+    wait_none,
+    wait_random_exponential,
+)
 
-from headrace import DeadLetter, Job, Release, Retry, RetryLater
+from headrace import BatchError, DeadLetter, Job, Release, Retry, RetryLater
 from headrace._job import Claim
-from headrace._judge import judge
+from headrace._judge import judge, said
 from headrace._settings import FOREVER
 
 
@@ -46,12 +71,131 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (OSError("x"), {"retry": retry_if_exception_type(OSError)}, ("retry", 7.0)),
         (Silent(), {"retry": retry_if_exception_type(OSError)}, ("dead", "Silent")),
         (RetryLater(5), {"stop": stop_after_attempt(1)}, ("retry", 5.0)),
-        (RetryLater(MOMENT), {}, ("retry", MOMENT)),  # type: ignore[arg-type]
+        (RetryLater(MOMENT), {}, ("retry", MOMENT)),
+        (RetryLater(timedelta(minutes=1)), {}, ("retry", 60.0)),
+        (RetryLater(-5), {}, ("retry", 0.0)),
+        (RetryLater(1e300), {}, ("retry", FOREVER)),
+        (RetryLater(5), {"retry": retry_if_exception_type(OSError)}, ("retry", 5.0)),
         (DeadLetter("no"), {}, ("dead", "no")),
         (Release(), {}, ("release", "")),
         (KeyboardInterrupt(), {}, ("release", "")),
         (GeneratorExit(), {}, ("release", "")),
+        (asyncio.CancelledError(), {"retry": retry_if_exception_type(OSError)}, ("release", "")),
+        (ExceptionGroup("g", [ValueError("x")]), {}, ("retry", 7.0)),
+        (BaseExceptionGroup("g", [KeyboardInterrupt()]), {}, ("release", "")),
+        # more of tenacity's own
+        (
+            OSError("x"),
+            {"stop": stop_any(stop_after_attempt(9), stop_after_delay(60)), "age": 60.0},
+            ("dead", "OSError: x"),
+        ),
+        (OSError("x"), {"stop": stop_all(stop_after_attempt(9), stop_after_delay(60)), "age": 60.0}, ("retry", 7.0)),
+        (OSError("x"), {"stop": stop_before_delay(60), "age": 52.0}, ("retry", 7.0)),
+        (OSError("x"), {"stop": stop_before_delay(60), "age": 54.0}, ("dead", "OSError: x")),
+        (OSError("x"), {"stop": stop_never}, ("retry", 7.0)),
+        (OSError("x"), {"retry": retry_if_not_exception_type(OSError)}, ("dead", "OSError: x")),
+        (OSError("x"), {"retry": retry_if_exception_message("x")}, ("retry", 7.0)),
+        (OSError("x"), {"retry": retry_if_exception(lambda e: str(e) == "y")}, ("dead", "OSError: x")),
+        (OSError("x"), {"retry": retry_any(retry_never, retry_always)}, ("retry", 7.0)),
+        (OSError("x"), {"retry": retry_if_result(bool)}, ("dead", "OSError: x")),
+        (OSError("x"), {"wait": wait_exponential(2, max=60), "attempt": 4}, ("retry", 16.0)),
+        (OSError("x"), {"wait": wait_exponential(2, max=60), "attempt": 40}, ("retry", 60.0)),
+        (OSError("x"), {"wait": wait_chain(wait_fixed(1), wait_fixed(2)), "attempt": 5}, ("retry", 2.0)),
+        (OSError("x"), {"wait": wait_combine(wait_fixed(1), wait_fixed(2))}, ("retry", 3.0)),
+        (OSError("x"), {"wait": wait_none()}, ("retry", 0.0)),
     ],
 )
 def test_what_an_exception_means(error: BaseException, options: dict[str, Any], expected: tuple[str, Any]) -> None:
     assert verdict(error, **options) == expected
+
+
+@pytest.mark.parametrize("wait", [wait_random_exponential(1, 60), wait_exponential_jitter(1, 60)])
+def test_random_waits_stay_within_their_bounds(wait: Any) -> None:
+    waits = [verdict(OSError("x"), wait=wait, attempt=attempt)[1] for attempt in (1, 2, 5, 50) for _ in range(20)]
+    assert all(0 <= seconds <= 61 for seconds in waits)
+    assert len(set(waits)) > 20
+
+
+def test_a_strategy_sees_the_job_s_history() -> None:
+    """Attempts across processes, the time since the first enqueue, and what the handler raised."""
+    seen: list[Any] = []
+
+    def strategy(state: Any) -> float:
+        seen.append(state)
+        return 5.0
+
+    error = OSError("x")
+    verdict(error, attempt=4, age=90.0, wait=strategy, stop=lambda state: bool(seen.append(state)))
+    waiting, stopping = seen
+    assert (waiting.attempt_number, waiting.seconds_since_start) == (4, 90.0)
+    assert (waiting.outcome.failed, waiting.outcome.exception()) == (True, error)
+    with pytest.raises(OSError, match="x"):
+        waiting.outcome.result()
+    assert (waiting.upcoming_sleep, stopping.upcoming_sleep) == (0.0, 5.0)
+
+
+@pytest.mark.parametrize("name", ["wait", "stop", "retry"])
+def test_what_a_broken_strategy_raises_comes_out(name: str) -> None:
+    """The worker turns that into a retry; see the tests of its roles."""
+
+    def broken(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        verdict(OSError("x"), **{name: broken})
+
+
+@pytest.mark.parametrize(
+    ("wait", "error"),
+    [(lambda _: "soon", ValueError), (lambda _: None, TypeError), (lambda _: datetime(2030, 1, 1), ValueError)],  # noqa: DTZ001
+)
+def test_what_is_no_delay_comes_out(wait: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        verdict(OSError("x"), wait=wait)
+
+
+def test_only_said_so_attempts_are_spent() -> None:
+    claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
+    found = [judge(Retry(), claim, error, 0.0, wait_fixed(7)) for error in (
+        OSError("x"), RetryLater(5), RetryLater(5, spend=True), Release(), DeadLetter("no"),
+    )]  # fmt: skip
+    assert [(v.kind, v.spend) for v in found[:3]] == [("retry", True), ("retry", False), ("retry", True)]
+    assert all(v.claim is claim for v in found)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError("x"), "OSError: x"),
+        (Silent(), "Silent"),
+        (RetryLater(5), "RetryLater: retry in 5 s"),
+        (RetryLater(5, "busy"), "busy"),
+        (RetryLater(timedelta(minutes=1)), "RetryLater: retry after 0:01:00"),
+    ],
+)
+def test_reasons(error: BaseException, reason: str) -> None:
+    claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
+    assert judge(Retry(), claim, error, 0.0, wait_fixed(7)).reason == reason
+
+
+def test_an_exception_in_words() -> None:
+    assert said(KeyError("x")) == "KeyError: 'x'"
+    assert said(Silent()) == "Silent"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RetryLater(5, "busy", spend=True),
+        RetryLater(MOMENT),
+        DeadLetter("no"),
+        Release(),
+        BatchError({"i": DeadLetter("no")}),
+    ],
+)
+def test_verdicts_come_whole_out_of_another_process(error: Exception) -> None:
+    """A handler may run its work there."""
+    twin = pickle.loads(pickle.dumps(error))
+    assert type(twin) is type(error)
+    assert str(twin) == str(error)
+    assert repr(twin.__dict__) == repr(error.__dict__)
