@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import signal
 import threading
@@ -58,27 +59,35 @@ class Worker(Handlers):
         once. Raises what ended the worker, if that was an error."""
         main = threading.current_thread() is threading.main_thread()
         before: dict[int, Any] = {}
+        early: list[int] = []  # signals that came before there was anything to stop
+        engine: _Engine | None = None
+        error: BaseException | None = None
 
-        def on_signal(_number: int, _frame: FrameType | None) -> None:
-            # In a thread of its own: a signal handler must not wait for locks that it may have interrupted.
-            threading.Thread(target=self.stop, kwargs={"wait": False}, daemon=True).start()
+        def on_signal(number: int, _frame: FrameType | None) -> None:
+            if engine is None:
+                early.append(number)
+            else:  # in a thread of its own: a signal handler must not wait for locks that it may have interrupted
+                threading.Thread(target=engine.stop, daemon=True).start()
 
-        engine = self.start()
         try:
             if main:
                 before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+            engine = self.start()
+            for _ in early:
+                engine.stop()
             while not engine.stopping.wait(0.5):
                 pass
             engine.finish()
+            error = engine.error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            if not engine.finished:  # interrupted otherwise than by our signals
+            if engine is not None and not engine.finished:  # interrupted otherwise than by our signals
                 engine.halt()
                 engine.finish()
             self._left()
-        if engine.error is not None:
-            raise engine.error
+        if error is not None:
+            raise error
 
     def start(self) -> _Engine:
         """Begin working in the background; `with worker:` does it for you."""
@@ -185,8 +194,8 @@ class _Engine:
         except BaseException as error:  # comes out of run()
             # Closed under its blocked read, `listen` may raise anything.
             if self.roles.phase is Phase.RUNNING or (self.roles.phase < Phase.STOPPED and executor is not self._ears):
-                log.error("role_failed", exc_info=error)
-                self.error = self.error or error
+                log.log(logging.DEBUG if self.error else logging.ERROR, "role_failed", exc_info=error)
+                self.error = self.error or error  # the others fail of the same, as a rule
                 self.drain()
 
     def _perform(self, effect: Effect, feed: Feed | None, executor: Executor, event: threading.Event) -> Any:
@@ -282,7 +291,7 @@ class _Engine:
                     self._units[id(feed)].put(None)
             for thread in self._others:
                 thread.join(5)
-            for feed in self.roles.feeds:
+            for feed in (feed for feed in self.roles.feeds if feed.registered):
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (self._work.run(feed.ops.leave(feed.name)))[1] == "1":
                         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import signal
 import threading
@@ -60,24 +61,32 @@ class AsyncWorker(Handlers):
     async def serve(self) -> None:
         """`run` on the event loop that is running already."""
         loop = asyncio.get_running_loop()
-        engine = self.start()
+        engine: _Engine | None = None
+        error: BaseException | None = None
         signals: list[signal.Signals] = []
+
+        def on_signal() -> None:
+            if engine is not None:  # always: the loop calls us when this task waits
+                engine.stop()
+
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-                    loop.add_signal_handler(number, engine.stop)
+                    loop.add_signal_handler(number, on_signal)
                     signals.append(number)
+            engine = self.start()
             await engine.stopping.wait()
             await engine.finish()
+            error = engine.error
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
-            if not engine.finished:  # cancelled: nothing of it may go on
+            if engine is not None and not engine.finished:  # cancelled: nothing of it may go on
                 engine.halt()
                 await engine.finish()
             self._left()
-        if engine.error is not None:
-            raise engine.error
+        if error is not None:
+            raise error
 
     def start(self) -> _Engine:
         """Begin working on this event loop; `async with worker:` does it for you."""
@@ -251,8 +260,8 @@ class _Engine:
             raise
         except BaseException as error:  # comes out of run()
             if self.roles.phase < Phase.STOPPED:
-                log.error("role_failed", exc_info=error)
-                self.error = self.error or error
+                log.log(logging.DEBUG if self.error else logging.ERROR, "role_failed", exc_info=error)
+                self.error = self.error or error  # the others fail of the same, as a rule
                 self.drain()
 
     async def _perform(self, effect: Effect, feed: Feed | None, executor: AsyncExecutor, event: asyncio.Event) -> Any:
@@ -387,7 +396,7 @@ class _Engine:
             _, late = await asyncio.wait(self._others, timeout=5)
             for role in late:
                 role.cancel()
-            for feed in self.roles.feeds:
+            for feed in (feed for feed in self.roles.feeds if feed.registered):
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (await self._work.run(feed.ops.leave(feed.name)))[1] == "1":
                         pass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -67,3 +69,28 @@ def test_a_second_signal_releases_everything(processes: Processes, queue: Queue,
     assert consumers(newest, queue) == set()
     assert payloads(queue, 4) == [(b"hold a", 1), (b"hold b", 1), (b"hold c", 1), (b"d", 1)]
     assert not processes.notes("done")
+
+
+EARLY = """
+import os, signal, sys
+from headrace import AsyncWorker, Worker
+worker = {"threads": Worker, "tasks": AsyncWorker}[sys.argv[1]](url=sys.argv[2])
+worker.handler("q")(print)
+start = worker.start
+def interrupted():
+    os.kill(os.getpid(), signal.SIGTERM)
+    return start()
+worker.start = interrupted
+worker.run()
+print("ended in good order")
+"""
+
+
+@pytest.mark.parametrize("engine", ["threads", "tasks"])
+def test_a_signal_before_the_start(newest: Server, queue: Queue, engine: str) -> None:
+    """It is not too early: the worker starts, and stops."""
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, engine, newest.url], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended in good order\n", "")
+    assert queue.workers() == []
