@@ -460,8 +460,8 @@ def address(url: str | None) -> str:
     if not isinstance(found, str):
         raise TypeError(f"url must be a str, not {type(found).__name__}")
     if not re.match(r"(redis|rediss|unix|embedded):", found):
-        scheme = found.partition(":")[0] if "://" in found else ""  # not the whole: it may hold a password
-        raise ConfigurationError(f"url {scheme!r}…: give redis://…, rediss://…, unix://… or embedded:DIR")
+        shown = re.sub(r".*@", "…@", found)  # without a password
+        raise ConfigurationError(f"url {shown!r}: give redis://…, rediss://…, unix://… or embedded:DIR")
     return found
 
 

@@ -192,6 +192,13 @@ def test_bad_addresses(kind, url, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_no_password_in_an_error(kind):
+    with pytest.raises(ConfigurationError, match=r"url '…@host:1': give redis:") as caught:
+        kind("q", url="redis//ada:secret@host:1")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
 def test_bad_combinations(kind):
     """Not both, not of the wrong kind, nothing that is no client."""
     plain, awaited = redis.Redis(), redis.asyncio.Redis()
