@@ -171,7 +171,7 @@ def test_result_expires(connect, client):
     assert 0 < client.pttl(key("result:a")) <= 300_000
     assert leased(queue, id="b").complete()
     assert not client.exists(key("result:b"))
-    assert leased(connect(result_ttl=0.001), id="c").complete(b"x")
+    assert leased(connect(result_ttl=0.0001), id="c").complete(b"x")
     assert queue.result("b", timeout=0.01) is None
 
 

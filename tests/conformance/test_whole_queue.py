@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from headrace import Counts, JSONCodec, NewJob, Queue
 from tests.awaiting import PATIENCE
 from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
@@ -121,6 +123,47 @@ def test_looking_changes_nothing(queue, client):
     queue.peek()
     queue.workers()
     assert everything() == before
+
+
+ENDS = {
+    "lease": lambda queue: queue.lease().complete(),
+    "cancel": lambda queue: queue.cancel("a"),
+    "cancel_payload": lambda queue: queue.cancel_payload(b"rung") == 1,
+    "purge": lambda queue: queue.purge() == 2,
+    "delete": lambda queue: queue.delete() == 2,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_job_that_woke_a_reader_who_is_gone(queue, client, end):
+    """A job that rang for a reader who never came for it waits like others, and before them."""
+    assert queue.lease() is None
+    queue.enqueue(b"rung", id="a")
+    assert client.execute_command(*queue.ops.wait(0.01))
+    queue.enqueue(b"next")
+    assert [(state.job.payload, state.state) for state in queue.waiting()] == [
+        (b"rung", "waiting"),
+        (b"next", "waiting"),
+    ]
+    assert (queue.find("a").state, queue.peek().payload) == ("waiting", b"rung")
+    assert list(queue.running()) == []
+    assert queue.counts() == Counts(waiting=2, enqueued=2)
+    assert ENDS[end](queue)
+    assert queue.find("a") is None
+    assert queue.counts().lost == 0
+    queue.enqueue(b"last")
+    (*_, last) = queue.lease_many(9)
+    assert (last.job.payload, last.job.attempt, last.token) == (b"last", 1, 1)
+
+
+def test_first_attempt_of_a_job_that_woke_a_reader(queue, client):
+    """To wake a reader is no attempt: the job's first one is its first lease, whoever has it."""
+    assert queue.lease() is None
+    queue.enqueue(b"x")
+    assert client.execute_command(*queue.ops.wait(0.01))
+    lease = queue.lease()
+    assert (lease.job.attempt, lease.token) == (1, 1)
+    assert lease.complete(fenced=True)
 
 
 # -- find --------------------------------------------------------------------------------------------
@@ -347,6 +390,16 @@ def test_used_again_after_delete(queue):
     assert queue.complete_many(old) == [False, False]
     assert queue.complete_many(new) == [True, True]
     assert queue.counts() == Counts(enqueued=4, completed=2, deleted=2)
+
+
+def test_entry_ids_never_repeat(queue, client):
+    """A deleted queue goes on where it was: no later job gets the id of an earlier one, whose lease may be about."""
+    client.xadd(key("jobs"), {"data": b"old"}, id="9999999999999-7")
+    old = queue.lease()
+    assert queue.delete() == 1
+    assert queue.enqueue(b"new").id == "9999999999999-8"
+    assert old.complete() is False
+    assert payloads(queue.waiting()) == [b"new"]
 
 
 def test_results_outlive_the_queue(queue):
