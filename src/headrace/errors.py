@@ -63,7 +63,10 @@ class Verdict(HeadraceError):
 
 
 class RetryLater(Verdict):
-    """Try the job again after *delay*: seconds, `timedelta`, aware `datetime`. Spends no attempt unless `spend=True`."""
+    """Try the job again after *delay*: seconds, a `timedelta`, or an aware `datetime`.
+
+    Spends no attempt unless `spend=True`.
+    """
 
     def __init__(self, delay: float | timedelta | datetime = 0.0, reason: str = "", *, spend: bool = False) -> None:
         when = f"in {delay} s" if isinstance(delay, (int, float)) else f"after {delay}"

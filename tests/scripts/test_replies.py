@@ -372,8 +372,8 @@ def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
     lua.leased("a")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua("beat", "v", 600_000, TERM, 1)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
-    assert lua("reclaim", "nobody", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
+    assert lua("reclaim", "v", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
+    assert lua("reclaim", "nobody", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
 
 
 def test_reclaim_of_expired_leases(lua: Lua) -> None:
@@ -382,7 +382,7 @@ def test_reclaim_of_expired_leases(lua: Lua) -> None:
     lua.lease(limit=1, duration=1)
     lua.redis.xreadgroup("workers", "foreign", {lua.key("jobs"): ">"})
     lua.redis.xclaim(lua.key("jobs"), "workers", "foreign", 0, [b], idle=5000, justid=True)
-    until(lambda: lua("reclaim", "v", 10_000, 10_000, "-", 500)[0] == 1)
+    until(lambda: lua("reclaim", "v", 10_000, 600_000, "-", 500)[0] == 1)
     assert lua.holders() == {a: ("parked", 1), b: ("foreign", 1)}
     assert lua("reclaim", "v", 10_000, 5000, "-", 500) == [1, "-", 0, 0, 0]
     assert lua.holders()[b] == ("parked", 1)

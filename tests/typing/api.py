@@ -245,7 +245,7 @@ def ingest(jobs: Sequence[Job]) -> None:
 
 
 @async_worker.handler("emails", deadline=timedelta(minutes=1), max_attempts=3, result_ttl=60, fenced=True)
-async def asend(job: Job) -> bytes:
+async def send_async(job: Job) -> bytes:
     payload: bytes = job.payload  # whatever the codec makes of it
     return b"sent " + payload
 
@@ -256,7 +256,7 @@ def plain(job: Job) -> None:
 
 
 @async_worker.batch_handler("events", max_wait=timedelta(seconds=1), dead_limit=5)
-async def aingest(jobs: Sequence[Job]) -> None: ...
+async def ingest_async(jobs: Sequence[Job]) -> None: ...
 
 
 def a_handler_keeps_its_type(job: Job) -> None:
@@ -265,9 +265,9 @@ def a_handler_keeps_its_type(job: Job) -> None:
 
 
 async def an_async_handler_keeps_its_type(job: Job) -> None:
-    assert_type(await asend(job), bytes)
+    assert_type(await send_async(job), bytes)
     plain(job)
-    await aingest((job,))
+    await ingest_async((job,))
 
 
 def working(client: redis.Redis) -> None:
