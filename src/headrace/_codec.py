@@ -19,6 +19,15 @@ class Codec(Protocol):
         ...
 
 
+def chosen(codec: Codec | None) -> Codec:
+    """*codec*, or the default. `TypeError` for what is none."""
+    if codec is None:
+        return BytesCodec()
+    if isinstance(codec, type) or not all(callable(getattr(codec, verb, None)) for verb in ("encode", "decode")):
+        raise TypeError(f"codec must be an object with encode() and decode(), such as JSONCodec(), not {codec!r:.100}")
+    return codec
+
+
 class BytesCodec:
     """The default: bytes pass untouched, a `str` is encoded as UTF-8."""
 

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from headrace import _calls as calls
 from headrace import _settings as checked
 from headrace._calls import Call
-from headrace._codec import BytesCodec, Codec
+from headrace._codec import Codec, chosen
 from headrace._embedded import EmbeddedServer
 from headrace._execute import server
 from headrace._job import Claim, Job, NewJob, Receipt
@@ -60,7 +60,7 @@ class Face:
             result_ttl=result_ttl, fenced=fenced,
         )  # fmt: skip
         self.name = name
-        self.ops = Ops(Keys.of(name, namespace), settings, codec or BytesCodec(), namespace)
+        self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)
         self._peer = self._new_peer()
         self._pid = os.getpid()
         self._embedded: EmbeddedServer | None = None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tenacity import wait_exponential_jitter
 
 from headrace import _settings as checked
-from headrace._codec import BytesCodec, Codec
+from headrace._codec import Codec, chosen
 from headrace._embedded import EmbeddedServer
 from headrace._execute import server
 from headrace._keys import Keys, worker_name
@@ -144,7 +144,7 @@ class Handlers:
         self.handlers[queue] = HandlerSettings(
             queue, function, self.slots if concurrency is None else concurrency, Retry() if retry is None else retry,
             None if deadline is None else checked.seconds("deadline", deadline, zero=False),
-            queue_settings, codec or BytesCodec(), **batch,
+            queue_settings, chosen(codec), **batch,
         )  # fmt: skip
 
     def _connect(self) -> str | None:

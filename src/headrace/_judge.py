@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 from headrace._job import Claim
 from headrace._settings import FOREVER, Retry
 from headrace._settings import delay as checked_delay
-from headrace.errors import DeadLetter, Release, RetryLater
+from headrace.errors import DeadLetter, Release, RetryLater, said
 
 
 @frozen
@@ -56,14 +56,6 @@ class Attempt:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(factory=dict[str, Any])
     retry_object: Any = None
-
-
-def said(error: object) -> str:
-    """An exception in words; its `__str__` is the user's and may raise."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
 
 
 def lasting(delay: Any) -> float | datetime:

@@ -206,6 +206,8 @@ class Ops:
         """Remove *claims*' jobs for good. *results* by entry; *then* follows the only claim."""
         if isinstance(then, NewJob) or not isinstance(then, Sequence):
             raise TypeError(f"then must be a list of NewJob objects, not {type(then).__name__}")
+        if fenced is not None and not isinstance(fenced, bool):
+            raise TypeError(f"fenced must be a bool or None, not {type(fenced).__name__}")
         fence = self.settings.fenced if fenced is None else fenced
         with_ids = any(c.job.id != c.entry for c in claims)
         results = results or {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace._codec import Codec
 from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
-from headrace.errors import ReplyError
+from headrace.errors import ReplyError, said
 
 _OWN = (b"data", b"id", b"attempt", b"enq")
 
@@ -78,7 +78,7 @@ class Jobs:
                 value = self._decode(raw(payload))
             except Exception as error:
                 wrong, value = (
-                    f"payload does not decode: {type(error).__name__}: {error}",
+                    f"payload does not decode: {said(error)}",
                     raw(payload),
                 )
         job = Job.make(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)

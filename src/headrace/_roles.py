@@ -21,11 +21,11 @@ from typing import Any, cast
 from attrs import define, field, frozen
 
 from headrace._job import Claim, Grant, Job, Reclaimed
-from headrace._judge import Verdict, judge, said
+from headrace._judge import Verdict, judge
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
 from headrace._settings import HandlerSettings, WorkerSettings
-from headrace.errors import BatchError, Release
+from headrace.errors import BatchError, Release, said
 
 SOON = 0.05  # seconds: what is leased ahead of a free slot should start within this
 LATE = 1.0  # seconds without a free slot after which what waits for one goes back

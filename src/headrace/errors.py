@@ -102,3 +102,11 @@ class BatchError(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.failures,)
+
+
+def said(error: object) -> str:
+    """An exception in words; its `__str__` is the user's and may raise."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

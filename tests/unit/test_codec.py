@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
 from headrace import CodecError, JSONCodec
-from headrace._codec import BytesCodec
+from headrace._codec import BytesCodec, chosen
 from headrace._keys import Keys
 from headrace._ops import Ops
 
@@ -94,3 +95,15 @@ def test_a_result_that_does_not_encode_says_so() -> None:
         Ops(Keys.of("q")).result_bytes(5)
     with pytest.raises(CodecError, match=r"^result: payload does not encode"):
         Ops(Keys.of("q"), codec=JSONCodec()).result_bytes(object())
+
+
+@pytest.mark.parametrize("codec", [JSONCodec, json, "json", object()])
+def test_what_is_no_codec(codec: Any) -> None:
+    with pytest.raises(TypeError, match=r"codec must be an object with encode\(\) and decode\(\)"):
+        chosen(codec)
+
+
+def test_the_codec_of_a_queue() -> None:
+    mine = JSONCodec()
+    assert chosen(mine) is mine
+    assert isinstance(chosen(None), BytesCodec)

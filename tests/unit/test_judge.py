@@ -35,8 +35,9 @@ from tenacity import (
 
 from headrace import BatchError, DeadLetter, Job, Release, Retry, RetryLater
 from headrace._job import Claim
-from headrace._judge import judge, said
+from headrace._judge import judge
 from headrace._settings import FOREVER
+from headrace.errors import said
 
 
 def verdict(error: BaseException, attempt: int = 1, age: float = 0.0, **policy: Any) -> tuple[str, Any]:

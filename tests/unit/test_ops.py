@@ -179,6 +179,11 @@ def test_what_can_not_follow(then: Any, error: type[Exception], says: str) -> No
         OPS.complete([claim(1)], then=then)
 
 
+def test_a_fence_is_asked_for_or_not() -> None:
+    with pytest.raises(TypeError, match="fenced must be a bool or None, not str"):
+        OPS.complete([claim(1)], fenced="no")  # type: ignore[arg-type]
+
+
 def test_settlements_carry_their_fence() -> None:
     claims = [claim(1), claim(7)]
     assert OPS.release(claims).args == ["w", "1-0", 1, "7-0", 7]

@@ -120,6 +120,24 @@ def test_a_payload_that_does_not_decode_stays_raw() -> None:
     assert wrong.startswith("payload does not decode: DecodeError: ")
 
 
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Broken:
+    def encode(self, payload: Any) -> bytes:
+        raise Silent
+
+    def decode(self, data: bytes) -> Any:
+        raise Silent
+
+
+def test_a_codec_error_without_words() -> None:
+    found, _, wrong = replies.Jobs("q", Broken()).job(b"1-0", [b"data", b"{"], 1)
+    assert (found.payload, wrong) == (b"{", "payload does not decode: Silent")
+
+
 def test_an_attempt_is_at_least_the_first() -> None:
     assert job([b"data", b"x"], deliveries=1, releases=5)[0].attempt == 1
 
