@@ -153,9 +153,10 @@ class Feed:
     def begin(self, unit: Sequence[Held], now: float) -> list[Job]:
         """A handler starts on *unit*: the jobs of it that are still ours; none when the worker stops."""
         self.moved = now
+        stopping = self.phase is not Phase.RUNNING
         for held in unit:
             held.started = now
-            if self.phase > Phase.RUNNING and not held.ended:
+            if stopping and not held.ended:
                 self.end(held, Release())
         return [held.claim.job for held in unit if not held.ended]
 

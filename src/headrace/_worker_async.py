@@ -127,7 +127,7 @@ class AsyncWorker(Handlers):
 class _Slots:
     """The slots of one feed: units that wait for one, and how many run."""
 
-    __slots__ = ("backlog", "call", "events", "feed", "running", "task", "tasks", "threads")
+    __slots__ = ("backlog", "call", "events", "feed", "over", "running", "task", "tasks", "threads")
 
     def __init__(self, feed: Feed, loop: asyncio.AbstractEventLoop) -> None:
         handler = feed.handler
@@ -135,7 +135,8 @@ class _Slots:
         self.backlog: deque[Unit] = deque()
         self.events: list[asyncio.Event] = []
         self.running = 0
-        self.tasks: dict[Any, Unit] = {}  # also a strong reference to each: the loop keeps only weak ones
+        self.over: list[tuple[Unit, BaseException | None, Any]] = []  # has ended, and is not yet taken in
+        self.tasks: dict[int, tuple[Any, Unit]] = {}  # by unit; the loop keeps only weak references to them
         self.threads: _Threads | None = None
         self.call: Callable[[Any], Awaitable[Any]] = handler.function
         name = f"headrace-{handler.queue}"
@@ -301,10 +302,10 @@ class _Engine:
         for one in held:
             one.claim.job.lost.set()
         for slots in self._slots.values():
-            for run, unit in list(slots.tasks.items()):
+            for run, unit in list(slots.tasks.values()):
                 if isinstance(run, asyncio.Task) and not run.cancelling() and all(x.claim.job.lost for x in unit):
                     run.cancel()  # pyright: ignore[reportUnknownMemberType]
-                    run.add_done_callback(partial(self._unrun, slots))  # pyright: ignore[reportUnknownMemberType]
+                    run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
 
     def _fill(self, slots: _Slots) -> None:
         """Start what waits, as far as there are slots."""
@@ -320,10 +321,10 @@ class _Engine:
             argument = jobs if batch else jobs[0]
             if slots.threads is not None:
                 run: Any = slots.threads.run(argument)
-                run.add_done_callback(partial(self._thread_ended, slots))
+                run.add_done_callback(partial(self._thread_ended, slots, unit))
             else:
                 run = slots.task(self._run(slots, unit, argument))
-            slots.tasks[run] = unit
+            slots.tasks[id(unit)] = run, unit
 
     async def _run(self, slots: _Slots, unit: Unit, argument: Any) -> None:
         """A task: one call of an async handler, and what becomes of it."""
@@ -333,28 +334,36 @@ class _Engine:
             result = await slots.call(argument)
         except BaseException as raised:  # judged, whatever it is
             error = raised
-        slots.tasks.pop(asyncio.current_task(), None)
+        slots.tasks.pop(id(unit), None)
         self._ended(slots, unit, error, result)
         if isinstance(error, KeyboardInterrupt):  # Ctrl-C where nobody handles signals: it ends the program
             raise error
 
-    def _unrun(self, slots: _Slots, run: Any) -> None:
+    def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
         """A task was cancelled; before it began, perhaps."""
-        unit = slots.tasks.pop(run, None)
-        if unit is not None:
+        if slots.tasks.pop(id(unit), None) is not None:
             self._ended(slots, unit, asyncio.CancelledError(), None)
 
-    def _thread_ended(self, slots: _Slots, run: Any) -> None:
+    def _thread_ended(self, slots: _Slots, unit: Unit, run: Any) -> None:
         error = run.exception()
-        self._ended(slots, slots.tasks.pop(run), error, None if error is not None else run.result())
+        del slots.tasks[id(unit)]
+        self._ended(slots, unit, error, None if error is not None else run.result())
 
     def _ended(self, slots: _Slots, unit: Unit, error: BaseException | None, result: Any) -> None:
-        slots.running -= 1
-        slots.feed.finish(unit, time.monotonic(), error, None if slots.feed.handler.batch else result)
+        slots.over.append((unit, error, result))
+        if len(slots.over) == 1:
+            asyncio.get_running_loop().call_soon(self._take_in, slots)
+
+    def _take_in(self, slots: _Slots) -> None:
+        """All that ended in one turn of the loop."""
+        over, slots.over = slots.over, []
+        slots.running -= len(over)
+        now, batch, finish = time.monotonic(), slots.feed.handler.batch, slots.feed.finish
+        for unit, error, result in over:
+            finish(unit, now, error, None if batch else result)
         if slots.backlog:
             self._fill(slots)
-        for event in slots.events:
-            event.set()
+        self._poke(slots.events)
 
     def stop(self) -> None:
         """Once: drain. Again: halt."""
@@ -382,7 +391,8 @@ class _Engine:
 
     def runs_this(self) -> bool:
         """Whether it is one of our handlers that asks."""
-        return any(asyncio.current_task() in slots.tasks for slots in self._slots.values())
+        task = asyncio.current_task()
+        return any(run is task for slots in self._slots.values() for run, _ in slots.tasks.values())
 
     async def finish(self) -> None:
         """Wait until everything is settled or released, and close. Who gives up waiting may call it again."""
@@ -400,7 +410,9 @@ class _Engine:
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (await self._work.run(feed.ops.leave(feed.name)))[1] == "1":
                         pass
-            if halted := [run for slots in self._slots.values() if slots.threads is None for run in slots.tasks]:
+            if halted := [
+                run for slots in self._slots.values() if slots.threads is None for run, _ in slots.tasks.values()
+            ]:
                 await asyncio.wait(halted, timeout=1)
             for slots in self._slots.values():
                 if slots.threads is not None:
