@@ -65,7 +65,9 @@ MUTANTS = {
         WORKERS,
     ),
     "no record of calls": Mutant([("*", "return last and last[1] == call and last[2]", "return nil")], "twice"),
-    "what rang is not adopted": Mutant([("lease", "if #rung > 0 then", "if false then")], "unheard"),
+    "what rang is not adopted": Mutant(
+        [("lease", "limit - #taken, 'bell'), 'bell')", "1, 'nobody'), 'bell')")], "unheard"
+    ),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
