@@ -153,8 +153,9 @@ class Ops:
         duration: float | None = None,
         ttl: float = 0.0,
         woken: bool = False,
+        kind: type[Claim] = Claim,
     ) -> Op[Grant | None]:
-        """Hand out up to *limit* jobs, at most `BATCH`. `None`: *worker* was declared dead."""
+        """Hand out up to *limit* jobs, at most `BATCH`, as claims of *kind*. `None`: *worker* was declared dead."""
         s = self.settings
         args: list[Arg] = [
             worker,
@@ -167,7 +168,7 @@ class Ops:
             int(woken),
         ]
         jobs = self._jobs
-        return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration))
+        return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
     def wait(self, block: float) -> tuple[Arg, ...]:
         """The one command that is no script: block until there may be something to lease.

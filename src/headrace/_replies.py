@@ -84,7 +84,7 @@ class Jobs:
         job = Job.make(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
         return job, token, wrong
 
-    def grant(self, reply: Any, worker: str, duration: float | None) -> Grant | None:
+    def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
         """What a lease call brought; `None` when this worker was declared dead."""
         try:
             known, next_due, taken, fresh, healed, now = reply
@@ -97,7 +97,7 @@ class Jobs:
         moment = now / 1000
         for entry, fields, deliveries, releases in taken:
             job, token, reason = self.job(entry, fields, deliveries, releases)
-            claim = Claim(job, worker, text(entry), deliveries, token, duration, moment)
+            claim = kind(job, worker, text(entry), deliveries, token, duration, moment)
             if reason:
                 wrong.append((claim, reason))
             else:
@@ -110,14 +110,12 @@ class Jobs:
                 value = decode(payload if type(payload) is bytes else raw(payload))
             except Exception:
                 job, token, reason = self.job(entry, [b"data", payload], 1)
-                wrong.append((Claim(job, worker, name, 1, token, duration, moment), reason))
+                wrong.append((kind(job, worker, name, 1, token, duration, moment), reason))
                 continue
             ms, _, _ = name.partition("-")
             if ms != last:
                 last, enqueued = ms, int(ms) / 1000
-            claims.append(
-                Claim(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment)
-            )
+            claims.append(kind(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment))
         return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
 
     def state(self, row: Any, now: int) -> JobState:

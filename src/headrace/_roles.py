@@ -99,11 +99,10 @@ Role = Generator[Effect, Any, None]
 
 
 @define(eq=False)
-class Held:
-    """A delivered job between lease and settlement."""
+class Held(Claim):
+    """A claim between lease and settlement."""
 
-    claim: Claim
-    since: float  # of the lease, or its last renewal
+    since: float = 0.0  # of the lease, or its last renewal
     started: float = 0.0  # 0: not yet
     ended: bool = False  # settled or given up: what the handler still says does not count
 
@@ -158,7 +157,7 @@ class Feed:
             held.started = now
             if stopping and not held.ended:
                 self.end(held, Release())
-        return [held.claim.job for held in unit if not held.ended]
+        return [held.job for held in unit if not held.ended]
 
     def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """A handler ended."""
@@ -174,7 +173,7 @@ class Feed:
             for held in unit:
                 if not held.ended:
                     held.ended = True
-                    self.completed.append(held.claim)
+                    self.completed.append(held)
                     self.forget(held)
             return
         failures: dict[str, Any] = {}
@@ -182,7 +181,7 @@ class Feed:
             failures, error = error.failures, None
         for held in unit:
             if not held.ended:
-                failure = error if error is not None else failures.get(held.claim.job.id)
+                failure = error if error is not None else failures.get(held.job.id)
                 if failure is not None and not isinstance(failure, BaseException):
                     failure = TypeError(f"BatchError names {failure!r} for this job, which is no exception")
                 self.end(held, failure, result)
@@ -190,28 +189,27 @@ class Feed:
     def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
         """One job's verdict."""
         held.ended = True
-        claim = held.claim
         if error is None:
             try:
                 kept = None if result is None else self.ops.result_bytes(result)
             except Exception as wrong:  # whatever the user's codec raises is the job's failure
                 error = wrong
             else:
-                self.done.append(Verdict("complete", claim, kept))
+                self.done.append(Verdict("complete", held, kept))
         if error is not None and self.phase < Phase.HALTING:
-            age = claim.leased_at - claim.job.enqueued_at  # both of the server's clock
+            age = held.leased_at - held.job.enqueued_at  # both of the server's clock
             try:
-                verdict = judge(self.handler.retry, claim, error, max(0.0, age), self.default_wait)
+                verdict = judge(self.handler.retry, held, error, max(0.0, age), self.default_wait)
             except Exception as wrong:  # a broken strategy object must not lose the job
                 reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
-                verdict = Verdict("retry", claim, delay=60.0, reason=reason)
+                verdict = Verdict("retry", held, delay=60.0, reason=reason)
             self.done.append(verdict)
         self.forget(held)  # after its verdict: who finds neither takes everything for settled
 
     def forget(self, held: Held) -> None:
         """No longer held; other threads may say so at the same time."""
-        if self.held.get(held.claim.entry) is held:
-            self.held.pop(held.claim.entry, None)
+        if self.held.get(held.entry) is held:
+            self.held.pop(held.entry, None)
 
     # -- fetch: lease and settle --------------------------------------------------------------------
 
@@ -266,7 +264,7 @@ class Feed:
             ops: list[Op[Any]] = list(settles)
             name = self.name
             if room > 0:
-                ops.append(self.ops.lease(name, room, woken=self.woken))
+                ops.append(self.ops.lease(name, room, woken=self.woken, kind=Held))
                 self.woken = False
                 self.asking += room
             try:
@@ -310,9 +308,10 @@ class Feed:
                 yield from self.died()
             return
         now = cast(float, (yield Now()))
-        fresh = [Held(claim, now) for claim in grant.claims]
+        fresh = cast("Sequence[Held]", grant.claims)
         for held in fresh:
-            self.held[held.claim.entry] = held
+            held.since = now
+            self.held[held.entry] = held
         if name != self.name:  # declared dead while this came: our peers have put these back
             yield from self.lose(fresh)
             return
@@ -387,7 +386,7 @@ class Feed:
     def died(self) -> Role:
         """Our peers declared us dead: what we hold runs elsewhere. Stop it, come back under a new name."""
         self.rename()  # first: what a call under the old name still brings is then known to be lost
-        yield from self.lose([held for held in list(self.held.values()) if held.claim.worker != self.name])
+        yield from self.lose([held for held in list(self.held.values()) if held.worker != self.name])
         self.available = True
         yield Poke(everyone=True)  # the new name wants registering
 
@@ -469,8 +468,8 @@ class Roles:
                     feed.end(held, TimeoutError(overran(feed.handler.deadline)))
                     yield Abort([held])
                     yield Poke()
-                renew = [held for held in feed.renewals(now) if held.claim.worker == feed.name]
-                ops: list[Op[Any]] = [feed.ops.renew([held.claim for held in renew])] if renew else []
+                renew = [held for held in feed.renewals(now) if held.worker == feed.name]
+                ops: list[Op[Any]] = [feed.ops.renew(renew)] if renew else []
                 if feed.registered:
                     ops.append(feed.ops.reclaim(feed.name, self.settings.timeout, feed.cursor))
                 if not ops:

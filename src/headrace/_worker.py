@@ -218,7 +218,7 @@ class _Engine:
                 return _drain(self._units[id(feed)])
             case Abort(held):
                 for one in held:
-                    one.claim.job.lost.set()
+                    one.job.lost.set()
         return None
 
     def _poke(self, events: Sequence[threading.Event]) -> None:
@@ -263,7 +263,7 @@ class _Engine:
         self._work.budget = GOODBYE
         for feed in self.roles.feeds:
             for held in list(feed.held.values()):
-                held.claim.job.lost.set()
+                held.job.lost.set()
         self.drain()
 
     def runs_this(self) -> bool:

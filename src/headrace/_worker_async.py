@@ -300,10 +300,10 @@ class _Engine:
     def _abort(self, held: Sequence[Held]) -> None:
         """Cancel the tasks of which nothing is wanted any more; threads can only be told."""
         for one in held:
-            one.claim.job.lost.set()
+            one.job.lost.set()
         for slots in self._slots.values():
             for run, unit in list(slots.tasks.values()):
-                if isinstance(run, asyncio.Task) and not run.cancelling() and all(x.claim.job.lost for x in unit):
+                if isinstance(run, asyncio.Task) and not run.cancelling() and all(x.job.lost for x in unit):
                     run.cancel()  # pyright: ignore[reportUnknownMemberType]
                     run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
 

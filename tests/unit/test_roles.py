@@ -10,7 +10,7 @@ from tenacity import wait_fixed
 
 from headrace import BatchError, DeadLetter, Job, Release, Retry, RetryLater
 from headrace._codec import BytesCodec
-from headrace._job import Claim, Grant, Reclaimed
+from headrace._job import Grant, Reclaimed
 from headrace._keys import Keys
 from headrace._ops import BATCH, Ops
 from headrace._roles import (
@@ -49,9 +49,9 @@ def make_feed(
     return feed
 
 
-def make_claim(feed: Feed, number: int = 1, attempt: int = 1) -> Claim:
+def make_held(feed: Feed, number: int = 1, attempt: int = 1, since: float = 0.0) -> Held:
     entry = f"{number}-0"
-    return Claim(Job(entry, b"x", "q", attempt=attempt), feed.name, entry, attempt, attempt)
+    return Held(Job(entry, b"x", "q", attempt=attempt), feed.name, entry, attempt, attempt, since=since)
 
 
 class Hand:
@@ -80,7 +80,7 @@ class Hand:
                     case Abort(held):
                         self.aborted += held
                         for one in held:
-                            one.claim.job.lost.set()
+                            one.job.lost.set()
                     case Poke(everyone):
                         self.pokes.append(everyone)
                     case _:
@@ -110,7 +110,7 @@ def names(effect: Any) -> list[str]:
 
 
 def grant(feed: Feed, *numbers: int) -> Grant:
-    return Grant([make_claim(feed, number) for number in numbers])
+    return Grant([make_held(feed, number) for number in numbers])
 
 
 def settled(feed: Feed) -> list[tuple[str, ...]]:
@@ -132,7 +132,7 @@ def test_settles_and_leases_in_one_round_trip() -> None:
     hand = Hand(feed.fetch())
     assert limit(hand.go()) == 2
     assert isinstance(hand.go([grant(feed, 1, 2)]), Pause)  # both slots are taken: nothing is leased
-    assert [unit[0].claim.entry for unit in hand.backlog] == ["1-0", "2-0"]
+    assert [unit[0].entry for unit in hand.backlog] == ["1-0", "2-0"]
     hand.run(feed, after=1.0)
     effect = hand.go()
     assert names(effect) == ["complete", "lease"]
@@ -243,19 +243,19 @@ def test_settlements_are_grouped_and_bounded() -> None:
     """One call for each kind, at most a script's worth at a time; a new name settles what the old one leased."""
     feed = make_feed(concurrency=3000)
     old = feed.name
-    claims = [make_claim(feed, number) for number in range(BATCH + 10)]
+    claims = [make_held(feed, number) for number in range(BATCH + 10)]
     feed.registered = False
     feed.rename()
-    claims += [make_claim(feed, BATCH + 10)]
+    claims += [make_held(feed, BATCH + 10)]
     for claim in claims:
-        feed.end(Held(claim, 0.0), None)
+        feed.end(claim, None)
     hand = Hand(feed.fetch())
     assert [(op[0], len(op)) for op in sent(hand.go())] == [("complete", 6 + BATCH)]
     assert [(op[0], len(op)) for op in sent(hand.go([[True] * BATCH]))] == [("complete", 6 + 10), ("complete", 6 + 1)]
     assert isinstance(hand.go([[True] * 10, [True]]), Pause)
     assert old != feed.name
     for error in [ValueError(), DeadLetter("no"), Release(), None]:
-        feed.end(Held(make_claim(feed, 1), 0.0), error)
+        feed.end(make_held(feed, 1), error)
     assert sorted(names(hand.go())) == ["complete", "dead_letter", "release", "retry"]
     assert isinstance(hand.go([[True]] * 4), Pause)
 
@@ -280,7 +280,7 @@ def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
     feed = make_feed()
     hand = Hand(feed.fetch())
     hand.go()
-    effect = hand.go([Grant([], [(make_claim(feed), "not JSON")])])
+    effect = hand.go([Grant([], [(make_held(feed), "not JSON")])])
     assert sent(effect) == [("dead_letter", feed.name, "1000", "1-0", "1", "not JSON")]
 
 
@@ -320,7 +320,7 @@ def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
 
 def test_a_verdict_for_each_job_of_a_batch() -> None:
     feed = make_feed(batch=True, max_size=4, max_wait=0.0)
-    unit = [Held(make_claim(feed, number), 0.0) for number in range(4)]
+    unit = [make_held(feed, number) for number in range(4)]
     feed.begin(unit, 1.0)
     feed.finish(unit, 2.0, BatchError({"0-0": DeadLetter("no"), "1-0": ValueError("v"), "2-0": "?", "9-9": OSError()}))  # type: ignore[dict-item]
     ops = {op[0]: op for op in settled(feed)}
@@ -356,7 +356,7 @@ def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> No
     roles.turn(Phase.DRAINING)
     assert sent(hand.go()) == [("release", feed.name, "2-0", "1")]
     assert isinstance(hand.go([[True]]), Pause)
-    assert feed.begin([Held(make_claim(feed, 3), 0.0)], hand.now) == []  # a thread that was just about to
+    assert feed.begin([make_held(feed, 3)], hand.now) == []  # a thread that was just about to
     assert names(hand.go()) == ["release"]
     assert isinstance(hand.go([[True]]), Pause)
     feed.finish(unit, hand.now, None, b"kept")
@@ -435,7 +435,7 @@ def test_declared_dead() -> None:
 def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
     feed = make_feed()
     for error in [None, ValueError(), Release(), DeadLetter("no")]:
-        held = Held(make_claim(feed), 0.0)
+        held = make_held(feed)
         feed.begin([held], 1.0)
         list(feed.lose([held]))
         feed.finish([held], 2.0, error)
@@ -487,7 +487,7 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
 def test_leases_are_renewed_after_a_third() -> None:
     feed = make_feed(lease=9.0)
     hand = keep(feed)
-    feed.held = {"1-0": Held(make_claim(feed, 1), hand.now), "2-0": Held(make_claim(feed, 2), hand.now - 3.0)}
+    feed.held = {"1-0": make_held(feed, 1, since=hand.now), "2-0": make_held(feed, 2, since=hand.now - 3.0)}
     assert [op[0] for op in sent(hand.go())] == ["renew", "reclaim"]
     assert hand.go([[True], NOTHING]) == Pause(1.5)
     assert feed.held["2-0"].since == hand.now
@@ -501,27 +501,27 @@ def test_leases_are_renewed_after_a_third() -> None:
 def test_a_lease_that_is_not_renewed_is_lost() -> None:
     feed = make_feed(lease=9.0)
     hand = keep(feed)
-    running, waiting = Held(make_claim(feed, 1), 0.0), Held(make_claim(feed, 2), 0.0)
+    running, waiting = make_held(feed, 1), make_held(feed, 2)
     feed.held = {"1-0": running, "2-0": waiting}
     feed.begin([running], 1.0)
     hand.go()
     hand.go([[False, False], NOTHING])
     assert hand.aborted == [running]
-    assert running.claim.job.lost
+    assert running.job.lost
     assert waiting.ended
     assert not feed.held
 
 
 def test_renewals_are_bounded() -> None:
     feed = make_feed(lease=9.0)
-    feed.held = {f"{n}-0": Held(make_claim(feed, n), 0.0) for n in range(BATCH + 500)}
+    feed.held = {f"{n}-0": make_held(feed, n) for n in range(BATCH + 500)}
     assert len(feed.renewals(100.0)) == BATCH
 
 
 def test_past_the_deadline() -> None:
     feed = make_feed(deadline=4.0)
     hand = keep(feed, heartbeat=4.0)
-    held = Held(make_claim(feed), hand.now)
+    held = make_held(feed, since=hand.now)
     feed.held = {"1-0": held}
     feed.begin([held], hand.now)
     hand.go()
@@ -555,7 +555,7 @@ def test_leases_are_kept_while_handlers_finish() -> None:
     feed = make_feed(lease=9.0)
     roles = Roles(WorkerSettings(), [feed])
     hand = Hand(roles.keep())
-    held = Held(make_claim(feed), 0.0)
+    held = make_held(feed)
     feed.held = {"1-0": held}
     roles.turn(Phase.DRAINING)
     assert "renew" in names(hand.go())
@@ -570,7 +570,7 @@ def test_leases_are_kept_while_handlers_finish() -> None:
 @pytest.mark.parametrize("policy", [Retry(wait=lambda _: "soon"), Retry(stop=lambda _: 1 / 0)])
 def test_a_strategy_that_fails_loses_no_job(policy: Retry) -> None:
     feed = make_feed(retry=policy)
-    feed.end(Held(make_claim(feed), 0.0), ValueError("x"))
+    feed.end(make_held(feed), ValueError("x"))
     ((name, *args),) = settled(feed)
     assert (name, args[5]) == ("retry", "+60000")
     assert args[7].startswith("ValueError: x; and what should judge it raised ")
@@ -579,14 +579,14 @@ def test_a_strategy_that_fails_loses_no_job(policy: Retry) -> None:
 @pytest.mark.parametrize("delay", [datetime(2030, 1, 1), "soon", None])  # noqa: DTZ001
 def test_a_delay_that_makes_no_sense_loses_no_job(delay: Any) -> None:
     feed = make_feed()
-    feed.end(Held(make_claim(feed), 0.0), RetryLater(delay))
+    feed.end(make_held(feed), RetryLater(delay))
     ((name, *args),) = settled(feed)
     assert (name, args[5]) == ("retry", "+60000")
 
 
 def test_a_result_that_is_no_bytes_is_the_jobs_failure() -> None:
     feed = make_feed()
-    feed.end(Held(make_claim(feed), 0.0), None, object())
+    feed.end(make_held(feed), None, object())
     ((name, *args),) = settled(feed)
     assert name == "retry"
     assert args[7].startswith("TypeError")
