@@ -128,7 +128,7 @@ class _Parts:
     """The parts of an `enqueue_many`: the one to send next, and an answer that nobody has read yet."""
 
     parts: Iterator[Op[list[Receipt]]]
-    next: Op[list[Receipt]] | None = None
+    next: Op[Callable[[], list[Receipt]]] | None = None
     unread: Callable[[], list[Receipt]] | None = None
     receipts: list[Receipt] = field(factory=list[Receipt])
 
@@ -141,7 +141,11 @@ class _Parts:
     def prepare(self) -> None:
         """Make the next part and read the last answer, which takes as long as the server does."""
         if self.next is None:
-            self.next = next(self.parts, None)
+            part = next(self.parts, None)
+            if part is not None:
+                op: Op[Any] = part
+                self.next = evolve(op, decode=partial(partial, part.decode))  # decoded when it is called
+                _ = self.next.body  # packed
         self.read()
 
 
@@ -152,8 +156,7 @@ def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
     try:
         while (part := parts.next) is not None:
             parts.next = None
-            reply = yield Ahead(evolve(part, decode=_undecoded), parts.prepare)
-            parts.unread = partial(part.decode, reply)
+            parts.unread = yield Ahead(part, parts.prepare)
             if parts.next is None:
                 parts.prepare()
         parts.read()
@@ -164,10 +167,6 @@ def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
         error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
         raise
     return parts.receipts
-
-
-def _undecoded(reply: Any) -> Any:
-    return reply
 
 
 def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim]) -> Call[list[bool]]:

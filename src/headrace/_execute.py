@@ -24,7 +24,6 @@ from typing import Any, TypeVar, cast
 import redis
 import redis.asyncio
 from attrs import define, field
-from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]
 from redis import exceptions as errors
 from redis.asyncio.retry import Retry as AsyncNoRetry
 from redis.backoff import NoBackoff
@@ -37,7 +36,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from headrace._op import Arg, Op
+from headrace._op import Arg, Op, pack
 from headrace._ops import SIZE
 from headrace.errors import ConfigurationError
 
@@ -148,14 +147,8 @@ class Lane:
     calls: int = 0
 
 
-def _wires(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[tuple[Arg, ...]]:
-    return [op.wire(verb, lane.name, str(lane.calls)) for op, lane in zip(ops, lanes, strict=True)]
-
-
-def _packed(commands: Sequence[tuple[Arg, ...]]) -> list[bytes]:
-    """What to write, packed in C: redis-py does it in Python for asyncio."""
-    pack = cast("Callable[[tuple[Arg, ...]], bytes]", pack_command)
-    return [b"".join(map(pack, commands))]
+def _packed(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[bytes]:
+    return [op.packed(verb, lane.name, str(lane.calls)) for op, lane in zip(ops, lanes, strict=True)]
 
 
 def _missing(replies: Sequence[Any]) -> list[int]:
@@ -207,11 +200,11 @@ class Executor:
         return self.budget if self._met else min(FIRST, self.budget)
 
     def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
-        replies = self.send(_wires(ops, lanes, "EVALSHA"), meanwhile)
+        replies = self.send(_packed(ops, lanes, "EVALSHA"), meanwhile)
         missing = _missing(replies)
         if missing:
-            wires = _wires([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
-            for i, reply in zip(missing, self.send(wires), strict=True):
+            packed = _packed([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
+            for i, reply in zip(missing, self.send(packed), strict=True):
                 replies[i] = reply
         error = _first_error(replies)
         if error is not None:
@@ -220,11 +213,11 @@ class Executor:
             raise error
         return replies
 
-    def send(self, commands: Sequence[tuple[Arg, ...]], meanwhile: Meanwhile = None) -> list[Any]:
-        """Commands in one round trip; replies, errors among them as values. Nothing is repeated."""
+    def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None) -> list[Any]:
+        """Packed commands in one round trip; replies, errors among them as values. Nothing is repeated."""
         connection = self.pool.get_connection()
         try:
-            connection.send_packed_command(_packed(commands))
+            connection.send_packed_command([b"".join(commands)])
             if meanwhile is not None:
                 meanwhile()
             return [_read(connection) for _ in commands]
@@ -240,7 +233,7 @@ class Executor:
         An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows heals it.
         """
         try:
-            return bool(self.send([command])[0])
+            return bool(self.send([pack(command)])[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             time.sleep(0.01)
             return True
@@ -331,11 +324,11 @@ class AsyncExecutor:
         return self.budget if self._met else min(FIRST, self.budget)
 
     async def _attempt(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
-        replies = await self.send(_wires(ops, lanes, "EVALSHA"), meanwhile)
+        replies = await self.send(_packed(ops, lanes, "EVALSHA"), meanwhile)
         missing = _missing(replies)
         if missing:
-            wires = _wires([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
-            for i, reply in zip(missing, await self.send(wires), strict=True):
+            packed = _packed([ops[i] for i in missing], [lanes[i] for i in missing], "EVAL")
+            for i, reply in zip(missing, await self.send(packed), strict=True):
                 replies[i] = reply
         error = _first_error(replies)
         if error is not None:
@@ -344,7 +337,7 @@ class AsyncExecutor:
             raise error
         return replies
 
-    async def send(self, commands: Sequence[tuple[Arg, ...]], meanwhile: Meanwhile = None) -> list[Any]:
+    async def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None) -> list[Any]:
         """Like `Executor.send`."""
         try:
             async with asyncio.timeout(self.timeout):
@@ -352,10 +345,10 @@ class AsyncExecutor:
         except TimeoutError:
             raise errors.TimeoutError(f"no answer within {self.timeout:g} s") from None
 
-    async def _send(self, commands: Sequence[tuple[Arg, ...]], meanwhile: Meanwhile) -> list[Any]:
+    async def _send(self, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         connection = await self.pool.get_connection()
         try:
-            await connection.send_packed_command(_packed(commands))
+            await connection.send_packed_command([b"".join(commands)])
             if meanwhile is not None:
                 meanwhile()
             return [await _aread(connection) for _ in commands]
@@ -368,7 +361,7 @@ class AsyncExecutor:
     async def wait(self, command: tuple[Arg, ...]) -> bool:
         """Like `Executor.wait`."""
         try:
-            return bool((await self.send([command]))[0])
+            return bool((await self.send([pack(command)]))[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             await asyncio.sleep(0.01)
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -92,15 +92,29 @@ class NewJob:
     queue: str | None = None
 
 
-@frozen
-class Receipt:
+@define
+class _OpenReceipt:
+    """A receipt that is being made: like `_Open`."""
+
+    id: str
+    added: bool
+
+
+@frozen  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
+class Receipt(_OpenReceipt):
     """What became of an enqueue: the job's `id`, and whether it was `added`.
 
     `added=False`: a job of that id is in the queue already, and was left as it is.
     """
 
-    id: str
-    added: bool
+    @classmethod
+    def made(cls, ids: Iterable[str]) -> list[Receipt]:
+        """`Receipt(id, True)` for each."""
+        receipts: Any = [_OpenReceipt(name, True) for name in ids]
+        for receipt in receipts:
+            receipt.__class__ = cls
+        made: list[Receipt] = receipts
+        return made
 
 
 @define(eq=False)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from attrs import frozen
+from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]
 
 R_co = TypeVar("R_co", covariant=True)
 Arg = str | bytes | int
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
+
+
+def pack(command: Sequence[Arg]) -> bytes:
+    """A command as it is sent; in C, where redis-py does it in Python for asyncio."""
+    return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(command)
 
 
 @frozen
@@ -68,17 +74,23 @@ class Op(Generic[R_co]):
         """Bytes of its arguments, about."""
         return sum(len(arg) for arg in self.args if not isinstance(arg, int))
 
+    @cached_property
+    def body(self) -> memoryview:
+        """Its arguments as they are sent. The head of the command is known when it is sent, this before."""
+        packed = pack(tuple(self.args))
+        return memoryview(packed)[packed.index(b"\n") + 1 :]
+
+    def packed(self, verb: str, lane: str, call: str) -> bytes:
+        """`wire` as it is sent."""
+        head = self._head(verb, lane, call)
+        return b"".join((b"*%d\r\n" % (len(head) + len(self.args)), pack(head).partition(b"\r\n")[2], self.body))
+
     def wire(self, verb: str = "EVAL", lane: str = "-", call: str = "") -> tuple[Arg, ...]:
         """The command. Without *call* nothing is recorded: right inside a MULTI, which we never repeat."""
-        body = self.script.source if verb == "EVAL" else self.script.sha
+        return (*self._head(verb, lane, call), *self.args)
+
+    def _head(self, verb: str, lane: str, call: str) -> tuple[Arg, ...]:
+        script = self.script.source if verb == "EVAL" else self.script.sha
         if self.lane_prefix:
-            return (
-                verb,
-                body,
-                len(self.keys) + 1,
-                self.lane_prefix + lane,
-                *self.keys,
-                call,
-                *self.args,
-            )
-        return (verb, body, len(self.keys), *self.keys, *self.args)
+            return (verb, script, len(self.keys) + 1, self.lane_prefix + lane, *self.keys, call)
+        return (verb, script, len(self.keys), *self.keys)

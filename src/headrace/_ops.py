@@ -6,8 +6,10 @@ Arguments are validated here, so that a bad one is refused before anything is se
 from __future__ import annotations
 
 import secrets
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, TypeVar, cast
 
 from attrs import frozen
@@ -91,13 +93,14 @@ class Ops:
 
     # -- producing ---------------------------------------------------------------------------------
 
-    def item(self, job: Any) -> Item:
-        """A payload or `NewJob`, checked: its id ('' for none), delay, and fields."""
+    def item(self, job: Any) -> bytes | Item:
+        """A payload or `NewJob`, checked: the encoded payload, if there is nothing else to it."""
         if not isinstance(job, NewJob):
-            return "", "", ["data", self.codec.encode(job)]
+            return self.codec.encode(job)
         if job.queue is not None and job.queue != self.keys.queue:
             raise ValueError(f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue")
-        return self._item(job)
+        name, delay, fields = self._item(job)
+        return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
     def _item(self, job: NewJob) -> Item:
         delay = checked.delay(job.delay)
@@ -109,16 +112,9 @@ class Ops:
         return name, delay, [*fields, *checked.headers(job.headers)]
 
     def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
-        """Add checked *items* (of `item`, or plain payloads), at most `BATCH`."""
-        plain: list[bytes] = []
-        for item in items:
-            if not isinstance(item, tuple):
-                plain.append(item)
-            elif not item[0] and not item[1] and len(item[2]) == 2:
-                plain.append(cast(bytes, item[2][1]))
-            else:
-                break
-        else:
+        """Add what `item` made, at most `BATCH`."""
+        if tuple not in set(map(type, items)):
+            plain = cast("Sequence[bytes]", items)
             return self._op("enqueue", ["plain", *plain], replies.plain_receipts, (), items, self.enqueue)
         args: list[Arg] = ["full"]
         for item in items:
@@ -131,17 +127,14 @@ class Ops:
         if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
             raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
         encode = self.codec.encode
-        # A payload stays a mere payload: no tuple and list for each of a million of them.
         items: list[bytes | Item] = [encode(job) if type(job) is bytes else self.item(job) for job in jobs]
-        start = size = 0
-        for at, item in enumerate(items):
-            more = sum(map(len, item[2])) if isinstance(item, tuple) else len(item)
-            size += more
-            if at - start == BATCH or (size > SIZE and at > start):
-                yield self.enqueue(items[start:at])
-                start, size = at, more
-        if start < len(items):
-            yield self.enqueue(items[start:])
+        start = 0
+        while start < len(items):
+            some = items[start : start + BATCH]
+            sizes = [sum(map(len, i[2])) if isinstance(i, tuple) else len(i) for i in some]
+            fit = max(1, bisect_right(list(accumulate(sizes)), SIZE))
+            yield self.enqueue(some[:fit])
+            start += fit
 
     # -- leasing -----------------------------------------------------------------------------------
 

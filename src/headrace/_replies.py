@@ -40,8 +40,11 @@ def receipts(reply: Any) -> list[Receipt]:
 
 
 def plain_receipts(reply: Any) -> list[Receipt]:
-    """Ids, all added."""
-    return [Receipt(i.decode() if type(i) is bytes else text(i), True) for i in reply]
+    """Ids, all added: {id, number} of consecutive ones, or all of them."""
+    if len(reply) == 2 and isinstance(reply[1], int):
+        ms, _, first = text(reply[0]).partition("-")
+        return Receipt.made([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
+    return Receipt.made([text(i) for i in reply])
 
 
 class Jobs:

@@ -29,6 +29,7 @@ from headrace.errors import BatchError, Release, said
 
 SOON = 0.05  # seconds: what is leased ahead of a free slot should start within this
 LATE = 1.0  # seconds without a free slot after which what waits for one goes back
+TAKE = 250  # jobs in one lease call: an answer over 64 KiB is sent in pieces, and the server serves others in between
 BLOCK = 1.0  # seconds a blocked read lasts at most
 LOOK = 0.75  # of a heartbeat: how often to look for the dead; the rest of it is for what happens then
 
@@ -220,7 +221,7 @@ class Feed:
         slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
         ahead = 0.0 if self.mean is None else slots * SOON / max(self.mean, 1e-6)
         most = slots + min(int(ahead), max(BATCH, slots))
-        return min(BATCH, most - len(self.held) - self.asking)
+        return min(TAKE, most - len(self.held) - self.asking)
 
     def settlements(self) -> tuple[list[Op[list[bool]]], float | None]:
         """Operations for the verdicts there are, in bounded scripts, and the shortest delay of a retry among them."""

@@ -319,6 +319,15 @@ def test_enqueue_many(queue):
     assert [lease.job.id for lease in leases] == [receipt.id for receipt in receipts if receipt.added]
 
 
+def test_ids_that_are_not_consecutive(queue, client):
+    """A part whose entry IDs go on in the next millisecond has every receipt right, as one of consecutive IDs has."""
+    client.xadd(queue.ops.keys.part("jobs"), {"data": b"0"}, id=f"9999999999999-{2**64 - 3}")
+    receipts = queue.enqueue_many([b"1", b"2", b"3", b"4"])
+    ids = [f"9999999999999-{2**64 - 2}", f"9999999999999-{2**64 - 1}", "10000000000000-0", "10000000000000-1"]
+    assert [receipt.id for receipt in receipts] == ids
+    assert [lease.job.id for lease in queue.lease_many(5)][1:] == ids
+
+
 def test_enqueue_very_many(queue):
     """More than one script takes: every job is there once, in order, and every receipt is its own."""
     jobs = [b"%d" % i if i % 7 else NewJob(b"%d" % i, id=f"id-{i}") for i in range(2500)]

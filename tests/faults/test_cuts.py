@@ -18,6 +18,7 @@ import redis
 from attrs import frozen
 
 from headrace import AsyncQueue, Counts, NewJob, Queue
+from headrace._op import pack
 from tests.faults.proxy import Proxy
 from tests.servers import Server, binaries
 
@@ -129,7 +130,7 @@ def soon(queue: Any) -> Any:
 
 def forgets(queue: Queue) -> None:
     """Make the server forget the scripts."""
-    queue._executor.send([("SCRIPT", "FLUSH")])
+    queue._executor.send([pack(("SCRIPT", "FLUSH"))])
 
 
 def arrives(queue: Queue, request: bytes) -> None:

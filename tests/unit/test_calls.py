@@ -63,7 +63,7 @@ class Stage:
             case Ahead(op, meanwhile):
                 meanwhile()
                 meanwhile()  # it may be asked for again
-                return self._sent(op)
+                return op.decode(self._sent(op))
             case Whole(op):
                 return self._sent(op)
         return self._sent(effect)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConfigurationError, JSONCodec, NewJob
+from headrace import ConfigurationError, JSONCodec, NewJob, Receipt
 from headrace._job import Claim, Job
 from headrace._keys import Keys
 from headrace._ops import BATCH, SIZE, Ops
@@ -28,6 +28,7 @@ def test_plain_payloads_travel_plain() -> None:
     op = OPS.enqueue([OPS.item(b"a"), b"b", OPS.item("c"), OPS.item(NewJob(b"d"))])
     assert op.args == ["plain", b"a", b"b", b"c", b"d"]
     assert [receipt.id for receipt in op.decode([b"1-0", b"2-0", b"3-0", b"4-0"])] == ["1-0", "2-0", "3-0", "4-0"]
+    assert op.decode([b"7-9", 4]) == [Receipt(f"7-{n}", True) for n in (9, 10, 11, 12)]
 
 
 def test_one_that_is_more_than_its_payload_makes_all_full() -> None:
@@ -37,11 +38,12 @@ def test_one_that_is_more_than_its_payload_makes_all_full() -> None:
 
 def test_a_delayed_job_needs_an_id_and_is_given_one() -> None:
     names = {
-        OPS.item(NewJob(b"x", delay=delay))[0] for delay in (1, timedelta(hours=1), datetime(2030, 1, 1, tzinfo=UTC))
+        str(OPS.item(NewJob(b"x", delay=delay))[0])
+        for delay in (1, timedelta(hours=1), datetime(2030, 1, 1, tzinfo=UTC))
     }
     assert len(names) == 3
     assert all(len(name) == 24 for name in names)
-    assert OPS.item(NewJob(b"x", delay=0))[0] == ""
+    assert OPS.item(NewJob(b"x", delay=0)) == b"x"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def same(decode: Any, reply: Any) -> Any:
             [Receipt("a", True), Receipt("1-0", True), Receipt("b", False)],
         ),
         (replies.receipts, [], []),
+        (replies.plain_receipts, [b"1-9", 2], [Receipt("1-9", True), Receipt("1-10", True)]),
         (replies.plain_receipts, [b"1-0", b"1-1"], [Receipt("1-0", True), Receipt("1-1", True)]),
         (replies.counts, list(range(11)), Counts(*range(11))),
         (replies.reclaimed, [3, b"(1-0", 1, 0, 2], Reclaimed(3, "(1-0", 1, False, 2)),

@@ -16,6 +16,7 @@ from headrace._ops import BATCH, Ops
 from headrace._roles import (
     LATE,
     SOON,
+    TAKE,
     Abort,
     Effect,
     Feed,
@@ -195,7 +196,7 @@ def test_a_reader_blocks_no_longer_than_the_next_delay() -> None:
 
 def test_jobs_are_leased_ahead_as_far_as_they_will_start_soon() -> None:
     feed = make_feed(concurrency=2)
-    for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, BATCH)]:
+    for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, TAKE)]:
         feed.mean = took
         assert feed.room() == most, f"{took}: 2 slots and what starts within {SOON} s"
 
