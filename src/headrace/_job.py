@@ -107,14 +107,14 @@ class Receipt(_OpenReceipt):
     `added=False`: a job of that id is in the queue already, and was left as it is.
     """
 
-    @classmethod
-    def made(cls, ids: Iterable[str]) -> list[Receipt]:
-        """`Receipt(id, True)` for each."""
-        receipts: Any = [_OpenReceipt(name, True) for name in ids]
-        for receipt in receipts:
-            receipt.__class__ = cls
-        made: list[Receipt] = receipts
-        return made
+
+def receipts(ids: Iterable[str]) -> list[Receipt]:
+    """`Receipt(id, True)` for each."""
+    made: Any = [_OpenReceipt(name, True) for name in ids]
+    for receipt in made:
+        receipt.__class__ = Receipt
+    done: list[Receipt] = made
+    return done
 
 
 @define(eq=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace import _job
 from headrace._codec import Codec
 from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
 from headrace.errors import ReplyError, said
@@ -43,8 +44,8 @@ def plain_receipts(reply: Any) -> list[Receipt]:
     """Ids, all added: {id, number} of consecutive ones, or all of them."""
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
-        return Receipt.made([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
-    return Receipt.made([text(i) for i in reply])
+        return _job.receipts([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
+    return _job.receipts([text(i) for i in reply])
 
 
 class Jobs:

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from headrace._op import script
+from headrace._replies import plain_receipts
 from tests.servers import Server
 
 ACCESS = Path(__file__).parents[2] / "docs" / "how-to" / "run-in-production.md"
@@ -64,8 +65,7 @@ class Lua:
 
     def add(self, *payloads: str) -> list[str]:
         """Enqueue plain payloads; their ids."""
-        ids: list[str] = self("enqueue", "plain", *payloads)
-        return ids
+        return [receipt.id for receipt in plain_receipts(self("enqueue", "plain", *payloads))]
 
     def lease(self, worker: str = "w", limit: int = 100, *, most: int = 0, ttl: int = 70_000, **options: Any) -> Any:
         """The reply of `lease`. *most*: max_attempts."""

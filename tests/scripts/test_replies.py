@@ -37,9 +37,20 @@ def full(*items: tuple[str, str, dict[str, str]]) -> list[Any]:
 
 
 def test_enqueue_plain(lua: Lua) -> None:
-    ids = lua("enqueue", "plain", "a", "b")
-    assert lua.redis.xrange(lua.key("jobs")) == [(ids[0], {"data": "a"}), (ids[1], {"data": "b"})]
+    reply = lua("enqueue", "plain", "a", "b")
+    (first, _), (second, _) = entries = lua.redis.xrange(lua.key("jobs"))
+    assert entries == [(first, {"data": "a"}), (second, {"data": "b"})]
+    consecutive = second.split("-") == [first.split("-")[0], str(int(first.split("-")[1]) + 1)]
+    assert reply == ([first, 2] if consecutive else [first, second])  # 6.2 looks at the clock for each
     assert lua.counts() == {"waiting": 2, "enqueued": 2}
+
+
+def test_enqueue_plain_into_the_next_millisecond(lua: Lua) -> None:
+    """Ids that are not consecutive are answered one by one."""
+    lua.redis.xadd(lua.key("jobs"), {"data": "x"}, id=f"9999999999999-{2**64 - 2}")
+    last, following = f"9999999999999-{2**64 - 1}", "10000000000000-0"
+    assert lua("enqueue", "plain", "a", "b", "c") == [last, following, "10000000000000-1"]
+    assert lua("enqueue", "plain", "d") == ["10000000000000-2", 1]
 
 
 def test_enqueue_full(lua: Lua) -> None:

@@ -1,0 +1,229 @@
+"""What an operator asks of a queue, and how both colours send: the part of `Queue` and `AsyncQueue` that moves no job
+on its way. See `_queue`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypeVar
+
+from headrace import _calls as calls
+from headrace._calls import Ahead, Call, Clock, Nap, Wait, Whole
+from headrace._execute import AsyncExecutor, Executor
+from headrace._face import Face
+from headrace._job import Counts, Job, JobState, WorkerState
+from headrace._op import Op
+
+R = TypeVar("R")
+
+
+class Control(Face):
+    """The sync part."""
+
+    _executor: Executor
+
+    def _run(self, op: Op[R]) -> R:
+        return self._executor.run(op)
+
+    def _drive(self, call: Call[R]) -> R:
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = self._perform(effect)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect = call.send(answer)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+
+    def _perform(self, effect: calls.Effect) -> Any:
+        match effect:
+            case Op():
+                return self._executor.run(effect)
+            case Ahead(op, meanwhile):
+                return self._executor.run(op, meanwhile)
+            case Whole(op):
+                return self._executor.run(op)
+            case Wait(command):
+                return self._executor.wait(command)
+            case Nap(seconds):
+                return self._executor.sleep(seconds)
+            case Clock():
+                return time.monotonic()
+
+    def _each(self, state: str) -> Iterator[JobState]:
+        cursor, more = "", True
+        while more:
+            page = self._run(self.ops.listing(state, cursor))
+            yield from page
+            cursor, more = page.cursor, bool(page.cursor)
+
+    def cancel(self, id: str) -> bool:
+        """Remove a job, in whatever state but dead; a holder finds its lease lost. cancel.lua, O(1)."""
+        return self._run(self.ops.cancel(id))
+
+    def cancel_payload(self, payload: Any) -> int:
+        """Remove every job of this payload, waiting, running or delayed; how many.
+
+        cancel_payload.lua, 500 jobs a call.
+        """
+        return self._drive(self._payload(payload))
+
+    def counts(self) -> Counts:
+        """How many jobs are in each state, at one instant. counts.lua, O(consumers)."""
+        return self._run(self.ops.counts())
+
+    def peek(self) -> Job | None:
+        """The job that would be leased next, without leasing it."""
+        return next((item.job for item in self._each("waiting")), None)
+
+    def waiting(self) -> Iterator[JobState]:
+        """The jobs that wait, in the order in which they will be leased. list.lua, 200 jobs a call."""
+        return self._each("waiting")
+
+    def running(self) -> Iterator[JobState]:
+        """The leased jobs, oldest first, each with its `worker` and `since` when (delivery or last renewal)."""
+        return self._each("running")
+
+    def delayed(self) -> Iterator[JobState]:
+        """The delayed jobs, the first due first, each with when it is `due`."""
+        return self._each("delayed")
+
+    def dead(self) -> Iterator[JobState]:
+        """The dead letters, oldest first, each with its `reason`, `worker` and `since` when."""
+        return self._each("dead")
+
+    def find(self, id: str) -> JobState | None:
+        """Where a job is, or `None`: it is gone, or never was. find.lua."""
+        return self._run(self.ops.find(id))
+
+    def redrive(self, *ids: str) -> int:
+        """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
+
+        One whose id is taken again stays. redrive.lua, 500 a call.
+        """
+        return self._drive(calls.through(self.ops.redrive, ids))
+
+    def purge_dead(self, *ids: str) -> int:
+        """Remove dead letters for good, all or those of *ids*; how many."""
+        return self._drive(calls.through(self.ops.purge_dead, ids))
+
+    def purge(self) -> int:
+        """Remove what waits (waiting, parked, delayed); how many. Leased and dead jobs stay. purge.lua, 500 a call."""
+        return self._drive(calls.purge(self.ops))
+
+    def delete(self) -> int:
+        """Remove the queue with everything in it; how many jobs that were. It comes back on enqueue. delete.lua."""
+        return self._run(self.ops.delete())
+
+    def workers(self) -> list[WorkerState]:
+        """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
+        return self._run(self.ops.workers())
+
+
+class AsyncControl(Face):
+    """The async part."""
+
+    _executor: AsyncExecutor
+
+    async def _run(self, op: Op[R]) -> R:
+        return await self._executor.run(op)
+
+    async def _drive(self, call: Call[R]) -> R:
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = await self._perform(effect)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect = call.send(answer)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+
+    async def _perform(self, effect: calls.Effect) -> Any:
+        match effect:
+            case Op():
+                return await self._executor.run(effect)
+            case Ahead(op, meanwhile):
+                return await self._executor.run(op, meanwhile)
+            case Whole(op, undo):
+                return await self._executor.run_whole(op, undo)
+            case Wait(command):
+                return await self._executor.wait(command)
+            case Nap(seconds):
+                return await self._executor.sleep(seconds)
+            case Clock():
+                return time.monotonic()
+
+    async def _each(self, state: str) -> AsyncIterator[JobState]:
+        cursor, more = "", True
+        while more:
+            page = await self._run(self.ops.listing(state, cursor))
+            for item in page:
+                yield item
+            cursor, more = page.cursor, bool(page.cursor)
+
+    async def cancel(self, id: str) -> bool:
+        """Like `Queue.cancel`."""
+        return await self._run(self.ops.cancel(id))
+
+    async def cancel_payload(self, payload: Any) -> int:
+        """Like `Queue.cancel_payload`."""
+        return await self._drive(self._payload(payload))
+
+    async def counts(self) -> Counts:
+        """Like `Queue.counts`."""
+        return await self._run(self.ops.counts())
+
+    async def peek(self) -> Job | None:
+        """Like `Queue.peek`."""
+        async for item in self._each("waiting"):
+            return item.job
+        return None
+
+    def waiting(self) -> AsyncIterator[JobState]:
+        """Like `Queue.waiting`."""
+        return self._each("waiting")
+
+    def running(self) -> AsyncIterator[JobState]:
+        """Like `Queue.running`."""
+        return self._each("running")
+
+    def delayed(self) -> AsyncIterator[JobState]:
+        """Like `Queue.delayed`."""
+        return self._each("delayed")
+
+    def dead(self) -> AsyncIterator[JobState]:
+        """Like `Queue.dead`."""
+        return self._each("dead")
+
+    async def find(self, id: str) -> JobState | None:
+        """Like `Queue.find`."""
+        return await self._run(self.ops.find(id))
+
+    async def redrive(self, *ids: str) -> int:
+        """Like `Queue.redrive`."""
+        return await self._drive(calls.through(self.ops.redrive, ids))
+
+    async def purge_dead(self, *ids: str) -> int:
+        """Like `Queue.purge_dead`."""
+        return await self._drive(calls.through(self.ops.purge_dead, ids))
+
+    async def purge(self) -> int:
+        """Like `Queue.purge`."""
+        return await self._drive(calls.purge(self.ops))
+
+    async def delete(self) -> int:
+        """Like `Queue.delete`."""
+        return await self._run(self.ops.delete())
+
+    async def workers(self) -> list[WorkerState]:
+        """Like `Queue.workers`."""
+        return await self._run(self.ops.workers())
