@@ -3,6 +3,7 @@
 from importlib.metadata import version as _version
 
 from headrace._codec import Codec, JSONCodec
+from headrace._event import Event
 from headrace._fleet import queues, workers
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
 from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
@@ -34,6 +35,7 @@ __all__ = [
     "ConfigurationError",
     "Counts",
     "DeadLetter",
+    "Event",
     "HeadraceError",
     "JSONCodec",
     "Job",

@@ -1,7 +1,7 @@
 """Calls that take more than one round trip, as generators of effects: written once for both colours.
 
-A call yields an `Op` (answered with its decoded reply), a `Wait` (block on the server) or a `Clock`
-(answered with a monotonic time), and returns its value. No IO here, no clock.
+A call yields an `Op` (answered with its decoded reply), a `Wait` (block on the server), a `Clock` (answered with a
+monotonic time) or another effect below, and returns its value. No IO here, no clock.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
+from headrace._event import Watch
 from headrace._job import Claim, Grant, Receipt
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
 from headrace.errors import WorkerLost
 
 R = TypeVar("R")
+RESULTS = 99  # in one script: as many as may join the calls of others
 
 
 @frozen
@@ -25,13 +27,6 @@ class Wait:
     """Block on the server, with this command."""
 
     command: tuple[Arg, ...]
-
-
-@frozen
-class Nap:
-    """Wait on the client for so many seconds."""
-
-    seconds: float
 
 
 @frozen
@@ -55,7 +50,30 @@ class Whole:
     undo: Callable[[Any], Op[Any] | None]
 
 
-Effect = Op[Any] | Ahead | Whole | Wait | Nap | Clock
+@frozen
+class Observe:
+    """From now on notice the ends of these jobs; answered with a `Watch`, after so many seconds at most."""
+
+    names: Sequence[str]
+    seconds: float
+
+
+@frozen
+class Hark:
+    """Wait so many seconds at most: answered with the jobs that have ended, and whether to look for all others, too."""
+
+    watch: Watch
+    seconds: float
+
+
+@frozen
+class Ignore:
+    """Notice them no more."""
+
+    watch: Watch
+
+
+Effect = Op[Any] | Ahead | Whole | Wait | Clock | Observe | Hark | Ignore
 Call = Generator[Effect, Any, R]
 
 
@@ -206,12 +224,38 @@ def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: 
     return done
 
 
-def result(ops: Ops, job: str, timeout: float | None) -> Call[bytes | None]:
-    """The kept result; waits up to *timeout* seconds for it."""
+def kept(ops: Ops, names: Sequence[str]) -> Call[dict[str, bytes]]:
+    """The results that are there, of so many jobs."""
+    found: dict[str, bytes] = {}
+    for start in range(0, len(names), RESULTS):
+        some = names[start : start + RESULTS]
+        answers = yield from send(ops.results(some))
+        found |= {name: result for name, result in zip(some, answers, strict=True) if result is not None}
+    return found
+
+
+def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Call[dict[str, bytes]]:
+    """The kept results; waits up to *timeout* seconds for those that are missing and may still come."""
     start = cast(float, (yield Clock()))
-    while True:
-        kept = yield from send(ops.result(job))
-        now = cast(float, (yield Clock()))
-        if kept is not None or timeout is None or now - start >= timeout:
-            return kept
-        yield Nap(min(0.05, timeout))
+    left = list(dict.fromkeys(names))
+    found = yield from kept(ops, left)
+    left = [name for name in left if name not in found]
+    if not left or not timeout:
+        return found
+    watch = cast(Watch, (yield Observe(left, timeout)))
+    try:
+        ended, look = set[str](), True  # what came between
+        while True:
+            found |= yield from kept(ops, left if look else [name for name in left if name in ended])
+            left = [name for name in left if name not in found and name not in ended]
+            rest = start + timeout - cast(float, (yield Clock()))
+            if not left or rest <= 0:
+                return found
+            ended, look = cast("tuple[set[str], bool]", (yield Hark(watch, rest)))
+    finally:
+        yield Ignore(watch)
+
+
+def result(ops: Ops, name: str, timeout: float | None) -> Call[bytes | None]:
+    """The kept result of one job."""
+    return (yield from results(ops, [name], timeout)).get(name)

@@ -5,14 +5,16 @@ on its way. See `_queue`.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from headrace import _calls as calls
-from headrace._calls import Ahead, Call, Clock, Nap, Wait, Whole
+from headrace._calls import Ahead, Call, Clock, Hark, Ignore, Observe, Wait, Whole
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Face
 from headrace._job import Counts, Job, JobState, WorkerState
+from headrace._line import AsyncEvents, AsyncNotices, Events, Notices
 from headrace._op import Op
 
 R = TypeVar("R")
@@ -22,6 +24,7 @@ class Control(Face):
     """The sync part."""
 
     _executor: Executor
+    _notices: Notices
 
     def _run(self, op: Op[R]) -> R:
         return self._executor.run(op)
@@ -50,10 +53,19 @@ class Control(Face):
                 return self._executor.run(op)
             case Wait(command):
                 return self._executor.wait(command)
-            case Nap(seconds):
-                return self._executor.sleep(seconds)
             case Clock():
                 return time.monotonic()
+            case Observe() | Hark() | Ignore():
+                return self._notice(effect)
+
+    def _notice(self, effect: Observe | Hark | Ignore) -> Any:
+        match effect:
+            case Observe(names, seconds):
+                return self._notices.watch(names, seconds)
+            case Hark(watch, seconds):
+                return self._notices.wait(watch, seconds)
+            case Ignore(watch):
+                return self._notices.ignore(watch)
 
     def _each(self, state: str) -> Iterator[JobState]:
         cursor, more = "", True
@@ -124,11 +136,21 @@ class Control(Face):
         """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
         return self._run(self.ops.workers())
 
+    def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> Events:
+        """What happens from now on: an iterator of `Event`, of *kinds* or all.
+
+        It ends when nothing has come for *timeout* seconds (`None`: never). `with queue.events() as events:` is
+        subscribed on entry, otherwise with the first event asked for. Delivered at most once: what is told while the
+        connection is lost, or to a reader that is too slow, is not told again. A connection of its own.
+        """
+        return Events(self.ops, self._executor, *self._listening(kinds, timeout))
+
 
 class AsyncControl(Face):
     """The async part."""
 
     _executor: AsyncExecutor
+    _notices: AsyncNotices
 
     async def _run(self, op: Op[R]) -> R:
         return await self._executor.run(op)
@@ -157,10 +179,19 @@ class AsyncControl(Face):
                 return await self._executor.run_whole(op, undo)
             case Wait(command):
                 return await self._executor.wait(command)
-            case Nap(seconds):
-                return await self._executor.sleep(seconds)
             case Clock():
                 return time.monotonic()
+            case Observe() | Hark() | Ignore():
+                return await self._notice(effect)
+
+    async def _notice(self, effect: Observe | Hark | Ignore) -> Any:
+        match effect:
+            case Observe(names, seconds):
+                return await self._notices.watch(names, seconds)
+            case Hark(watch, seconds):
+                return await self._notices.wait(watch, seconds)
+            case Ignore(watch):
+                return await self._notices.ignore(watch)
 
     async def _each(self, state: str) -> AsyncIterator[JobState]:
         cursor, more = "", True
@@ -227,3 +258,7 @@ class AsyncControl(Face):
     async def workers(self) -> list[WorkerState]:
         """Like `Queue.workers`."""
         return await self._run(self.ops.workers())
+
+    def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> AsyncEvents:
+        """Like `Queue.events`."""
+        return AsyncEvents(self.ops, self._executor, *self._listening(kinds, timeout))

@@ -238,10 +238,6 @@ class Executor:
             time.sleep(0.01)
             return True
 
-    def sleep(self, seconds: float) -> None:
-        """Wait on the client."""
-        time.sleep(seconds)
-
     def close(self) -> None:
         """Close our connections. The executor can be used again; it then opens new ones."""
         self.pool.disconnect()
@@ -365,10 +361,6 @@ class AsyncExecutor:
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             await asyncio.sleep(0.01)
             return True
-
-    async def sleep(self, seconds: float) -> None:
-        """Like `Executor.sleep`."""
-        await asyncio.sleep(seconds)
 
     async def close(self) -> None:
         """Like `Executor.close`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -15,9 +15,10 @@ from headrace import _settings as checked
 from headrace._calls import Call
 from headrace._codec import Codec, chosen
 from headrace._embedded import EmbeddedServer
+from headrace._event import kinds as checked_kinds
 from headrace._execute import server
 from headrace._job import Claim, Job, NewJob, Receipt
-from headrace._keys import Keys
+from headrace._keys import Keys, job_id
 from headrace._op import Op
 from headrace._ops import Ops
 from headrace._settings import QueueSettings
@@ -124,6 +125,16 @@ class Face:
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:
         return calls.result(self.ops, id, None if timeout is None else checked.seconds("timeout", timeout))
+
+    def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Call[dict[str, bytes]]:
+        if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+            raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
+        names = [job_id(name) for name in ids]
+        return calls.results(self.ops, names, None if timeout is None else checked.seconds("timeout", timeout))
+
+    def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:
+        quiet = None if timeout is None else checked.seconds("timeout", timeout, zero=False)
+        return checked_kinds(kinds), quiet
 
     def _claim(self, lease: object) -> Claim:
         if not isinstance(lease, Handle):

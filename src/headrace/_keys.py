@@ -46,6 +46,10 @@ class Keys:
         """The record of a lane's last call."""
         return f"{self.prefix}lane:{lane}"
 
+    def channel(self, kind: str) -> str:
+        """The Pub/Sub channel of one kind of event."""
+        return f"{self.prefix}events:{kind}"
+
     def result(self, job_id: str) -> str:
         """A kept result, under a TTL."""
         return f"{self.prefix}result:{job_id}"

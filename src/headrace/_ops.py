@@ -40,28 +40,29 @@ Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Delay = float | timedelta | datetime | None
 
 _KEYS = {
-    "enqueue": "jobs ids delayed bodies stats",
-    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats",
-    "complete": "jobs ids leases released stats",
+    "enqueue": "jobs ids delayed bodies stats events",
+    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats events",
+    "complete": "jobs ids leases released stats events",
     "renew": "jobs leases workers",
-    "release": "jobs wake leases released",
-    "retry": "jobs ids leases released delayed bodies dead stats",
-    "dead_letter": "jobs ids leases released dead stats",
+    "release": "jobs wake leases released stats events",
+    "retry": "jobs ids leases released delayed bodies dead stats events",
+    "dead_letter": "jobs ids leases released dead stats events",
     "beat": "workers registered",
-    "reclaim": "jobs wake ids workers registered leases released delayed bodies stats",
-    "leave": "jobs wake workers registered leases released",
-    "cancel": "jobs ids leases released delayed bodies stats",
-    "cancel_payload": "jobs ids leases released delayed bodies stats",
-    "purge": "jobs ids leases released delayed bodies stats",
-    "purge_dead": "dead stats",
-    "delete": "jobs wake ids leases released delayed bodies dead stats",
-    "redrive": "jobs ids released dead stats",
+    "reclaim": "jobs wake ids workers registered leases released delayed bodies stats events",
+    "leave": "jobs wake workers registered leases released stats events",
+    "cancel": "jobs ids leases released delayed bodies stats control events",
+    "cancel_payload": "jobs ids leases released delayed bodies stats control events",
+    "purge": "jobs ids leases released delayed bodies stats events",
+    "purge_dead": "dead stats events",
+    "delete": "jobs wake ids leases released delayed bodies dead stats control events",
+    "redrive": "jobs ids released dead stats events",
     "counts": "jobs delayed dead stats",
     "list": "jobs released delayed bodies dead",
     "find": "jobs ids released delayed bodies dead",
     "workers": "jobs workers registered",
+    "listen": "stats",
 }
-_FOLLOW = "jobs ids delayed bodies stats"  # what a follow-up needs of its queue
+_FOLLOW = "jobs ids delayed bodies stats events"  # what a follow-up needs of its queue
 
 
 @frozen
@@ -346,7 +347,18 @@ class Ops:
 
     def result(self, name: str) -> Op[bytes | None]:
         """What a completion kept."""
-        return Op("result", script("result"), [self.keys.result(job_id(name))], [], replies.kept)
+        return Op(
+            "result", script("result"), [self.keys.result(job_id(name))], [], lambda reply: replies.kept(reply)[0]
+        )
+
+    def results(self, names: Sequence[str]) -> Op[list[bytes | None]]:
+        """What the completions of so many jobs kept, at most 500."""
+        keys = [self.keys.result(job_id(name)) for name in names]
+        return Op("result", script("result"), keys, [], replies.kept, "", names, self.results)
+
+    def listen(self) -> Op[bool]:
+        """Say that somebody listens to events."""
+        return self._op("listen", [], bool)
 
 
 def _reason(reason: object) -> str:

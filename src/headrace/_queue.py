@@ -21,6 +21,7 @@ from headrace._control import AsyncControl, Control
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Delay, Handle
 from headrace._job import NewJob, Receipt
+from headrace._line import AsyncNotices, Notices
 
 
 class Lease(Handle["Queue"]):
@@ -95,6 +96,7 @@ class Queue(Control):
             fenced,
         )  # fmt: skip
         self._executor = Executor(self._url, client)
+        self._notices = Notices(self.ops, self._executor)
 
     def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
@@ -175,11 +177,20 @@ class Queue(Control):
         return self._run(self._renew(lease, duration))[0]
 
     def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
-        """What the job's completion kept (raw bytes), waiting up to *timeout* seconds; `None` if there is nothing."""
+        """What the job's completion kept (raw bytes), waiting up to *timeout* seconds for it.
+
+        `None` if there is nothing, and as soon as a job that is waited for ends without a result: completed with none,
+        dead, cancelled or deleted. All who wait share one subscription. result.lua, and once a second while waiting.
+        """
         return self._drive(self._result(id, timeout))
+
+    def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, bytes]:
+        """Like `result`, of any number of jobs: what there is, by id, waiting for the others."""
+        return self._drive(self._results(ids, timeout))
 
     def close(self) -> None:
         """Close what we opened, nothing else. What this queue leased stays leased until its leases expire."""
+        self._notices.close()
         self._executor.close()
         self._left()
 
@@ -209,6 +220,7 @@ class AsyncQueue(AsyncControl):
             result_ttl, fenced,
         )  # fmt: skip
         self._executor = AsyncExecutor(self._url, client)
+        self._notices = AsyncNotices(self.ops, self._executor)
 
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
@@ -272,8 +284,13 @@ class AsyncQueue(AsyncControl):
         """Like `Queue.result`."""
         return await self._drive(self._result(id, timeout))
 
+    async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, bytes]:
+        """Like `Queue.results`."""
+        return await self._drive(self._results(ids, timeout))
+
     async def close(self) -> None:
         """Like `Queue.close`."""
+        await self._notices.close()
         await self._executor.close()
         self._left()
 

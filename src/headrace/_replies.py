@@ -186,6 +186,6 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
     ]
 
 
-def kept(reply: Any) -> bytes | None:
-    """A result, if it is there."""
-    return None if reply is None else raw(reply)
+def kept(reply: Any) -> list[bytes | None]:
+    """Results, as far as they are there."""
+    return [None if result is None else raw(result) for result in reply]

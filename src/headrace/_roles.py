@@ -13,16 +13,31 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from enum import IntEnum
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, cast
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from headrace._effects import (
+    Abort,
+    Effect,
+    Hear,
+    Held,
+    Listen,
+    Now,
+    Pause,
+    Phase,
+    Poke,
+    Recall,
+    Role,
+    Send,
+    Start,
+)
+from headrace._event import Heard
 from headrace._job import Claim, Grant, Job, Reclaimed
 from headrace._judge import Verdict, judge
-from headrace._op import Arg, Op
+from headrace._op import Op
 from headrace._ops import BATCH, Ops
 from headrace._settings import HandlerSettings, WorkerSettings
 from headrace.errors import BatchError, Release, said
@@ -31,81 +46,9 @@ SOON = 0.05  # seconds: what is leased ahead of a free slot should start within 
 LATE = 1.0  # seconds without a free slot after which what waits for one goes back
 TAKE = 250  # jobs in one lease call: an answer over 64 KiB is sent in pieces, and the server serves others in between
 BLOCK = 1.0  # seconds a blocked read lasts at most
+HEAR = 5.0  # seconds a listening lasts at most
+DEAF = 30.0  # seconds between tries where the server does not let us listen
 LOOK = 0.75  # of a heartbeat: how often to look for the dead; the rest of it is for what happens then
-
-
-class Phase(IntEnum):
-    """A worker's life. It only ever goes up."""
-
-    RUNNING = 0
-    DRAINING = 1  # take nothing new, let handlers finish
-    HALTING = 2  # let go of everything now
-    STOPPED = 3
-
-
-@frozen
-class Send:
-    """Send these operations in one round trip; answered with their replies."""
-
-    ops: Sequence[Op[Any]]
-
-
-@frozen
-class Listen:
-    """Block on the server; answered with whether there was something."""
-
-    command: tuple[Arg, ...]
-
-
-@frozen
-class Pause:
-    """Wait until poked, or so many seconds."""
-
-    seconds: float
-
-
-@frozen
-class Now:
-    """The time of a clock that never goes back."""
-
-
-@frozen
-class Start:
-    """Run the handler of *feed* on each of these units, as slots become free."""
-
-    units: Sequence[list[Held]]
-
-
-@frozen
-class Recall:
-    """Answered with the units that have not started; they no longer will."""
-
-
-@frozen
-class Abort:
-    """Tell these handlers that their job is lost; an async one is cancelled."""
-
-    held: Sequence[Held]
-
-
-@frozen
-class Poke:
-    """Wake the roles of this feed, or of the whole worker."""
-
-    everyone: bool = False
-
-
-Effect = Send | Listen | Pause | Now | Start | Recall | Abort | Poke
-Role = Generator[Effect, Any, None]
-
-
-@define(eq=False)
-class Held(Claim):
-    """A claim between lease and settlement."""
-
-    since: float = 0.0  # of the lease, or its last renewal
-    started: float = 0.0  # 0: not yet
-    ended: bool = False  # settled or given up: what the handler still says does not count
 
 
 def overran(deadline: float | None) -> str:
@@ -138,6 +81,7 @@ class Feed:
     next_due: float | None = None
     again: float | None = None  # when a job that we delayed is due
     cursor: str = "-"
+    news: int = 0  # how often we were told that leases are gone
     lost: int = 0  # settlements that came too late
 
     def __attrs_post_init__(self) -> None:
@@ -263,7 +207,7 @@ class Feed:
                 yield Pause((yield from self.idle()))
                 continue
             ops: list[Op[Any]] = list(settles)
-            name = self.name
+            name, news = self.name, self.news
             if room > 0:
                 ops.append(self.ops.lease(name, room, woken=self.woken, kind=Held))
                 self.woken = False
@@ -275,7 +219,7 @@ class Feed:
             for verdicts in replies[: len(settles)]:
                 self.lost += verdicts.count(False)
             if room > 0:
-                yield from self.granted(replies[-1], room, name)
+                yield from self.granted(replies[-1], room, name, news)
             if soonest is not None:
                 due = cast(float, (yield Now())) + soonest
                 self.again = due if self.again is None else min(due, self.again)
@@ -302,8 +246,8 @@ class Feed:
                 return 0.0
         return left
 
-    def granted(self, grant: Grant | None, asked: int, name: str) -> Role:
-        """Take in what a lease call under *name* brought."""
+    def granted(self, grant: Grant | None, asked: int, name: str, news: int) -> Role:
+        """Take in what a lease call under *name* brought; *news* were known when it was sent."""
         if grant is None:
             if name == self.name:  # else we know already
                 yield from self.died()
@@ -316,6 +260,8 @@ class Feed:
         if name != self.name:  # declared dead while this came: our peers have put these back
             yield from self.lose(fresh)
             return
+        if self.news != news:  # they may have been of these
+            yield from self.check(fresh)
         for claim, reason in grant.undecodable:
             self.done.append(Verdict("dead", claim, reason=reason))
         self.next_due = grant.next_due
@@ -398,6 +344,36 @@ class Feed:
             held.ended = True
         yield Abort([held for held in gone if held.started])
 
+    def told(self, message: bytes) -> Role:
+        """Somebody has removed these entries, or (`*`) perhaps all."""
+        self.news += 1  # before we look: what is on its way to us is looked at when it comes
+        entries = message.decode("utf-8", "replace").split()
+        if "*" in entries:
+            yield from self.check()
+        else:
+            gone = [held for entry in entries if (held := self.held.get(entry))]
+            if gone:
+                yield from self.lose(gone)
+
+    def check(self, some: Sequence[Held] | None = None) -> Role:
+        """Renew *some* or all leases now, to learn which are still ours."""
+        mine = [
+            h for h in (list(self.held.values()) if some is None else some) if h.worker == self.name and not h.ended
+        ]
+        for start in range(0, len(mine), BATCH):
+            part = mine[start : start + BATCH]
+            replies = cast("list[Any]", (yield Send([self.ops.renew(part)])))
+            yield from self.renewed(part, replies[0])
+
+    def renewed(self, part: Sequence[Held], verdicts: Sequence[bool]) -> Role:
+        """What came of renewing."""
+        now = cast(float, (yield Now()))
+        for held, kept in zip(part, verdicts, strict=True):
+            held.since = now if kept else held.since
+        lost = [held for held, kept in zip(part, verdicts, strict=True) if not kept and not held.ended]
+        if lost:
+            yield from self.lose(lost)
+
     def renewals(self, now: float) -> list[Held]:
         """What has had its lease for a third of it."""
         third = self.ops.settings.lease / 3
@@ -477,14 +453,26 @@ class Roles:
                     continue
                 replies = cast("list[Any]", (yield Send(ops)))
                 if renew:
-                    now = cast(float, (yield Now()))
-                    for held, kept in zip(renew, replies[0], strict=True):
-                        held.since = now if kept else held.since
-                    lost = [h for h, kept in zip(renew, replies[0], strict=True) if not kept and not h.ended]
-                    if lost:
-                        yield from feed.lose(lost)
+                    yield from feed.renewed(renew, replies[0])
                 if feed.registered and isinstance(replies[-1], Reclaimed):
                     feed.cursor = replies[-1].cursor
                     hurry = hurry or replies[-1].more
                     further = further or feed.cursor != "-"
             yield Pause(0.01 if hurry else min(tick, 0.25) if further else tick)
+
+    def hear(self) -> Role:
+        """Learn at once which leases somebody took from us. What nobody hears, the next renewal finds out."""
+        feeds = {feed.ops.keys.part("control"): feed for feed in self.feeds}
+        pause = 0.05
+        while self.phase < Phase.HALTING:
+            heard = cast(Heard, (yield Hear(tuple(feeds), HEAR)))
+            if heard.state == "anew":
+                pause = 0.05
+                for feed in self.feeds:
+                    yield from feed.check()
+            for channel, message in heard.messages:
+                if channel in feeds:
+                    yield from feeds[channel].told(message)
+            if heard.state in ("cut", "refused"):
+                yield Pause(DEAF if heard.state == "refused" else pause)
+                pause = min(2 * pause, 2.0)

@@ -14,12 +14,10 @@ from typing import Any, Self
 
 import redis
 
-from headrace._execute import PAUSE, Executor
-from headrace._handlers import Handlers, Seconds, log
-from headrace._roles import (
+from headrace._effects import (
     Abort,
     Effect,
-    Feed,
+    Hear,
     Held,
     Listen,
     Now,
@@ -28,10 +26,13 @@ from headrace._roles import (
     Poke,
     Recall,
     Role,
-    Roles,
     Send,
     Start,
 )
+from headrace._execute import PAUSE, Executor
+from headrace._handlers import Handlers, Seconds, log
+from headrace._line import Line
+from headrace._roles import Feed, Roles
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -142,6 +143,7 @@ class _Engine:
         self._ears = Executor(url, client)  # closed under blocked reads when we stop
         self._pulse = Executor(url, client)  # a heartbeat waits for nobody's connection
         self._pulse.pause = min(PAUSE, roles.settings.heartbeat / 2)  # after an outage, others count the time
+        self._line = Line(self._work)
         self._units: dict[int, queue.SimpleQueue[Unit | None]] = {}
         self._events: dict[int, list[threading.Event]] = {}
         self._all: list[threading.Event] = []
@@ -156,6 +158,7 @@ class _Engine:
                 self._runners.append(self._thread(f"{feed.handler.queue}-{number}", self._handle, feed))
         self._role("beat", self.roles.beat(), None, self._pulse, self._others)
         self._role("keep", self.roles.keep(), None, self._work, self._others)
+        self._role("hear", self.roles.hear(), None, self._work, self._others)
         for feed in self.roles.feeds:
             self._role("fetch", feed.fetch(), feed, self._work, self._fetchers)
             self._role("listen", feed.listen(), feed, self._ears, self._listeners)
@@ -204,6 +207,8 @@ class _Engine:
                 return executor.run_all(ops)
             case Listen(command):
                 return executor.wait(command)
+            case Hear(channels, seconds):
+                return self._line.hear(channels, seconds)
             case Now():
                 return time.monotonic()
             case Pause(seconds):
@@ -289,6 +294,7 @@ class _Engine:
             for feed in self.roles.feeds:
                 for _ in range(feed.handler.concurrency):
                     self._units[id(feed)].put(None)
+            self._line.close()
             for thread in self._others:
                 thread.join(5)
             for feed in (feed for feed in self.roles.feeds if feed.registered):

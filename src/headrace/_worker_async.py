@@ -17,12 +17,10 @@ from typing import Any, Self
 
 import redis.asyncio
 
-from headrace._execute import PAUSE, AsyncExecutor
-from headrace._handlers import Handlers, Seconds, is_async, log
-from headrace._roles import (
+from headrace._effects import (
     Abort,
     Effect,
-    Feed,
+    Hear,
     Held,
     Listen,
     Now,
@@ -31,11 +29,13 @@ from headrace._roles import (
     Poke,
     Recall,
     Role,
-    Roles,
     Send,
     Start,
-    overran,
 )
+from headrace._execute import PAUSE, AsyncExecutor
+from headrace._handlers import Handlers, Seconds, is_async, log
+from headrace._line import AsyncLine
+from headrace._roles import Feed, Roles, overran
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -228,12 +228,14 @@ class _Engine:
         self._work = AsyncExecutor(url, client)
         self._pulse = AsyncExecutor(url, client)  # a heartbeat waits for nobody's connection
         self._pulse.pause = min(PAUSE, roles.settings.heartbeat / 2)  # after an outage, others count the time
+        self._line = AsyncLine(self._work)
         self._slots = {id(feed): _Slots(feed, loop) for feed in self.roles.feeds}
         self._all: list[asyncio.Event] = []
         self._others = [
             self._role(self.roles.beat(), None, self._pulse),
             self._role(self.roles.keep(), None, self._work),
         ]
+        self._hearing = self._role(self.roles.hear(), None, self._work)
         self._ears = [self._role(feed.listen(), feed, self._work) for feed in self.roles.feeds]
         # Two a feed: while one waits for the server, the other takes in what it has answered.
         self._fetchers = [self._role(feed.fetch(), feed, self._work) for feed in self.roles.feeds for _ in range(2)]
@@ -271,6 +273,8 @@ class _Engine:
                 return await executor.run_all(ops)
             case Listen(command):
                 return await executor.wait(command)
+            case Hear(channels, seconds):
+                return await self._line.hear(channels, seconds)
             case Now():
                 return time.monotonic()
             case Pause(seconds):
@@ -403,7 +407,8 @@ class _Engine:
             self.roles.turn(Phase.STOPPED)
             self._work.budget = self._pulse.budget = GOODBYE
             self._poke(self._all)
-            _, late = await asyncio.wait(self._others, timeout=5)
+            self._hearing.cancel()
+            _, late = await asyncio.wait([*self._others, self._hearing], timeout=5)
             for role in late:
                 role.cancel()
             for feed in (feed for feed in self.roles.feeds if feed.registered):
@@ -417,6 +422,7 @@ class _Engine:
             for slots in self._slots.values():
                 if slots.threads is not None:
                     slots.threads.close()
+            await self._line.close()
             await self._work.close()
             await self._pulse.close()
             self.finished = True

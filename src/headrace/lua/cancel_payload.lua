@@ -1,26 +1,31 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), control (channel), events (channel)
 -- ARGV   call, payload, place, cursor, limit
 -- REPLY  {cancelled, place, cursor}: place 'jobs' or 'delayed', with the cursor to go on from; '' when done
 -- COST   O(limit): about 1 us per job looked at
 -- @include record
 -- @include typed
 -- @include fields
-local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+-- @include tell
+-- @include warn
+local lane, jobs, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local delayed, bodies, stats, control, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local payload, place, cursor, limit = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
-typed('HLEN', ids, released, bodies, stats)
+typed('HLEN', ids, released, bodies)
 typed('ZCARD', leases, delayed)
-local gone = 0
+local heard = ears(stats, events, 'cancelled')
+local gone, held, ids_gone = 0, {}, {}
 if place == 'jobs' then
   local page = redis.call('XRANGE', jobs, cursor, '+', 'COUNT', limit)
   for i = 1, #page do
     local entry, own = page[i][1], parse(page[i][2])
     if own.data == payload then
       gone = gone + redis.call('XDEL', jobs, entry)
-      redis.pcall('XACK', jobs, 'workers', entry)
+      if redis.pcall('XACK', jobs, 'workers', entry) == 1 then held[#held + 1] = entry end
+      ids_gone[#ids_gone + 1] = own.id or entry
       redis.call('ZREM', leases, entry)
       redis.call('HDEL', released, entry)
       if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
@@ -33,6 +38,7 @@ else
     local own = parse(cmsgpack.unpack(page[2][i + 1]))
     if own.data == payload then
       local id = page[2][i]
+      ids_gone[#ids_gone + 1] = id
       gone = gone + redis.call('ZREM', delayed, id)
       redis.call('HDEL', bodies, id)
       redis.call('HDEL', released, id)
@@ -43,4 +49,6 @@ else
   if cursor == '0' then place = '' end
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
+warn(control, table.concat(held, ' '))
+if heard.cancelled then tell(events, 'cancelled', ids_gone) end
 return answer({gone, place, cursor})

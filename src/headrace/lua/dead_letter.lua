@@ -1,5 +1,5 @@
 -- dead_letter: out of the queue, kept with a reason. Only the present holder may.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash), events (channel)
 -- ARGV   call, worker, dead_limit, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
@@ -10,14 +10,16 @@
 -- @include own
 -- @include fields
 -- @include bury
-local lane, jobs, ids, leases, released, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+-- @include tell
+local lane, jobs, ids, leases, released, dead, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local worker, dead_limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
 typed('HLEN', ids, released, stats)
 typed('ZCARD', leases)
 typed('XLEN', dead)
-local entries, counts, reply = {}, {}, {}
+local heard = ears(stats, events, 'dead')
+local entries, counts, reply, buried = {}, {}, {}, {}
 for i = 4, #ARGV, 3 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine = own(jobs, worker, entries, counts)
 for i, entry in ipairs(entries) do
@@ -34,7 +36,8 @@ for i, entry in ipairs(entries) do
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     bury(dead, stats, dead_limit, ARGV[3 * i + 3], worker, releases, compose(fields, headers))
-    reply[i] = 1
+    reply[i], buried[#buried + 1] = 1, fields.id
   end
 end
+if heard.dead then tell(events, 'dead', buried, worker) end
 return answer(reply)

@@ -1,15 +1,17 @@
 -- delete: remove the queue with everything in it. The stream's key stays, so that entry IDs never repeat.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), control (channel), events (channel)
 -- ARGV   call
 -- REPLY  how many jobs were removed, in whatever state
 -- COST   O(jobs), about 0.1 us each: whole nodes are freed at a time
 -- @include record
 -- @include typed
+-- @include tell
+-- @include warn
 local lane, jobs, wake, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local released, delayed, bodies, dead, stats = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local released, delayed, bodies, dead, stats, control, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local known = recorded()
 if known then return known end
-typed('HLEN', stats)
+local heard = ears(stats, events, 'deleted')
 local gone = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('XLEN', dead)
 if redis.call('EXISTS', jobs) == 1 then
   redis.call('XTRIM', jobs, 'MAXLEN', 0)
@@ -19,4 +21,6 @@ end
 redis.call('DEL', wake, ids, leases, released, delayed, bodies, dead)
 redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
+warn(control, '*')
+if heard.deleted then tell(events, 'deleted') end
 return answer(gone)

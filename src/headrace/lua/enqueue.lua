@@ -1,5 +1,5 @@
 -- enqueue: add jobs to the back, or to the delayed ones. A job whose id is taken is left as it is.
--- KEYS   lane (string), jobs (stream), ids (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel)
 -- ARGV   call, form, items...
 -- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive ids,
 --        or else {id, id, ...}
@@ -11,11 +11,12 @@
 -- @include clock
 -- @include unnamed
 -- @include add
-local lane, jobs, ids, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- @include tell
+local lane, jobs, ids, delayed, bodies, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local known = recorded()
 if known then return known end
 local form, reply = ARGV[2], {}
-typed('HLEN', stats)
+local heard = ears(stats, events, 'added')
 if form == 'plain' then
   -- pcall: an error of the first write (OOM, READONLY, WRONGTYPE) comes out with its own code on 6.2 too
   local first = redis.pcall('XADD', jobs, '*', 'data', ARGV[3])
@@ -24,6 +25,7 @@ if form == 'plain' then
   for i = 4, #ARGV do reply[i - 2] = redis.call('XADD', jobs, '*', 'data', ARGV[i]) end
   redis.call('HINCRBY', stats, 'added', #reply)
   redis.call('HINCRBY', stats, 'enqueued', #reply)
+  if heard.added then tell(events, 'added', reply) end
   -- As a rule they are consecutive: 20 bytes to record and to send instead of 20,000.
   local ms, number = string.match(first, '(%d+)-(%d+)')
   local last = ms .. '-' .. string.format('%.0f', number + #reply - 1)
@@ -39,5 +41,12 @@ while at <= #ARGV do
   for i = at + 3, last do fields[#fields + 1] = ARGV[i] end
   reply[#reply + 1], reply[#reply + 2] = add(jobs, ids, delayed, bodies, stats, now, ARGV[at], ARGV[at + 1], fields)
   at = last + 1
+end
+if heard.added then
+  local ids_added = {}
+  for i = 1, #reply, 2 do
+    if reply[i + 1] == 1 then ids_added[#ids_added + 1] = reply[i] end
+  end
+  tell(events, 'added', ids_added)
 end
 return answer(reply)

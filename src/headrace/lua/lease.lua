@@ -1,5 +1,5 @@
 -- lease: hand out up to `limit` jobs: parked ones first, then those a reader was woken for, then new ones.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), events (channel)
 -- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
 --        next_due ms until a delayed job is due or -1 · taken {entry, fields, count, releases}... · fresh entries
@@ -16,8 +16,9 @@
 -- @include hush
 -- @include bury
 -- @include promote
+-- @include tell
 local lane, jobs, wake, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local leases, released, delayed, bodies, dead, stats, events = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local worker, limit, duration, lease, ttl = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
 local max_attempts, dead_limit, woken = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1'
 local now = clock()
@@ -32,6 +33,7 @@ if known then -- the reply was lost: what it handed out is still in our pending 
   end
   return {1, -1, again, {}, 0, now}
 end
+local heard = ears(stats, events, 'leased', 'dead', 'promoted')
 local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', limit, 'parked')
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
@@ -46,9 +48,10 @@ elseif deadline == 0 then
 end
 
 if woken then healed = math.max(healed, hush(wake)) end
-promote(jobs, ids, delayed, bodies, released, stats, now, 100)
+local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 100)
+if heard.promoted then tell(events, 'promoted', promoted) end
 
-local taken, entries = {}, {}
+local taken, entries, buried = {}, {}, {}
 local function claim(rows, bell)
   local list, counts = {}, {}
   for i = 1, #rows do
@@ -78,6 +81,7 @@ local function claim(rows, bell)
         own.enq = own.enq or string.match(entry, '^%d+')
         local reason = 'no attempts left: its workers died, or let its leases expire'
         bury(dead, stats, dead_limit, reason, worker, releases, compose(own, headers))
+        buried[#buried + 1] = own.id
       else
         taken[#taken + 1] = {entry, fields, counts[entry], releases}
         entries[#entries + 1] = entry
@@ -128,6 +132,13 @@ end
 
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
+end
+if heard.dead then tell(events, 'dead', buried, worker) end
+if heard.leased then
+  local ids_leased = {}
+  for i = 1, #taken do ids_leased[i] = parse(taken[i][2]).id or taken[i][1] end
+  for i = 1, #fresh, 2 do ids_leased[#ids_leased + 1] = fresh[i] end
+  tell(events, 'leased', ids_leased, worker)
 end
 local next_due, first = -1, redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end

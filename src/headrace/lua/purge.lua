@@ -1,24 +1,28 @@
 -- purge: remove what waits (waiting, parked, delayed), a page at a time. Leased and dead jobs stay.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), events (channel)
 -- ARGV   call, limit
 -- REPLY  how many were removed; 0 when nothing waits any more
 -- COST   about 3 us per job
 -- @include record
 -- @include typed
 -- @include fields
-local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+-- @include tell
+local lane, jobs, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local delayed, bodies, stats, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local limit = tonumber(ARGV[2])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, bodies, stats)
 typed('ZCARD', leases, delayed)
-local gone = 0
+local heard = ears(stats, events, 'deleted')
+local gone, ids_gone = 0, {}
 local function remove(entry, fields)
   local own = parse(fields)
   gone = gone + redis.call('XDEL', jobs, entry)
   redis.pcall('XACK', jobs, 'workers', entry)
   redis.call('HDEL', released, entry)
+  ids_gone[#ids_gone + 1] = own.id or entry
   if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
 end
 for _, owner in ipairs({'parked', 'bell'}) do
@@ -45,7 +49,9 @@ if gone < limit then
     redis.call('HDEL', bodies, late[i])
     redis.call('HDEL', released, late[i])
     redis.call('HDEL', ids, late[i])
+    ids_gone[#ids_gone + 1] = late[i]
   end
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
+if heard.deleted then tell(events, 'deleted', ids_gone) end
 return answer(gone)

@@ -1,5 +1,5 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote what is due.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), events (channel)
 -- ARGV   call, worker, timeout, lease, cursor, limit
 -- REPLY  {moved, cursor, declared, more, promoted}: cursor is where the sweep goes on, '-' from the start · declared
 --        workers newly found dead · more 1 = a dead worker has more jobs than one call moves
@@ -15,12 +15,14 @@
 -- @include wake
 -- @include park
 -- @include promote
+-- @include named
+-- @include tell
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local leases, released, delayed, bodies, stats, events = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local worker, timeout, lease, cursor, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
-local now = clock()
+local now, heard = clock(), ears(stats, events, unpack(KINDS))
 local rows, healed = grouped(jobs, wake_stream, 'XPENDING', 'workers', cursor, '+', limit)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
@@ -54,6 +56,7 @@ for _, name in ipairs(dead) do
     for i = 1, #held do entries[i] = held[i][1] end
     park(jobs, leases, entries)
     moved = moved + #entries
+    if heard.reclaimed then tell(events, 'reclaimed', named(jobs, entries), name) end
     -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
     if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
       local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
@@ -92,7 +95,10 @@ for i = 1, #rows do
   end
 end
 park(jobs, leases, expired)
+if heard.reclaimed then tell(events, 'reclaimed', named(jobs, expired)) end
 moved = moved + #expired
 local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 500)
+if heard.promoted then tell(events, 'promoted', promoted) end
+if heard.none then redis.call('HDEL', stats, 'heard') end
 wake(wake_stream, moved + forgotten)
-return answer({moved, #rows == limit and '(' .. rows[#rows][1] or '-', declared, more, promoted})
+return answer({moved, #rows == limit and '(' .. rows[#rows][1] or '-', declared, more, #promoted})

@@ -1,5 +1,5 @@
 -- redrive: send dead letters back to the back of their queue, oldest first.
--- KEYS   lane (string), jobs (stream), ids (hash), released (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), released (hash), dead (stream), stats (hash), events (channel)
 -- ARGV   call, cursor, limit, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached
 -- COST   about 12 us per job
@@ -7,7 +7,8 @@
 -- @include record
 -- @include typed
 -- @include fields
-local lane, jobs, ids, released, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- @include tell
+local lane, jobs, ids, released, dead, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local cursor, limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
@@ -15,7 +16,8 @@ typed('XLEN', jobs)
 typed('HLEN', ids, released, stats)
 local wanted = {}
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
-local moved = 0
+local heard = ears(stats, events, 'redriven')
+local moved, ids_moved = 0, {}
 local page = redis.call('XRANGE', dead, cursor, '+', 'COUNT', limit)
 for i = 1, #page do
   local letter, fields = page[i][1], {}
@@ -30,7 +32,9 @@ for i = 1, #page do
     -- The token goes on growing while the attempts start anew: earlier deliveries count as released.
     if spent then redis.call('HSET', released, entry, spent) end
     moved = moved + 1
+    ids_moved[moved] = own.id
   end
 end
 if moved > 0 then redis.call('HINCRBY', stats, 'added', moved) end
+if heard.redriven then tell(events, 'redriven', ids_moved) end
 return answer({moved, #page == limit and '(' .. page[#page][1] or ''})

@@ -1,5 +1,5 @@
 -- release: give jobs back untouched, to the front. No attempt is spent. Only the present holder may.
--- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), stats (hash), events (channel)
 -- ARGV   call, worker, items...
 -- REPLY  one per job: 1 released · 0 not this worker's any more
 -- COST   10 us + 3 us per job
@@ -9,13 +9,17 @@
 -- @include own
 -- @include wake
 -- @include park
-local lane, jobs, wake_stream, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- @include fields
+-- @include named
+-- @include tell
+local lane, jobs, wake_stream, leases, released, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local worker = ARGV[2]
 local known = recorded()
 if known then return known end
 typed('XLEN', wake_stream)
 typed('ZCARD', leases)
 typed('HLEN', released)
+local heard = ears(stats, events, 'released')
 local entries, counts, parked, reply = {}, {}, {}, {}
 for i = 3, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine = own(jobs, worker, entries, counts)
@@ -26,4 +30,5 @@ end
 park(jobs, leases, parked)
 for i = 1, #parked do redis.call('HINCRBY', released, parked[i], 1) end
 wake(wake_stream, #parked)
+if heard.released then tell(events, 'released', named(jobs, parked), worker) end
 return answer(reply)

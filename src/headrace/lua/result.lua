@@ -1,6 +1,7 @@
--- result: what a job's completion kept.
--- KEYS   result (string)
+-- result: what the completions of jobs kept.
+-- KEYS   results...
 -- ARGV   (none)
--- REPLY  the bytes, or nil: not completed, completed without a result, or its TTL has passed
--- COST   3 us
-return redis.call('GET', KEYS[1])
+-- REPLY  {bytes | nil...}, one per key; nil: not completed, completed without a result, or its TTL has passed
+-- COST   3 us + 0.3 us per job
+-- At most 1,000 keys.
+return redis.call('MGET', unpack(KEYS))

@@ -1,5 +1,5 @@
 -- retry: try jobs again later: to the back, or after a delay. Only the present holder may.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), events (channel)
 -- ARGV   call, worker, max_attempts, dead_limit, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
@@ -10,14 +10,16 @@
 -- @include own
 -- @include fields
 -- @include bury
-local lane, jobs, ids, leases, released, delayed, bodies, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+-- @include tell
+local lane, jobs, ids, leases, released, delayed, bodies, dead, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known = recorded()
 if known then return known end
 typed('HLEN', ids, released, bodies, stats)
 typed('ZCARD', leases, delayed)
 typed('XLEN', dead)
-local entries, counts, reply = {}, {}, {}
+local heard = ears(stats, events, 'retried', 'dead')
+local entries, counts, reply, retried, buried = {}, {}, {}, {}, {}
 for i = 5, #ARGV, 5 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, now = own(jobs, worker, entries, counts), clock()
 for i, entry in ipairs(entries) do
@@ -42,7 +44,7 @@ for i, entry in ipairs(entries) do
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend then
       if registered == entry then redis.call('HDEL', ids, id) end
       bury(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
-      reply[i] = 2
+      reply[i], buried[#buried + 1] = 2, id
     else
       local due = 0
       if delay ~= '' then due = tonumber(string.sub(delay, 2)) + (string.sub(delay, 1, 1) == '+' and now or 0) end
@@ -57,8 +59,10 @@ for i, entry in ipairs(entries) do
         redis.call('HINCRBY', stats, 'added', 1)
       end
       if releases > 0 then redis.call('HSET', released, key, releases) end
-      reply[i] = 1
+      reply[i], retried[#retried + 1] = 1, id
     end
   end
 end
+if heard.retried then tell(events, 'retried', retried, worker) end
+if heard.dead then tell(events, 'dead', buried, worker) end
 return answer(reply)

@@ -1,4 +1,4 @@
--- Delayed jobs that are due go to the back of the queue, in due order. Answers how many.
+-- Delayed jobs that are due go to the back of the queue, in due order. Answers their ids.
 local function promote(jobs, ids, delayed, bodies, released, stats, now, limit)
   local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
   for _, id in ipairs(due) do
@@ -17,5 +17,5 @@ local function promote(jobs, ids, delayed, bodies, released, stats, now, limit)
       end
     end
   end
-  return #due
+  return due
 end

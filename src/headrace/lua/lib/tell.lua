@@ -1,0 +1,24 @@
+-- What happened, told to those who listen: a Pub/Sub channel per kind, one message per script call, at most once, and
+-- never a reason to fail. `heard` of the stats says that somebody may listen (see listen.lua): reading it costs what the
+-- check of the key's type does, so that nobody pays where nobody listens. Answers which kinds are listened to now.
+local KINDS = {'added', 'leased', 'completed', 'retried', 'released', 'dead', 'cancelled', 'deleted', 'reclaimed', 'promoted', 'redriven'}
+local function ears(stats, events, ...)
+  local heard = {}
+  if not redis.call('HGET', stats, 'heard') then return heard end
+  local kinds, channels = {...}, {}
+  for i = 1, #kinds do channels[i] = events .. ':' .. kinds[i] end
+  local reply = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
+  heard.none = not reply.err -- nobody listens to any of these kinds
+  for i = 1, #reply / 2 do
+    heard[kinds[i]] = reply[2 * i] > 0
+    if heard[kinds[i]] then heard.none = false end
+  end
+  return heard
+end
+-- Without *ids*: all there were.
+local function tell(events, kind, ids, worker)
+  if ids and #ids == 0 then return end
+  local time = redis.call('TIME')
+  local message = {at = time[1] * 1000 + math.floor(time[2] / 1000), ids = ids, worker = worker ~= '' and worker or nil}
+  redis.pcall('PUBLISH', events .. ':' .. kind, cjson.encode(message))
+end
