@@ -55,7 +55,15 @@ PARTS = {
     "stats": (
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
-        "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s.",
+        "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; `heard` is there while somebody may listen to events.",
+    ),
+    "control": (
+        "channel",
+        "Tells the workers which leased entries were cancelled: their IDs, or `*` when the queue was deleted.",
+    ),
+    "events": (
+        "channel",
+        'One channel per kind, `events:<kind>`: `{"at": ms, "ids": [...], "worker": ...}`; without `ids` it is all.',
     ),
     "lane:<lane>": (
         "string",

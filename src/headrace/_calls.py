@@ -247,13 +247,25 @@ def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Call[dict[
         ended, look = set[str](), True  # what came between
         while True:
             found |= yield from kept(ops, left if look else [name for name in left if name in ended])
-            left = [name for name in left if name not in found and name not in ended]
+            gone = yield from without(ops, [name for name in left if name in ended and name not in found])
+            found |= yield from kept(ops, gone)  # one may have come just before
+            left = [name for name in left if name not in found and name not in gone]
             rest = start + timeout - cast(float, (yield Clock()))
             if not left or rest <= 0:
                 return found
             ended, look = cast("tuple[set[str], bool]", (yield Hark(watch, rest)))
     finally:
         yield Ignore(watch)
+
+
+def without(ops: Ops, names: Sequence[str]) -> Call[list[str]]:
+    """Those of *names* that are really gone, or dead: what was told may be of a former job, or of another database."""
+    gone: list[str] = []
+    for name in names:
+        state = yield from send(ops.find(name))
+        if state is None or state.state == "dead":
+            gone.append(name)
+    return gone
 
 
 def result(ops: Ops, name: str, timeout: float | None) -> Call[bytes | None]:

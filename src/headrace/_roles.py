@@ -345,15 +345,11 @@ class Feed:
         yield Abort([held for held in gone if held.started])
 
     def told(self, message: bytes) -> Role:
-        """Somebody has removed these entries, or (`*`) perhaps all."""
+        """Somebody has removed these entries, or (`*`) perhaps all: it says so, the server knows."""
         self.news += 1  # before we look: what is on its way to us is looked at when it comes
         entries = message.decode("utf-8", "replace").split()
-        if "*" in entries:
-            yield from self.check()
-        else:
-            gone = [held for entry in entries if (held := self.held.get(entry))]
-            if gone:
-                yield from self.lose(gone)
+        named = [held for entry in entries if (held := self.held.get(entry))]
+        yield from self.check(None if "*" in entries else named)
 
     def check(self, some: Sequence[Held] | None = None) -> Role:
         """Renew *some* or all leases now, to learn which are still ours."""

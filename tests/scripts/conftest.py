@@ -16,7 +16,9 @@ from headrace._replies import plain_receipts
 from tests.servers import Server
 
 ACCESS = Path(__file__).parents[2] / "docs" / "how-to" / "run-in-production.md"
-COMMANDS = re.findall(r"\s([+]\S+)", re.findall(r"^ACL SETUSER .*$", ACCESS.read_text("utf-8"), re.MULTILINE)[0])
+COMMANDS = re.findall(
+    r"\s([+&]\S+|resetchannels)", re.findall(r"^ACL SETUSER .*$", ACCESS.read_text("utf-8"), re.MULTILINE)[0]
+)
 PREFIX = "headrace:{q}:q:"
 TERM = 60_000  # ms of a lease, where it does not matter
 

@@ -81,7 +81,7 @@ def test_full_batches_with_results_and_followers(lua: Lua) -> None:
     assert lua.redis.exists(*keys) == BATCH
     (entry,) = lua.leased("x")
     follow = [1, "", "", 2, "data", "y"] * BATCH
-    parts = [lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats")] * BATCH
+    parts = [lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats", "events")] * BATCH
     assert lua("complete", "", 1, 0, 0, BATCH, entry, *follow, extra=parts) == [1]
     assert lua.counts() == {"waiting": BATCH, "enqueued": 2 * BATCH + 1, "completed": BATCH + 1}
 

@@ -122,7 +122,7 @@ def test_who_loses_hears_so(lua: Lua) -> None:
 def test_a_completion_keeps_its_result_and_enqueues_what_follows(lua: Lua) -> None:
     (a,) = lua.leased("a")
     fill(lua)
-    extra = [lua.key("result:a"), *(lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats"))]
+    extra = [lua.key("result:a"), *(lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats", "events"))]
     assert lua("complete", "", 1, 0, 1, 1, a, 1, 5000, "r", 1, "", "", 2, "data", "b", extra=extra, call=1) == [1]
     assert lua.redis.get(extra[0]) == "r"
     assert lua.counts() == {"waiting": 1, "enqueued": 2, "completed": 1}
@@ -156,7 +156,7 @@ def test_looking_goes_on(lua: Lua) -> None:
     assert len(lua("list", "running", "", 100)[2]) == 1
     assert len(lua("workers")) == 2
     assert lua("find", "nobody")[1] == []
-    assert lua("result", extra=[lua.key("result:a")]) is None
+    assert lua("result", extra=[lua.key("result:a")]) == [None]
 
 
 def test_the_group_is_made_even_then(lua: Lua) -> None:

@@ -32,7 +32,8 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "redrive": [(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
     "release": [(["w", "5-0", 1], [0]), (["w", "5-0", 1, "6-0", 1], [0, 0])],
     "renew": [(["w", "", 0, "5-0", 1], [0]), (["w", 5000, TERM, "5-0", 1, "6-0", 1], [0, 0])],
-    "result": [([], None)],
+    "listen": [([], 1)],
+    "result": [([], [None])],
     "retry": [(["w", 0, 1000, "5-0", 1, "", 1, "why"], [0])],
     "workers": [([], [ANY])],
 }

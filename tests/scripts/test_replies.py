@@ -229,13 +229,13 @@ def test_complete_with_results_and_followers(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     other = "headrace:{q}:q/next:"
     extra = [lua.key("result:a"), lua.key("result:b")]
-    extra += [base + part for base in (lua.key(""), other) for part in ("jobs", "ids", "delayed", "bodies", "stats")]
+    parts = ("jobs", "ids", "delayed", "bodies", "stats", "events")
+    extra += [base + part for base in (lua.key(""), other) for part in parts]
     lua("complete", "", 1, 0, 0, 0, b)
     args = ["", 2, 0, 2, 2, a, b, 1, 5000, "ra", 2, 5000, "rb"]
     args += [1, "n", LATER, 2, "data", "next", 1, "", "", 2, "data", "then"]
     assert lua("complete", *args, extra=extra) == [1, 0]
-    assert lua("result", extra=extra[:1]) == "ra"
-    assert lua("result", extra=extra[1:2]) is None
+    assert lua("result", extra=extra[:2]) == ["ra", None]
     assert 0 < lua.redis.pttl(extra[0]) <= 5000
     assert lua.counts() == {"delayed": 1, "enqueued": 3, "completed": 2}
     assert [fields for _, fields in lua.redis.xrange(other + "jobs")] == [{"data": "then"}]
@@ -594,9 +594,12 @@ def test_find(lua: Lua) -> None:
 
 
 def test_result(lua: Lua) -> None:
-    assert lua("result", extra=[lua.key("result:a")]) is None
-    lua.redis.set(lua.key("result:a"), "x")
-    assert lua("result", extra=[lua.key("result:a")]) == "x"
+    keys = [lua.key("result:a"), lua.key("result:b")]
+    assert lua("result", extra=keys) == [None, None]
+    lua.redis.set(keys[1], "x")
+    assert lua("result", extra=keys) == [None, "x"]
+    lua.redis.lpush(keys[0], "x")  # of another type: as if it were not there
+    assert lua("result", extra=keys) == [None, "x"]
 
 
 # -- errors --------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import pytest
 
 from headrace import Receipt, WorkerLost
 from headrace import _calls as calls
-from headrace._calls import Ahead, Clock, Nap, Peer, Wait, Whole
-from headrace._job import Claim, Grant, Job, Reclaimed
+from headrace._calls import Ahead, Clock, Hark, Ignore, Observe, Peer, Wait, Whole
+from headrace._event import Watch
+from headrace._job import Claim, Grant, Job, JobState, Reclaimed
 from headrace._keys import Keys
 from headrace._op import Op
 from headrace._ops import BATCH, Ops
@@ -31,6 +32,8 @@ class Stage:
         self.answer, self.now = answer, 0.0
         self.sent: list[Op[Any]] = []
         self.waits: list[float] = []
+        self.watched: list[str] = []
+        self.told: list[tuple[set[str], bool]] = []
 
     @property
     def names(self) -> list[str]:
@@ -51,13 +54,20 @@ class Stage:
         except StopIteration as done:
             return done.value
 
-    def _perform(self, effect: Any) -> Any:
+    def _perform(self, effect: Any) -> Any:  # noqa: PLR0911
         match effect:
             case Clock():
                 self.now += 0.001
                 return self.now
-            case Nap(seconds):
-                return self._passed(seconds)
+            case Observe(names):
+                self.watched += names
+                return Watch(frozenset(names), None)
+            case Hark(_, seconds):
+                self._passed(min(seconds, 1.0))
+                return self.told.pop(0) if self.told else (set(), True)
+            case Ignore(watch):
+                self.watched = [name for name in self.watched if name not in watch.ids]
+                return None
             case Wait(command):
                 return self._passed(int(command[command.index("BLOCK") + 1]) / 1000)
             case Ahead(op, meanwhile):
@@ -258,12 +268,51 @@ def test_dead_letters_are_paged_through() -> None:
 
 
 def test_a_result_is_asked_for_once_or_waited_for() -> None:
-    answers: list[Any] = [None, None, b"r"]
-    stage = Stage(lambda _: answers.pop(0))
+    answers: list[Any] = [None, None, None, b"r"]
+    stage = Stage(lambda _: [answers.pop(0)])
     assert stage.play(calls.result(OPS, "i", None)) is None
-    assert stage.waits == []
+    assert (stage.waits, len(stage.sent)) == ([], 1)
     assert stage.play(calls.result(OPS, "i", 5.0)) == b"r"
-    assert len(stage.waits) == 1
-    late = Stage(lambda _: None)
+    assert (len(stage.waits), len(stage.sent)) == (1, 4)  # before and after it is watched, and when it was time to
+    assert stage.watched == []
+    late = Stage(lambda _: [None])
     assert late.play(calls.result(OPS, "i", 0.3)) is None
     assert late.now < 1
+    assert late.watched == []
+
+
+def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for() -> None:
+    where = {"a": None, "c": JobState(Job("c", b"x", "q"), "dead"), "d": JobState(Job("d", b"x", "q"), "waiting")}
+
+    def answer(op: Op[Any]) -> Any:
+        if op.name == "find":
+            return where[str(op.args[0])]
+        return [b"r" if name in ("b", "d") and len(stage.waits) > 1 + (name == "d") else None for name in op.items]
+
+    stage = Stage(answer)
+    stage.told = [({"a"}, False), ({"b", "c", "d"}, False), ({"d"}, False)]
+    assert stage.play(calls.results(OPS, ["a", "b", "c", "d", "a"], 10.0)) == {"b": b"r", "d": b"r"}
+    every = ["a", "b", "c", "d"]
+    asked = [list(op.items) for op in stage.sent if op.name == "result"]
+    assert asked == [every, every, ["a"], ["a"], ["b", "c", "d"], ["c"], ["d"]]
+    assert [op.args for op in stage.sent if op.name == "find"] == [["a"], ["c"], ["d"]]
+    assert len(stage.waits) == 3  # and then all are known to have ended
+
+
+def test_many_results_are_asked_for_in_parts() -> None:
+    stage = Stage(lambda op: [b"r"] * len(op.items))
+    names = [str(i) for i in range(2 * calls.RESULTS + 1)]
+    assert list(stage.play(calls.results(OPS, names, None))) == names
+    assert [len(op.items) for op in stage.sent] == [calls.RESULTS, calls.RESULTS, 1]
+
+
+def test_who_is_interrupted_is_watched_for_no_more() -> None:
+    stage = Stage(lambda _: [None])
+
+    def interrupted(_seconds: float) -> bool:
+        raise ConnectionError
+
+    stage._passed = interrupted  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        stage.play(calls.result(OPS, "i", 5.0))
+    assert stage.watched == []

@@ -21,11 +21,12 @@ TWINS = [
     (Executor, AsyncExecutor),
 ]
 ONLY_ASYNC = {"serve", "run_whole"}  # `run` on a loop that is running; cancellation, which threads do not know
-NEVER_AWAITED = {"waiting", "running", "delayed", "dead", "handler", "batch_handler", "start", "run"}
+NEVER_AWAITED = {"events", "waiting", "running", "delayed", "dead", "handler", "batch_handler", "start", "run"}
 RENAMED = {
     "AsyncLease": "Lease",
     "AsyncQueue": "Queue",
     "AsyncIterator": "Iterator",
+    "AsyncEvents": "Events",
     "redis.asyncio.Redis": "redis.Redis",
 }
 LIFE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
