@@ -55,7 +55,8 @@ PARTS = {
     "stats": (
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
-        "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; `heard` is there while somebody may listen to events.",
+        "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
+        "`heard` is there while somebody may listen to events.",
     ),
     "control": (
         "channel",

@@ -20,14 +20,14 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "Event", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
-    "WorkerState",
+    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "Event", "JSONCodec", "ReplyError", "Verdict",
+    "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
-        "delete", "enqueue", "enqueue_many", "events", "find", "lease", "lease_many", "peek", "purge", "purge_dead", "redrive",
-        "release", "renew", "result", "results", "retry", "running", "waiting", "workers",
+        "delete", "enqueue", "enqueue_many", "events", "find", "lease", "lease_many", "peek", "purge", "purge_dead",
+        "redrive", "release", "renew", "result", "results", "retry", "running", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",

@@ -140,8 +140,8 @@ class Control(Face):
         """What happens from now on: an iterator of `Event`, of *kinds* or all.
 
         It ends when nothing has come for *timeout* seconds (`None`: never). `with queue.events() as events:` is
-        subscribed on entry, otherwise with the first event asked for. Delivered at most once: what is told while the
-        connection is lost, or to a reader that is too slow, is not told again. A connection of its own.
+        subscribed on entry, and hangs up at the end. Delivered at most once: what is told while the connection is
+        lost, or to a reader that is too slow, is not told again. A connection of its own.
         """
         return Events(self.ops, self._executor, *self._listening(kinds, timeout))
 

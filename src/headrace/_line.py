@@ -400,6 +400,7 @@ class Events(_Told):
         while not self._found:
             left = self._left(start)
             if self._over or not left:
+                self.close()
                 raise StopIteration
             pause = self._take(self._line.hear(self._channels, left))
             if pause:
@@ -447,6 +448,7 @@ class AsyncEvents(_Told):
         while not self._found:
             left = self._left(start)
             if self._over or not left:
+                await self.close()
                 raise StopAsyncIteration
             pause = self._take(await self._line.hear(self._channels, left))
             if pause:

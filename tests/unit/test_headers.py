@@ -18,7 +18,7 @@ from headrace._ops import _KEYS, Ops
 FOLDER = files("headrace") / "lua"
 NAMES = sorted(Path(str(path)).stem for path in FOLDER.iterdir() if str(path).endswith(".lua"))
 FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
-TYPES = {"string", "stream", "hash", "zset"}
+TYPES = {"string", "stream", "hash", "zset", "channel"}
 ALIASES = {"wake_stream": "wake", "n": "limit", "fetched": "limit"}  # names that a body gives to what its header calls
 _BINDING = re.compile(r"^local ([\w, ]+) = (.*(?:KEYS|ARGV)\[\d+\].*)$", re.MULTILINE)
 _VALUE = re.compile(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?(?: == '1')?")
@@ -155,6 +155,7 @@ SAMPLES: dict[str, Op[object]] = {
     "lease": OPS.lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
+    "listen": OPS.listen(),
     "purge": OPS.purge(),
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
@@ -183,11 +184,11 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:
-    """In one slot with them: five of each queue that follows."""
+    """In one slot with them: six of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(_KEYS["complete"].split()) :]]
-    follow = ["jobs", "ids", "delayed", "bodies", "stats"]
+    follow = ["jobs", "ids", "delayed", "bodies", "stats", "events"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
     assert header("complete").more_keys

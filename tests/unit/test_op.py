@@ -20,17 +20,19 @@ CLAIM = Claim(Job("1-0", b"x", "q"), "w", "1-0", 3, 3)
 def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
     op = OPS.release([CLAIM])
     source = op.script.source
-    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released")]
-    assert op.wire() == ("EVAL", source, 5, PREFIX + "lane:-", *keys, "", "w", "1-0", 3)
-    expected = ("EVALSHA", op.script.sha, 5, PREFIX + "lane:abc", *keys, "7", "w", "1-0", 3)
+    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released", "stats", "events")]
+    assert op.wire() == ("EVAL", source, 7, PREFIX + "lane:-", *keys, "", "w", "1-0", 3)
+    expected = ("EVALSHA", op.script.sha, 7, PREFIX + "lane:abc", *keys, "7", "w", "1-0", 3)
     assert op.wire("EVALSHA", "abc", "7") == expected
 
 
 def test_another_script_gets_neither() -> None:
     op = OPS.leave("w")
-    keys = [PREFIX + part for part in ("jobs", "wake", "workers", "registered", "leases", "released")]
-    assert op.wire() == ("EVAL", op.script.source, 6, *keys, "w", 500)
-    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 6, *keys, "w", 500)
+    keys = [
+        PREFIX + part for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events")
+    ]
+    assert op.wire() == ("EVAL", op.script.source, 8, *keys, "w", 500)
+    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 8, *keys, "w", 500)
 
 
 def test_a_script_is_its_file_with_its_fragments() -> None:

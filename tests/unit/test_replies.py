@@ -48,9 +48,7 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.reclaimed, [3, b"(1-0", 1, 0, 2], Reclaimed(3, "(1-0", 1, False, 2)),
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
-        (replies.kept, None, None),
-        (replies.kept, b"", b""),
-        (replies.kept, b"r", b"r"),
+        (replies.kept, [None, b"", b"r", "r"], [None, b"", b"r", b"r"]),
     ],
 )
 def test_simple_replies(decode: Any, reply: Any, expected: Any) -> None:

@@ -103,7 +103,7 @@ def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redi
 
 
 def test_what_was_said_while_nobody_heard_it(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
-    """The connection is cut, and with it the message lost: the worker looks as soon as it listens again, and goes on."""
+    """The connection is cut, and with it the message lost: the worker looks as soon as it listens again."""
     worker = work()
     hanging(worker, record)
     ids = [receipt.id for receipt in queue.enqueue_many([b"a", b"b"])]

@@ -4,7 +4,6 @@
 -- REPLY  how many jobs were removed, in whatever state
 -- COST   O(jobs), about 0.1 us each: whole nodes are freed at a time
 -- @include record
--- @include typed
 -- @include tell
 -- @include warn
 local lane, jobs, wake, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

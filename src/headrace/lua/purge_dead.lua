@@ -4,7 +4,6 @@
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at
 -- @include record
--- @include typed
 -- @include fields
 -- @include tell
 local lane, dead, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,0 +1,306 @@
+"""What happens, told to those who listen, and to nobody else."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import Event, NewJob, Queue
+from headrace._event import KINDS
+from tests.awaiting import PATIENCE, until
+from tests.conformance.steps import LONG
+from tests.conftest import Blocking
+from tests.servers import Server
+
+QUIET = 0.5  # seconds without an event after which a test has heard all
+
+
+@contextmanager
+def listening(queue: Any, *kinds: str, timeout: float = PATIENCE) -> Iterator[Callable[[int], list[Event]]]:
+    """Subscribed to the queue, in its colour: a function that answers with the next so many events."""
+    if not isinstance(queue, Blocking):
+        with queue.events(kinds or None, timeout) as events:
+            yield lambda n: [next(events) for _ in range(n)]
+        return
+    events = queue._wrapped.events(kinds or None, timeout)
+    run = queue._runner.run
+    run(events.__aenter__())
+
+    async def following() -> Event:
+        return await anext(events)
+
+    try:
+        yield lambda n: [run(following()) for _ in range(n)]
+    finally:
+        run(events.close())
+
+
+def channels(client: redis.Redis) -> list[tuple[bytes, int]]:
+    return [row for row in client.pubsub_numsub(*client.pubsub_channels()) if row[1]]
+
+
+def two(queue: Any) -> list[Any]:
+    """Two leased jobs, `a` with an id."""
+    queue.enqueue_many([NewJob(b"x", id="a"), b"x"])
+    return list(queue.lease_many(2))
+
+
+def dead(queue: Any) -> None:
+    queue.enqueue(b"x", id="a")
+    queue.lease().dead_letter("why")
+
+
+def last_attempt(queue: Any) -> None:
+    for lease in two(queue):
+        lease.retry()
+
+
+def delayed(queue: Any) -> None:
+    queue.enqueue(b"x", id="a", delay=0.001)
+    time.sleep(0.01)
+
+
+def expired(queue: Any) -> None:
+    queue.enqueue(b"x", id="a")
+    queue.lease(duration=0.001)
+    time.sleep(0.01)
+
+
+def nothing(_queue: Any) -> None:
+    pass
+
+
+# what there is before, what is done, and what is told of it: kind, ids (`-`: of the entry), whether there is a worker
+STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[tuple[str, str | None, bool]]]] = {
+    "enqueue": (nothing, lambda queue, _: queue.enqueue(b"x"), [("added", "-", False)]),
+    "enqueue many": (
+        lambda queue: queue.enqueue(b"x", id="a"),
+        lambda queue, _: queue.enqueue_many([NewJob(b"x", id="a"), NewJob(b"x", id="b", delay=LONG), b"x"]),
+        [("added", "b", False), ("added", "-", False)],
+    ),
+    "lease": (
+        lambda queue: queue.enqueue_many([NewJob(b"x", id="a"), b"x"]),
+        lambda queue, _: queue.lease_many(5),
+        [("leased", "a", True), ("leased", "-", True)],
+    ),
+    "lease plain": (
+        lambda queue: queue.enqueue_many([b"x", b"x"]),
+        lambda queue, _: queue.lease_many(5),
+        [("leased", "-", True), ("leased", "-", True)],
+    ),
+    "promote": (delayed, lambda queue, _: queue.lease(), [("promoted", "a", False), ("leased", "a", True)]),
+    "complete": (
+        two,
+        lambda queue, leases: queue.complete_many([leases[0], leases[1], leases[1]]),
+        [("completed", "a", False), ("completed", "-", False)],
+    ),
+    "complete, fenced": (two, lambda _, leases: leases[0].complete(fenced=True), [("completed", "a", True)]),
+    "complete, with more": (
+        two,
+        lambda _, leases: leases[1].complete(b"r", then=[NewJob(b"x", id="b"), NewJob(b"x", id="a")]),
+        [("completed", "-", False), ("added", "b", False)],
+    ),
+    "release": (
+        two,
+        lambda _, leases: [lease.release() for lease in leases],
+        [("released", "a", True), ("released", "-", True)],
+    ),
+    "retry": (
+        two,
+        lambda _, leases: (leases[0].retry(), leases[1].retry(LONG)),
+        [("retried", "a", True), ("retried", "-", True)],
+    ),
+    "the last attempt": (
+        last_attempt,
+        lambda queue, _: [lease.retry() for lease in queue.lease_many(5)],
+        [("leased", "a", True), ("leased", "-", True), ("dead", "a", True), ("dead", "-", True)],
+    ),
+    "dead_letter": (two, lambda _, leases: leases[0].dead_letter("why"), [("dead", "a", True)]),
+    "cancel": (two, lambda queue, _: (queue.cancel("a"), queue.cancel("nobody")), [("cancelled", "a", False)]),
+    "cancel, delayed": (
+        lambda queue: queue.enqueue(b"x", id="a", delay=LONG),
+        lambda queue, _: queue.cancel("a"),
+        [("cancelled", "a", False)],
+    ),
+    "cancel_payload": (
+        lambda queue: queue.enqueue_many([b"x", NewJob(b"x", id="a", delay=LONG), b"y"]),
+        lambda queue, _: queue.cancel_payload(b"x"),
+        [("cancelled", "-", False), ("cancelled", "a", False)],
+    ),
+    "purge": (
+        lambda queue: queue.enqueue_many([b"x", NewJob(b"x", id="a", delay=LONG)]),
+        lambda queue, _: queue.purge(),
+        [("deleted", "-", False), ("deleted", "a", False)],
+    ),
+    "delete": (two, lambda queue, _: queue.delete(), [("deleted", None, False)]),
+    "redrive": (dead, lambda queue, _: queue.redrive(), [("redriven", "a", False)]),
+    "purge_dead": (dead, lambda queue, _: queue.purge_dead("a", "b"), [("deleted", "a", False)]),
+    "reclaim": (expired, lambda queue, _: queue.lease(), [("reclaimed", "a", False), ("leased", "a", True)]),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_is_told(connect: Any, story: str) -> None:
+    prepare, act, expected = STORIES[story]
+    queue, peer = connect(max_attempts=2), connect(max_attempts=2)
+    before = prepare(queue)
+    actor = peer if story == "reclaim" else queue
+    with listening(queue) as told:
+        act(actor, before)
+        found = told(len(expected))
+        actor.enqueue(b"last", id="last")
+        (last,) = told(1)
+    shown = [(e.kind, e.id if e.id in ("a", "b", None) else "-", e.worker is not None) for e in found]
+    assert shown == expected
+    assert (last.kind, last.id) == ("added", "last")  # no more than that was told
+    assert all(event.queue == "q" and abs(event.at - time.time()) < 60 for event in found)
+    assert all(event.id is None or event.id in ("a", "b") or event.id.count("-") == 1 for event in found)
+
+
+def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> None:
+    """leave.lua, and the jobs of a worker that died."""
+    queue = connect()
+    lease = two(queue)[0]
+    with listening(queue, "released") as told:
+        client.execute_command(*queue.ops.leave(lease.worker).wire())
+        assert [(event.kind, event.worker) for event in told(2)] == [("released", lease.worker)] * 2
+    lease = queue.lease_many(2)[0]
+    client.zadd(queue.ops.keys.part("workers"), {lease.worker: 1})
+    client.execute_command(*queue.ops.beat("w", 600.0, register=True).wire())
+    client.hset(queue.ops.keys.part("registered"), "w", "1000 60000")
+    with listening(queue, "reclaimed") as told:
+        client.execute_command(*queue.ops.reclaim("w", 10.0).wire())
+        assert [(event.kind, event.worker) for event in told(2)] == [("reclaimed", lease.worker)] * 2
+
+
+def test_only_what_is_asked_for(connect: Any) -> None:
+    queue, other = connect(), connect("other")
+    with listening(queue, "cancelled", "dead") as told:
+        two(queue)[1].dead_letter("why")
+        other.enqueue(b"x", id="a")
+        other.cancel("a")
+        queue.cancel("a")
+        assert [event.kind for event in told(2)] == ["dead", "cancelled"]
+
+
+def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
+    """Nothing is said, and nobody is looked for; nor any more when the last listener has gone."""
+    queue = connect(max_attempts=2)
+
+    def everything() -> dict[str, int]:
+        client.config_resetstat()
+        queue.enqueue_many([b"x", NewJob(b"x", id="a"), NewJob(b"x", id="b"), NewJob(b"x", id="c", delay=LONG)])
+        done, failed, again = queue.lease_many(3)
+        again.release()
+        done.complete(b"r", then=[NewJob(b"x")])
+        failed.dead_letter("why")
+        queue.redrive()
+        queue.purge()
+        found = client.info("commandstats")
+        return {name: found[name]["calls"] for name in found if "pub" in name}
+
+    assert everything() == {}
+    queue.delete()
+    with listening(queue) as told:
+        queue.enqueue(b"x")
+        assert len(told(1)) == 1
+    until(lambda: not channels(client))
+    client.execute_command(*queue.ops.reclaim("w", 10.0).wire())
+    queue.delete()
+    assert everything() == {}
+
+
+def test_a_listener_that_was_cut_off(connect: Any, client: redis.Redis) -> None:
+    """It is back by itself; what was told meanwhile is not told again."""
+    queue = connect()
+    with listening(queue, "added") as told:
+        queue.enqueue(b"x", id="a")
+        assert [event.id for event in told(1)] == ["a"]
+        client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        client.execute_command(*queue.ops.enqueue([b"x"]).wire())
+        seen = _next_in_background(told, queue, client)
+        assert seen.id == "c"
+
+
+def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: redis.Redis) -> Event:
+    """The next event, of a job that is added once somebody listens."""
+
+    def add() -> None:
+        until(lambda: channels(client))
+        until(lambda: client.hget(queue.ops.keys.part("stats"), "heard"))
+        with Queue("q", url=f"unix://{client.connection_pool.connection_kwargs['path']}") as other:
+            other.enqueue(b"x", id="c")
+
+    adding = threading.Thread(target=add)
+    adding.start()
+    (event,) = told(1)
+    adding.join()
+    return event
+
+
+def test_quiet_for_too_long(connect: Any) -> None:
+    """The iteration ends; what came before it is told."""
+    queue = connect()
+    queue.enqueue(b"x")
+    began = time.monotonic()
+    assert list(queue.events(timeout=QUIET)) == []
+    assert time.monotonic() - began >= QUIET
+    with listening(queue, timeout=QUIET) as told:
+        queue.enqueue(b"x")
+        assert len(told(1)) == 1
+        with pytest.raises((StopIteration, StopAsyncIteration, RuntimeError)):
+            told(1)
+
+
+def test_who_may_not_listen_is_told(connect: Any, client: redis.Redis, server: Server) -> None:
+    """Asked outright, it is an error; and who may not publish works on."""
+    client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
+    try:
+        deaf = connect(url=f"unix://deaf@{server.path}?password=x")
+        with pytest.raises(redis.ResponseError, match=r"(?i)perm"):
+            list(deaf.events(timeout=QUIET))
+        with listening(connect()) as told:
+            assert deaf.enqueue(b"x").added
+            connect().enqueue(b"x", id="a")
+            assert [event.id for event in told(1)] == ["a"]
+    finally:
+        client.execute_command("ACL", "DELUSER", "deaf")
+
+
+def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis) -> None:
+    """Anybody may publish anything: it is passed over."""
+    channel = queue.ops.keys.channel("added")
+    with listening(queue) as told:
+        for text in ("", "x", "[]", "{}", '{"at": "x"}', '{"at": 1, "ids": 5}', b"\xff", "5", "null"):
+            client.publish(channel, text)
+        client.publish(channel, json.dumps({"at": 1500, "ids": ["a"]}))
+        assert told(1) == [Event("added", "q", "a", 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"kinds": "added"}, TypeError, "kinds must be an iterable"),
+        ({"kinds": 5}, TypeError, "kinds must be an iterable"),
+        ({"kinds": ["new"]}, ValueError, "give some of added"),
+        ({"kinds": []}, ValueError, "give some of added"),
+        ({"kinds": [5]}, ValueError, "give some of added"),
+        ({"timeout": 0}, ValueError, "timeout"),
+        ({"timeout": "1"}, TypeError, "timeout"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
+    with Queue("q", url="redis://nowhere.invalid") as queue, pytest.raises(error, match=says):
+        queue.events(**arguments)
+
+
+def test_every_kind_is_told_of() -> None:
+    told = {kind for _, _, expected in STORIES.values() for kind, _, _ in expected}
+    assert told == set(KINDS)
