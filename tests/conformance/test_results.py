@@ -1,0 +1,273 @@
+"""Waiting for results: told of, not polled for; and by many on one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncQueue, NewJob, Queue
+from tests.awaiting import PATIENCE, until
+from tests.conftest import Connect
+from tests.servers import Server
+
+TELLING = b"headrace:{q}:q:events:completed"
+Then = Callable[[Callable[[Queue], object]], Future[object]]
+
+
+def listeners(client: redis.Redis) -> int:
+    return int(client.pubsub_numsub(TELLING)[0][1])
+
+
+@pytest.fixture
+def once_awaited(server: Server) -> Iterator[Then]:
+    """Let another client act once somebody listens for the end of a job."""
+    acts: list[Future[object]] = []
+    with ThreadPoolExecutor(1) as pool, Queue("q", url=server.url) as other:
+
+        def run(act: Callable[[Queue], object]) -> object:
+            with redis.Redis(unix_socket_path=server.path) as client:
+                until(lambda: listeners(client), "somebody who listens")
+            return act(other)
+
+        def start(act: Callable[[Queue], object]) -> Future[object]:
+            acts.append(pool.submit(run, act))
+            return acts[-1]
+
+        yield start
+        for act in acts:
+            act.result(PATIENCE)
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look but when somebody says something."""
+    monkeypatch.setattr("headrace._line.POLL", 2 * PATIENCE)
+
+
+def test_the_waiter_is_first(queue: Any, once_awaited: Then, unhurried: None) -> None:
+    name = queue.enqueue(b"x").id
+    once_awaited(lambda other: other.lease().complete(b"r"))
+    began = time.monotonic()
+    assert queue.result(name, timeout=PATIENCE) == b"r"
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_the_completer_is_first(queue: Any, client: redis.Redis) -> None:
+    """And nobody needs to be asked to say anything."""
+    name = queue.enqueue(b"x").id
+    queue.lease().complete(b"r")
+    assert queue.result(name, timeout=PATIENCE) == b"r"
+    assert queue.results([name, "nobody"]) == {name: b"r"}
+    assert listeners(client) == 0
+
+
+def test_before_there_is_such_a_job(queue: Any, once_awaited: Then, unhurried: None) -> None:
+    """An id that is known before its job."""
+
+    def act(other: Queue) -> None:
+        other.enqueue(b"x", id="i")
+        other.lease().complete(b"r")
+
+    once_awaited(act)
+    assert queue.result("i", timeout=PATIENCE) == b"r"
+
+
+ENDS: dict[str, Callable[[Queue], object]] = {
+    "completed without a result": lambda queue: queue.lease().complete(),
+    "dead": lambda queue: queue.lease().dead_letter("why"),
+    "out of attempts": lambda queue: queue.lease().retry(),
+    "cancelled": lambda queue: queue.cancel("i"),
+    "cancelled by payload": lambda queue: queue.cancel_payload(b"x"),
+    "purged": lambda queue: queue.purge(),
+    "deleted": lambda queue: queue.delete(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurried: None, end: str) -> None:
+    """Its waiter is told as soon as it is certain."""
+    queue = connect()
+    queue.enqueue(b"x", id="i")
+    waiting = threading.Event()
+
+    def act() -> None:
+        with redis.Redis(unix_socket_path=server.path) as client, Queue("q", url=server.url, max_attempts=1) as other:
+            until(lambda: listeners(client))
+            ENDS[end](other)
+        waiting.set()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    began = time.monotonic()
+    assert queue.result("i", timeout=PATIENCE) is None
+    assert time.monotonic() - began < PATIENCE
+    assert waiting.wait(PATIENCE)
+    thread.join()
+
+
+def test_an_id_that_is_used_again_is_waited_for(
+    queue: Any, server: Server, once_awaited: Then, unhurried: None
+) -> None:
+    """What was told is of the former job of that name."""
+    queue.enqueue(b"x", id="i")
+
+    def act(other: Queue) -> None:
+        with (
+            redis.Redis(unix_socket_path=server.path) as client,
+            client.pipeline() as pipe,
+        ):  # the waiter looks after both
+            pipe.execute_command(*other.ops.cancel("i").wire())
+            pipe.execute_command(*other.ops.enqueue([other.ops.item(NewJob(b"y", id="i"))]).wire())
+            pipe.execute()
+        other.lease().complete(b"r")
+
+    once_awaited(act)
+    assert queue.result("i", timeout=PATIENCE) == b"r"
+
+
+def test_results_of_many(queue: Any, once_awaited: Then, unhurried: None) -> None:
+    """What there is, then what comes, and without those that can't come any more."""
+    ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 250)]
+    for lease in queue.lease_many(50):
+        lease.complete(lease.job.id)
+
+    def act(other: Queue) -> None:
+        for lease in other.lease_many(199):
+            lease.complete(lease.job.id)
+        other.delete()
+
+    once_awaited(act)
+    found = queue.results([*ids, ids[0]], timeout=PATIENCE)
+    assert found == {name: name.encode() for name in ids[:249]}
+    assert list(queue.results(reversed(ids))) == ids[248::-1]
+    assert queue.results([]) == {}
+
+
+def test_time_is_over(queue: Any, client: redis.Redis) -> None:
+    queue.enqueue(b"x", id="i")
+    began = time.monotonic()
+    assert queue.result("i", timeout=0.3) is None
+    assert queue.results(["i"], timeout=0) == {}
+    assert 0.3 <= time.monotonic() - began < PATIENCE
+
+
+def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unhurried: None) -> None:
+    """What is told while nobody listens is looked for when somebody does again."""
+    name = queue.enqueue(b"x").id
+
+    def act(other: Queue) -> None:
+        lease = other.lease()
+        assert lease is not None
+        with redis.Redis(unix_socket_path=server.path) as client, client.pipeline() as pipe:
+            pipe.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            pipe.execute_command(*other.ops.complete([lease.claim], results={lease.claim.entry: b"r"}).wire())
+            assert pipe.execute() == [1, [1]]
+
+    once_awaited(act)
+    assert queue.result(name, timeout=PATIENCE) == b"r"
+
+
+def test_who_may_not_listen_looks(connect: Connect, client: redis.Redis, server: Server) -> None:
+    """And who may not publish completes."""
+    client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
+    url = f"unix://deaf@{server.path}?password=x"
+    try:
+        queue = connect(url=url)
+        name = queue.enqueue(b"x").id
+
+        def act() -> None:
+            with Queue("q", url=url) as other:
+                lease = other.lease()
+                assert lease is not None
+                assert lease.complete(b"r")
+
+        timer = threading.Timer(0.3, act)
+        timer.start()
+        assert queue.result(name, timeout=PATIENCE) == b"r"
+        timer.join()
+    finally:
+        client.execute_command("ACL", "DELUSER", "deaf")
+
+
+def test_a_thousand_who_wait(server: Server, client: redis.Redis) -> None:
+    """One subscription, a few connections, and each gets its own; a cancelled one disturbs nobody."""
+
+    async def story() -> tuple[list[bytes | None], int]:
+        async with AsyncQueue("q", url=server.url) as queue:
+            ids = [receipt.id for receipt in await queue.enqueue_many([b"x"] * 1000)]
+            waiting = [asyncio.create_task(queue.result(name, timeout=2 * PATIENCE)) for name in ids]
+            dropped = asyncio.create_task(queue.result(ids[0], timeout=2 * PATIENCE))
+            while not await asyncio.to_thread(listeners, client):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            dropped.cancel()
+            connections = len(await asyncio.to_thread(client.client_list))
+            for lease in await queue.lease_many(1000):
+                await lease.complete(lease.job.id)
+            return await asyncio.gather(*waiting), connections
+
+    before = len(client.client_list())
+    found, connections = asyncio.run(story())
+    assert found == [name.encode() for name in sorted([r.decode() for r in found if r], key=_order)]
+    assert len(set(found)) == 1000
+    assert connections - before <= 6
+    assert listeners(client) == 0
+
+
+def _order(name: str) -> tuple[int, int]:
+    ms, _, number = name.partition("-")
+    return int(ms), int(number)
+
+
+def test_threads_share_a_subscription(newest: Server) -> None:
+    """And it ends some time after the last of them."""
+    with redis.Redis(unix_socket_path=newest.path) as client, Queue("q", url=newest.url) as queue:
+        ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 20)]
+        with ThreadPoolExecutor(20) as pool:
+            waiting = [pool.submit(queue.result, name, PATIENCE) for name in ids]
+            until(lambda: listeners(client) == 1)
+            for lease in queue.lease_many(20):
+                lease.complete(lease.job.id)
+            assert [future.result(PATIENCE) for future in waiting] == [name.encode() for name in ids]
+        assert listeners(client) == 1
+        queue.close()
+        until(lambda: listeners(client) == 0)
+        name = queue.enqueue(b"x").id  # used again, it begins again
+        timer = threading.Timer(0.1, lambda: [lease.complete(b"r") for lease in queue.lease_many(1)])
+        timer.start()
+        assert queue.result(name, timeout=PATIENCE) == b"r"
+        timer.join()
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+def test_the_subscription_ends_when_nobody_waits(
+    newest_connect: Connect, monkeypatch: pytest.MonkeyPatch, linger: float
+) -> None:
+    """After a while: the next is likely to come soon."""
+    monkeypatch.setattr("headrace._line.LINGER", linger)
+    queue = newest_connect()
+    queue.enqueue(b"x", id="i")
+    with redis.Redis(unix_socket_path=newest_connect.server.path) as client:
+        assert queue.result("i", timeout=0.1) is None
+        if linger:
+            assert listeners(client) == 1
+        else:
+            until(lambda: queue.counts() and not listeners(client))
+        assert queue.result("i", timeout=0.1) is None
+
+
+@pytest.mark.parametrize("ids", ["i", b"i", 5, None])
+def test_ids_are_many(newest_connect: Connect, ids: Any) -> None:
+    with pytest.raises(TypeError, match="ids must be an iterable of str"):
+        newest_connect().results(ids)
+
+
+def test_ids_are_checked(newest_connect: Connect) -> None:
+    with pytest.raises(ValueError, match="id ''"):
+        newest_connect().results(["i", ""])
