@@ -32,8 +32,9 @@ from headrace._ops import Ops
 
 QUIET = 5.0  # seconds of silence before a ping, and twice that for its answer
 AGAIN = 10.0  # seconds after which the scripts are told again that somebody listens
-POLL = 1.0  # seconds between looks for a result all the same: who completes may not be allowed to publish
+POLL = 5.0  # seconds between looks for a result all the same: who completes may not be allowed to publish
 DEAF = 0.2  # the same, where nothing is heard
+TURN = 1.0  # seconds: how often a listener looks whether anybody still waits, or tries to connect again
 LINGER = 5.0  # seconds that a subscription outlives its last waiter
 log = logging.getLogger("headrace")
 _PING = pack(("PING",))
@@ -260,7 +261,7 @@ class Notices:
     def _listen(self, line: Line) -> None:
         channels = _channels(self._ops, ENDS)
         while True:
-            heard = line.hear(channels, 1.0)
+            heard = line.hear(channels, TURN)
             with self._lock:
                 if self._line is not line:
                     break
@@ -270,7 +271,7 @@ class Notices:
                     self._line = None
                     break
             if not self._board.sound:
-                time.sleep(POLL)
+                time.sleep(TURN)
         line.close()
 
     def close(self) -> None:
@@ -329,10 +330,10 @@ class AsyncNotices:
         line, channels = AsyncLine(self._executor, self._ops.listen()), _channels(self._ops, ENDS)
         try:
             while self._board.watches or time.monotonic() - self._idle_since < LINGER:
-                self._board.take(await line.hear(channels, 1.0))
+                self._board.take(await line.hear(channels, TURN))
                 self._ready.set()
                 if not self._board.sound:
-                    await asyncio.sleep(POLL)
+                    await asyncio.sleep(TURN)
         finally:
             self._board.take(Heard("cut"))
             self._ready.set()

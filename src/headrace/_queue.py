@@ -180,7 +180,7 @@ class Queue(Control):
         """What the job's completion kept (raw bytes), waiting up to *timeout* seconds for it.
 
         `None` if there is nothing, and as soon as a job that is waited for ends without a result: completed with none,
-        dead, cancelled or deleted. All who wait share one subscription. result.lua, and once a second while waiting.
+        dead, cancelled or deleted. All who wait share one subscription. result.lua, and every 5 seconds while waiting.
         """
         return self._drive(self._result(id, timeout))
 
