@@ -76,7 +76,7 @@ for i = 1, results do
   if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[7 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
   at = at + 3
 end
-tell(events, 'completed', done, worker)
+if heard.completed then tell(events, 'completed', done, worker) end
 local now = follows > 0 and clock()
 for i = 1, follows do
   local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 6 * (i - 1)

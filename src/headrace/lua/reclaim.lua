@@ -22,7 +22,9 @@ local leases, released, delayed, bodies, stats, events = KEYS[7], KEYS[8], KEYS[
 local worker, timeout, lease, cursor, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
-local now, heard = clock(), ears(stats, events, unpack(KINDS))
+local now = clock()
+local heard = ears(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
+                   'cancelled', 'deleted', 'redriven') -- all there are
 local rows, healed = grouped(jobs, wake_stream, 'XPENDING', 'workers', cursor, '+', limit)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
