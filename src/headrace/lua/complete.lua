@@ -19,9 +19,9 @@ local worker, n, with_ids = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local results, follows = tonumber(ARGV[5]), tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
-typed('HLEN', ids, released)
+typed('HLEN', ids)
 local heard = ears(stats, events, 'completed')
-typed('ZCARD', leases)
+local noted = redis.call('ZCARD', leases) + redis.call('HLEN', released)
 for i = 8 + results, 7 + results + 6 * follows, 6 do
   typed('XLEN', KEYS[i])
   typed('HLEN', KEYS[i + 1], KEYS[i + 3], KEYS[i + 4])
@@ -53,17 +53,20 @@ else
 end
 if won > 0 then
   redis.call('HINCRBY', stats, 'completed', won)
-  if redis.call('EXISTS', leases, released) > 0 then
+  if noted > 0 then
     redis.call('ZREM', leases, unpack(entries))
     for i = 1, n do
       if reply[i] == 1 then redis.call('HDEL', released, entries[i]) end
     end
   end
 end
-local done = {} -- who listens wants them by id
-for i = 1, heard.completed and n or 0 do
-  local id = with_ids and ARGV[at + i - 1] or ''
-  if reply[i] == 1 then done[#done + 1] = id ~= '' and id or entries[i] end
+if heard.completed then
+  local done = {}
+  for i = 1, n do
+    local id = with_ids and ARGV[at + i - 1] or ''
+    if reply[i] == 1 then done[#done + 1] = id ~= '' and id or entries[i] end
+  end
+  tell(events, 'completed', done, worker)
 end
 if with_ids then
   for i = 1, n do
@@ -76,7 +79,6 @@ for i = 1, results do
   if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[7 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
   at = at + 3
 end
-if heard.completed then tell(events, 'completed', done, worker) end
 local now = follows > 0 and clock()
 for i = 1, follows do
   local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 6 * (i - 1)

@@ -48,8 +48,12 @@ elseif deadline == 0 then
 end
 
 if woken then healed = math.max(healed, hush(wake)) end
-local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 100)
-if heard.promoted then tell(events, 'promoted', promoted) end
+local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+if first[2] and tonumber(first[2]) <= now then
+  local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 100)
+  if heard.promoted then tell(events, 'promoted', promoted) end
+  first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+end
 
 local taken, entries, buried = {}, {}, {}
 local function claim(rows, bell)
@@ -140,6 +144,6 @@ if heard.leased then
   for i = 1, #fresh, 2 do ids_leased[#ids_leased + 1] = fresh[i] end
   tell(events, 'leased', ids_leased, worker)
 end
-local next_due, first = -1, redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+local next_due = -1
 if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
 return answer({1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads
