@@ -58,13 +58,19 @@ def kinds(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _shown(name: str) -> str:
+    """What is no UTF-8 in a foreign producer's id, as everywhere else."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
     """The events of one message; none of one that is not ours."""
     kind = channel.rpartition(":")[2]
     try:
-        told: Any = json.loads(message.decode("utf-8", "backslashreplace"))
-        at, worker, names = told["at"] / 1000, told.get("worker"), told.get("ids", [None])
-        yield from [Event(kind, queue, name, at, worker) for name in names]
+        told: Any = json.loads(message.decode("utf-8", "surrogateescape"))
+        at, worker, names = told["at"] / 1000, told.get("worker"), told.get("ids")
+        ids = [None] if names is None else [_shown(name) for name in names]
+        yield from [Event(kind, queue, name, at, worker) for name in ids]
     except (ValueError, TypeError, LookupError, AttributeError):
         return
 

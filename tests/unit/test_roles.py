@@ -10,16 +10,19 @@ from tenacity import wait_fixed
 
 from headrace import BatchError, DeadLetter, Job, Release, Retry, RetryLater
 from headrace._codec import BytesCodec
+from headrace._event import Heard
 from headrace._job import Grant, Reclaimed
 from headrace._keys import Keys
 from headrace._ops import BATCH, Ops
 from headrace._roles import (
+    DEAF,
     LATE,
     SOON,
     TAKE,
     Abort,
     Effect,
     Feed,
+    Hear,
     Held,
     Listen,
     Now,
@@ -591,3 +594,111 @@ def test_a_result_that_is_no_bytes_is_the_jobs_failure() -> None:
     ((name, *args),) = settled(feed)
     assert name == "retry"
     assert args[7].startswith("TypeError")
+
+
+# -- hear --------------------------------------------------------------------------------------------------
+
+
+CONTROL = "headrace:{q}:q:control"
+
+
+def said(*texts: str, state: str = "on") -> Heard:
+    return Heard(state, [(CONTROL, text.encode()) for text in texts])
+
+
+def hearing(*numbers: int) -> tuple[Feed, Hand]:
+    """A worker that runs these jobs, and its ear."""
+    feed = make_feed(concurrency=5, lease=600.0)
+    for number in numbers:
+        held = make_held(feed, number)
+        held.started = 1.0
+        feed.held[held.entry] = held
+    return feed, Hand(Roles(WorkerSettings(), [feed]).hear())
+
+
+def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
+    """The server knows: what is still ours after all goes on."""
+    feed, hand = hearing(1, 2, 3)
+    effect = hand.go()
+    assert isinstance(effect, Hear)
+    assert list(effect.channels) == [CONTROL]
+    assert isinstance(hand.go(said("7-0 8-0")), Hear)  # not of ours
+    effect = hand.go(said("2-0 3-0 9-0"))
+    assert sent(effect) == [("renew", feed.name, "", "0", "2-0", "1", "3-0", "1")]
+    assert isinstance(hand.go([[False, True]]), Hear)
+    assert [held.entry for held in hand.aborted] == ["2-0"]
+    assert sorted(feed.held) == ["1-0", "3-0"]
+
+
+@pytest.mark.parametrize("heard", [said("*"), said(state="anew"), said("5-0", "*")])
+def test_everything_is_asked_about(heard: Heard) -> None:
+    """After a deletion, and when we have not listened for a while."""
+    feed, hand = hearing(1, 2)
+    hand.go()
+    assert sent(hand.go(heard)) == [("renew", feed.name, "", "0", "1-0", "1", "2-0", "1")]
+    assert isinstance(hand.go([[False, False]]), Hear)
+    assert len(hand.aborted) == 2
+    assert feed.held == {}
+
+
+def test_many_are_asked_about_in_parts() -> None:
+    feed, hand = hearing(*range(1, BATCH + 3))
+    hand.go()
+    first = hand.go(said("*"))
+    assert len(sent(first)[0]) == 4 + 2 * BATCH
+    second = hand.go([[True] * BATCH])
+    assert len(sent(second)[0]) == 4 + 2 * 2
+    assert isinstance(hand.go([[True] * 2]), Hear)
+    assert len(feed.held) == BATCH + 2
+
+
+def test_who_can_not_hear_tries_again() -> None:
+    """Soon, and then less often; seldom where it is not allowed."""
+    _, hand = hearing()
+    hand.go()
+    pauses = []
+    for _ in range(9):
+        pause = hand.go(Heard("cut"))
+        pauses.append(pause.seconds)
+        assert isinstance(hand.go(), Hear)
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.05, 2.0)
+    assert hand.go(Heard("refused")) == Pause(DEAF)
+    assert isinstance(hand.go(), Hear)
+    assert isinstance(hand.go(said(state="anew")), Hear)
+    assert hand.go(Heard("cut")) == Pause(0.05)  # it was sound in between
+
+
+def test_what_is_said_of_jobs_on_their_way() -> None:
+    """A cancellation that comes before the lease call's reply: nothing of it starts that is gone."""
+    feed = make_feed(concurrency=2, lease=600.0)
+    roles = Roles(WorkerSettings(), [feed])
+    fetch, ear = Hand(feed.fetch()), Hand(roles.hear())
+    ear.go()
+    assert names(fetch.go()) == ["lease"]
+    ear.go(said("1-0"))  # nothing is held yet
+    effect = fetch.go([grant(feed, 1, 2)])
+    assert sent(effect) == [("renew", feed.name, "", "0", "1-0", "1", "2-0", "1")]
+    assert fetch.backlog == []
+    fetch.go([[False, True]])
+    assert [[job.id for job in feed.begin(unit, 1.0)] for unit in fetch.backlog] == [[], ["2-0"]]
+
+
+def test_nothing_is_asked_about_when_nothing_was_said() -> None:
+    feed = make_feed(concurrency=2)
+    hand = Hand(feed.fetch())
+    hand.go()
+    assert isinstance(hand.go([grant(feed, 1, 2)]), Pause)
+    assert len(hand.backlog) == 2
+
+
+def test_the_ear_is_closed_when_the_worker_halts() -> None:
+    """Not before: handlers that finish want to know."""
+    feed, _ = hearing(1)
+    roles = Roles(WorkerSettings(), [feed])
+    hand = Hand(roles.hear())
+    hand.go()
+    roles.turn(Phase.DRAINING)
+    assert isinstance(hand.go(said()), Hear)
+    roles.turn(Phase.HALTING)
+    assert hand.go(said()) is None
