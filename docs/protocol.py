@@ -24,7 +24,7 @@ PARTS = {
     "jobs": ("stream", f"The jobs that wait or are leased; its one consumer group is `{GROUP}`."),
     "wake": (
         "stream",
-        "Tokens that wake a reader blocked on `jobs` when a job was parked: at most 16.",
+        "Tokens that wake a reader blocked on `jobs` when a job was parked, or something is due first: at most 16.",
     ),
     "ids": (
         "hash",
@@ -44,6 +44,8 @@ PARTS = {
         "stream",
         "Dead letters, oldest first: `reason`, `worker`, `released`, then the job's own fields.",
     ),
+    "schedules": ("hash", "Name → timing, policy for missed ticks and fields of the jobs, packed with cmsgpack."),
+    "ticks": ("zset", "Name of a schedule → when its next job is due, in ms."),
     "workers": (
         "zset",
         "Worker → until when it counts as alive, in ms; 0 once it was declared dead.",

@@ -15,9 +15,11 @@ from attrs import define, evolve, field, frozen
 from headrace._job import Claim, Grant, Receipt
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
-from headrace.errors import WorkerLost
+from headrace._schedule import LIMIT
+from headrace.errors import ConfigurationError, WorkerLost
 
 R = TypeVar("R")
+CLOSE = 0.1  # seconds before something is due in which we wait ourselves: a server may end a blocked read so late
 
 
 @frozen
@@ -72,6 +74,7 @@ class Peer:
     name: str
     tidied: float = float("-inf")
     cursor: str = "-"
+    tick: float | None = None  # when a schedule is due
 
     def ttl(self, duration: float | None) -> float:
         """How long it counts as alive: nobody beats for it, so as long as its leases last."""
@@ -88,6 +91,9 @@ class Peer:
                 self.tidied = now
                 swept = yield from send(self.ops.reclaim(self.name, 10.0, self.cursor))
                 self.cursor = swept.cursor
+                self.tick = None if swept.next_tick is None else now + swept.next_tick
+            if self.tick is not None and self.tick <= now:
+                yield from self.turn()
             want = min(limit - len(claims), BATCH)
             op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
             grant = cast("Grant | None", (yield Whole(op, self.give_back)))
@@ -109,9 +115,22 @@ class Peer:
             left = 1.0 if block is None else start + block - now
             if left <= 0:
                 return claims
-            pause = min(left, 1.0, grant.next_due if grant.next_due is not None else 1.0)
-            yield Wait(self.ops.wait(max(pause, 0.001)))
+            pause = min(left, 1.0)
+            dues = [due for due in (grant.next_due, None if self.tick is None else self.tick - now) if due is not None]
+            due = min(dues, default=pause)
+            if due < pause and due <= CLOSE:
+                yield Nap(max(due, 0.001))
+                continue
+            yield Wait(self.ops.wait(due - CLOSE if due < pause else pause))
             woken = True
+
+    def turn(self) -> Call[None]:
+        """Put in the jobs of schedules that are due."""
+        turn = self.ops.turn((yield from send(self.ops.ticking())))
+        for op in turn.ops:
+            yield from send(op)
+        now = cast(float, (yield Clock()))
+        self.tick = None if turn.wait is None else now + turn.wait
 
     def give_back(self, grant: Grant | None) -> Op[list[bool]] | None:
         """What a cancelled call was granted goes to the front again, untouched."""
@@ -215,3 +234,12 @@ def result(ops: Ops, job: str, timeout: float | None) -> Call[bytes | None]:
         if kept is not None or timeout is None or now - start >= timeout:
             return kept
         yield Nap(min(0.05, timeout))
+
+
+def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Call[bool]:
+    """By the server's clock; whether the schedule is new."""
+    now = (yield from send(ops.ticking("none"))).now
+    answer = yield from send(build(now))
+    if answer < 0:
+        raise ConfigurationError(f"this queue has {LIMIT} schedules: unschedule some, or use another queue")
+    return answer > 0

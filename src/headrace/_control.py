@@ -5,14 +5,16 @@ on its way. See `_queue`.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from headrace import _calls as calls
 from headrace._calls import Ahead, Call, Clock, Nap, Wait, Whole
 from headrace._execute import AsyncExecutor, Executor
-from headrace._face import Face
-from headrace._job import Counts, Job, JobState, WorkerState
+from headrace._face import Delay, Face
+from headrace._job import Counts, Job, JobState, NewJob, Schedule, WorkerState
 from headrace._op import Op
 
 R = TypeVar("R")
@@ -124,6 +126,36 @@ class Control(Face):
         """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
         return self._run(self.ops.workers())
 
+    def reschedule(self, id: str, delay: Delay) -> bool:
+        """Bring a delayed job forward or push it back: due *delay* from now, or at a moment; `None` or 0 sends it to
+        the back of the queue at once. `False`: no delayed job has this id. reschedule.lua, O(log n).
+        """
+        return self._run(self.ops.reschedule(id, delay))
+
+    def schedule(
+        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+    ) -> bool:  # fmt: skip
+        """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
+
+        *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields
+        as in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`.
+        Replaced by one of the same timing, a schedule keeps its next due time. *missed*: what becomes of ticks for
+        which no worker was there: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the
+        id `<name>@<due in ms>`. Workers of this queue put them in. `ConfigurationError` if the queue has 1,000
+        schedules, or without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
+        """
+        job = NewJob(payload, headers=headers)
+        return self._drive(self._schedule(name, job, every, cron, timezone, missed))
+
+    def unschedule(self, name: str) -> bool:
+        """End a schedule; jobs that it has put in stay. `False`: there is none of that name. unschedule.lua."""
+        return self._run(self.ops.unschedule(name))
+
+    def schedules(self) -> list[Schedule]:
+        """What recurs, the next due first. schedules.lua, 2 µs each."""
+        return self._run(self.ops.schedules())
+
 
 class AsyncControl(Face):
     """The async part."""
@@ -227,3 +259,23 @@ class AsyncControl(Face):
     async def workers(self) -> list[WorkerState]:
         """Like `Queue.workers`."""
         return await self._run(self.ops.workers())
+
+    async def reschedule(self, id: str, delay: Delay) -> bool:
+        """Like `Queue.reschedule`."""
+        return await self._run(self.ops.reschedule(id, delay))
+
+    async def schedule(
+        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+    ) -> bool:  # fmt: skip
+        """Like `Queue.schedule`."""
+        job = NewJob(payload, headers=headers)
+        return await self._drive(self._schedule(name, job, every, cron, timezone, missed))
+
+    async def unschedule(self, name: str) -> bool:
+        """Like `Queue.unschedule`."""
+        return await self._run(self.ops.unschedule(name))
+
+    async def schedules(self) -> list[Schedule]:
+        """Like `Queue.schedules`."""
+        return await self._run(self.ops.schedules())

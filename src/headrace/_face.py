@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
+from zoneinfo import ZoneInfo
 
 from attrs import field, frozen
 
@@ -20,6 +21,7 @@ from headrace._job import Claim, Job, NewJob, Receipt
 from headrace._keys import Keys
 from headrace._op import Op
 from headrace._ops import Ops
+from headrace._schedule import Timing
 from headrace._settings import QueueSettings
 
 Q = TypeVar("Q")
@@ -118,6 +120,13 @@ class Face:
         claim = self._claim(lease)
         term = claim.duration if duration is None else checked.seconds("duration", duration, zero=False)
         return self.ops.renew([claim], duration=term, ttl=self._peer.ttl(term))
+
+    def _schedule(
+        self, name: str, job: NewJob, every: float | timedelta | None, cron: str | None,
+        timezone: str | ZoneInfo | None, missed: str,
+    ) -> Call[bool]:  # fmt: skip
+        build = self.ops.schedule(name, Timing.of(every, cron, timezone), missed, job)
+        return calls.schedule(self.ops, build)
 
     def _payload(self, payload: Any) -> Call[int]:
         return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))

@@ -227,3 +227,38 @@ class Reclaimed:
     declared: int = 0
     more: bool = False
     promoted: int = Factory(int)
+    next_due: float | None = None
+    next_tick: float | None = None
+
+
+@frozen
+class Schedule:
+    """What recurs, and when it is due next (`next_due`, server seconds). Of `every` (seconds) and `cron` one is given.
+
+    `missed` says what becomes of ticks that nobody was there for: `skip`, `once` or `all`.
+    """
+
+    name: str
+    next_due: float
+    every: float | None
+    cron: str | None
+    timezone: str | None
+    missed: str
+
+
+@frozen
+class Ticking:
+    """Schedules as they are: (name, due, timing, missed) each; times in ms of the server's clock."""
+
+    now: int
+    next: float | None
+    rows: Sequence[tuple[str, int, str, str]]
+
+
+@frozen
+class Turn:
+    """What to send for the ticks that are due, seconds until the next, and what is wrong with which schedule."""
+
+    ops: Sequence[Any]
+    wait: float | None
+    wrong: Sequence[str] = ()

@@ -91,10 +91,10 @@ def worker_name(value: object) -> str:
 def pattern(namespace: str) -> str:
     """What SCAN matches to find every queue of *namespace*. Raises `ValueError` for one that is no name."""
     _namespace(namespace)
-    return f"{namespace}:{{*}}:*:[jd]*"
+    return f"{namespace}:{{*}}:*:[jds][oec]*"
 
 
 def queue_of(key: str) -> str | None:
-    """The queue that *key* shows to exist, or `None`: it has a stream, or only delayed jobs as yet."""
-    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):(?:jobs|delayed)", key)
+    """The queue that *key* shows to exist, or `None`: it has a stream, or only delayed jobs or schedules as yet."""
+    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):(?:jobs|delayed|schedules)", key)
     return match[2] if match and _QUEUE.fullmatch(match[2]) else None

@@ -26,12 +26,16 @@ from headrace._job import (
     Page,
     Receipt,
     Reclaimed,
+    Schedule,
+    Ticking,
+    Turn,
     WorkerState,
 )
 from headrace._keys import BELL, GROUP, Keys, job_id
 from headrace._op import Arg, Op, script
+from headrace._schedule import LIMIT, Timing, decide, missed_policy
 from headrace._settings import QueueSettings, millis
-from headrace.errors import CodecError, ConfigurationError
+from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
 BATCH = 1000  # jobs in one script: it stays under about 5 ms, and under Lua's limit on unpack
@@ -40,28 +44,33 @@ Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Delay = float | timedelta | datetime | None
 
 _KEYS = {
-    "enqueue": "jobs ids delayed bodies stats",
+    "enqueue": "jobs wake ids delayed bodies stats",
     "lease": "jobs wake ids workers registered leases released delayed bodies dead stats",
     "complete": "jobs ids leases released stats",
     "renew": "jobs leases workers",
     "release": "jobs wake leases released",
-    "retry": "jobs ids leases released delayed bodies dead stats",
+    "retry": "jobs wake ids leases released delayed bodies dead stats",
     "dead_letter": "jobs ids leases released dead stats",
     "beat": "workers registered",
-    "reclaim": "jobs wake ids workers registered leases released delayed bodies stats",
+    "reclaim": "jobs wake ids workers registered leases released delayed bodies ticks stats",
     "leave": "jobs wake workers registered leases released",
     "cancel": "jobs ids leases released delayed bodies stats",
     "cancel_payload": "jobs ids leases released delayed bodies stats",
     "purge": "jobs ids leases released delayed bodies stats",
     "purge_dead": "dead stats",
-    "delete": "jobs wake ids leases released delayed bodies dead stats",
+    "delete": "jobs wake ids leases released delayed bodies schedules ticks dead stats",
     "redrive": "jobs ids released dead stats",
     "counts": "jobs delayed dead stats",
     "list": "jobs released delayed bodies dead",
     "find": "jobs ids released delayed bodies dead",
     "workers": "jobs workers registered",
+    "reschedule": "jobs wake ids released delayed bodies stats",
+    "schedule": "wake schedules ticks",
+    "unschedule": "schedules ticks",
+    "schedules": "schedules ticks",
+    "tick": "jobs ids schedules ticks stats",
 }
-_FOLLOW = "jobs ids delayed bodies stats"  # what a follow-up needs of its queue
+_FOLLOW = "jobs wake ids delayed bodies stats"  # what a follow-up needs of its queue
 
 
 @frozen
@@ -347,6 +356,52 @@ class Ops:
     def result(self, name: str) -> Op[bytes | None]:
         """What a completion kept."""
         return Op("result", script("result"), [self.keys.result(job_id(name))], [], replies.kept)
+
+    def reschedule(self, name: str, delay: Delay) -> Op[bool]:
+        """Another delay for a delayed job."""
+        return self._op("reschedule", [job_id(name), checked.delay(delay)], bool)
+
+    # -- what recurs ---------------------------------------------------------------------------------
+
+    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob) -> Callable[[int], Op[int]]:
+        """Make a job recur: given the server's now in ms, the operation; it answers -1 when there are too many."""
+        if len(job_id(name).encode()) > 400:
+            raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
+        fields: list[Arg] = ["data", self.codec.encode(job.payload), *checked.headers(job.headers)]
+        head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
+
+        def at(now: int) -> Op[int]:
+            return self._op("schedule", [*head, timing.after(now, now), LIMIT, *fields], int)
+
+        return at
+
+    def unschedule(self, name: str) -> Op[bool]:
+        """End a schedule."""
+        return self._op("unschedule", [job_id(name)], bool)
+
+    def schedules(self) -> Op[list[Schedule]]:
+        """All that recurs."""
+        return self._op("schedules", ["all"], replies.schedules)
+
+    def ticking(self, which: str = "due") -> Op[Ticking]:
+        """The schedules with a tick that is due; with 'none', what time it is."""
+        return self._op("schedules", [which], replies.ticking)
+
+    def turn(self, ticking: Ticking) -> Turn:
+        """What to do about the ticks that are due."""
+        ops: list[Op[bool]] = []
+        waits = [] if ticking.next is None else [ticking.next]
+        wrong: list[str] = []
+        for name, due, stored, missed in ticking.rows:
+            try:
+                timing = Timing.parse(stored)
+                ticks, following = decide(timing, missed, due, ticking.now)
+            except Exception as error:  # a library or a time zone that this machine lacks, or somebody else's data
+                wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {said(error)}")
+                continue
+            waits.append((following - ticking.now) / 1000)
+            ops.append(self._op("tick", [name, stored, due, following, *ticks], bool))
+        return Turn(ops, min(waits, default=None), wrong)
 
 
 def _reason(reason: object) -> str:

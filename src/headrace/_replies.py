@@ -9,7 +9,21 @@ from typing import Any
 
 from headrace import _job
 from headrace._codec import Codec
-from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
+from headrace._job import (
+    NO_HEADERS,
+    Claim,
+    Counts,
+    Grant,
+    Job,
+    JobState,
+    Page,
+    Receipt,
+    Reclaimed,
+    Schedule,
+    Ticking,
+    WorkerState,
+)
+from headrace._schedule import Timing
 from headrace.errors import ReplyError, said
 
 _OWN = (b"data", b"id", b"attempt", b"enq")
@@ -163,8 +177,12 @@ def counts(reply: Any) -> Counts:
 
 def reclaimed(reply: Any) -> Reclaimed:
     """What a reclaim moved."""
-    moved, cursor, declared, more, promoted = reply
-    return Reclaimed(moved, text(cursor), declared, bool(more), promoted)
+    moved, cursor, declared, more, promoted, due, tick = reply
+    return Reclaimed(moved, text(cursor), declared, bool(more), promoted, _wait(due), _wait(tick))
+
+
+def _wait(ms: int) -> float | None:
+    return None if ms < 0 else ms / 1000
 
 
 def moved(reply: Any) -> tuple[int, str]:
@@ -189,3 +207,21 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
 def kept(reply: Any) -> bytes | None:
     """A result, if it is there."""
     return None if reply is None else raw(reply)
+
+
+def ticking(reply: Any) -> Ticking:
+    """Schedules as the worker needs them."""
+    now, following, rows = reply
+    return Ticking(
+        now, _wait(following), [(text(n), due, text(timing), text(missed)) for n, due, timing, missed in rows]
+    )
+
+
+def schedules(reply: Any) -> list[Schedule]:
+    """Schedules as their user knows them."""
+    found: list[Schedule] = []
+    for name, due, stored, missed in ticking(reply).rows:
+        t = Timing.parse(stored)
+        every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
+        found.append(Schedule(name, due / 1000, every, cron, zone, missed))
+    return found

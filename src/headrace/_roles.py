@@ -90,12 +90,20 @@ class Abort:
 
 @frozen
 class Poke:
-    """Wake the roles of this feed, or of the whole worker."""
+    """Wake the roles of this feed, of *whose*, or of the whole worker."""
 
     everyone: bool = False
+    whose: Feed | None = None
 
 
-Effect = Send | Listen | Pause | Now | Start | Recall | Abort | Poke
+@frozen
+class Say:
+    """Tell the user, in the log, of something that goes wrong without us."""
+
+    text: str
+
+
+Effect = Send | Listen | Pause | Now | Start | Recall | Abort | Poke | Say
 Role = Generator[Effect, Any, None]
 
 
@@ -135,8 +143,8 @@ class Feed:
     moved: float = 0.0  # when a unit last got a slot, or began to wait for one
     stuck: bool = False  # no slot becomes free: lease nothing until a handler ends
     full_at: float = 0.0  # when what is gathered makes a batch, full or not
-    next_due: float | None = None
-    again: float | None = None  # when a job that we delayed is due
+    again: float | None = None  # when a delayed job is due
+    tick: float | None = None  # when a schedule is
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
 
@@ -263,10 +271,10 @@ class Feed:
                 yield Pause((yield from self.idle()))
                 continue
             ops: list[Op[Any]] = list(settles)
-            name = self.name
+            name, woken = self.name, self.woken
             if room > 0:
-                ops.append(self.ops.lease(name, room, woken=self.woken, kind=Held))
                 self.woken = False
+                ops.append(self.ops.lease(name, room, woken=woken, kind=Held))
                 self.asking += room
             try:
                 replies = cast("list[Any]", (yield Send(ops)))
@@ -275,13 +283,24 @@ class Feed:
             for verdicts in replies[: len(settles)]:
                 self.lost += verdicts.count(False)
             if room > 0:
-                yield from self.granted(replies[-1], room, name)
+                yield from self.granted(replies[-1], room, name, woken)
             if soonest is not None:
-                due = cast(float, (yield Now())) + soonest
-                self.again = due if self.again is None else min(due, self.again)
+                self.expect(cast(float, (yield Now())), soonest)
             yield from self.gather()
         while settles := self.settlements()[0]:
             yield Send(settles)
+
+    def expect(self, now: float, after: float) -> None:
+        """A delayed job is due *after* seconds. Waited for here: a server may end a blocked read 0.1 s late."""
+        self.again = now + after if self.again is None else min(now + after, self.again)
+
+    def heard(self, now: float, swept: Reclaimed) -> bool:
+        """What a look has told of what is to come, whoever made it so; whether it comes soon."""
+        self.cursor = swept.cursor
+        self.tick = None if swept.next_tick is None else now + swept.next_tick
+        if swept.next_due is not None:
+            self.expect(now, swept.next_due)
+        return any(at is not None and at < now + 1.0 for at in (self.again, self.tick))
 
     def idle(self) -> Generator[Effect, Any, float]:
         """There is nothing to send; the seconds until there may be, if nobody pokes."""
@@ -302,7 +321,7 @@ class Feed:
                 return 0.0
         return left
 
-    def granted(self, grant: Grant | None, asked: int, name: str) -> Role:
+    def granted(self, grant: Grant | None, asked: int, name: str, woken: bool) -> Role:
         """Take in what a lease call under *name* brought."""
         if grant is None:
             if name == self.name:  # else we know already
@@ -318,9 +337,12 @@ class Feed:
             return
         for claim, reason in grant.undecodable:
             self.done.append(Verdict("dead", claim, reason=reason))
-        self.next_due = grant.next_due
+        if grant.next_due is not None:
+            self.expect(now, grant.next_due)
         if len(fresh) + len(grant.undecodable) < asked:
             self.available = False
+            if woken and not fresh:
+                self.tick = 0.0  # it may have been a new schedule that rang
             yield Poke()  # `listen` may block now
         if self.handler.batch:
             if not self.gathered:
@@ -373,12 +395,7 @@ class Feed:
             if self.available or not self.registered or self.room() <= 0:
                 yield Pause(1.0)
                 continue
-            due = self.next_due
-            rung = cast(
-                bool,
-                (yield Listen(self.ops.wait(BLOCK if due is None else min(BLOCK, max(due, 0.001))))),
-            )
-            if rung or due is not None:
+            if cast(bool, (yield Listen(self.ops.wait(BLOCK)))):
                 self.woken = self.available = True
                 yield Poke()
 
@@ -431,17 +448,9 @@ class Roles:
             feeds = list(self.feeds)
             fresh = [not feed.registered for feed in feeds]
             names = [feed.name for feed in feeds]
-            alive = cast(
-                "list[bool]",
-                (
-                    yield Send(
-                        [
-                            feed.ops.beat(feed.name, self.settings.timeout, register=new)
-                            for feed, new in zip(feeds, fresh, strict=True)
-                        ]
-                    )
-                ),
-            )
+            timeout = self.settings.timeout
+            ops = [feed.ops.beat(feed.name, timeout, register=new) for feed, new in zip(feeds, fresh, strict=True)]
+            alive = cast("list[bool]", (yield Send(ops)))
             again = False
             for feed, new, name, yes in zip(feeds, fresh, names, alive, strict=True):
                 if feed.name != name:
@@ -484,7 +493,8 @@ class Roles:
                     if lost:
                         yield from feed.lose(lost)
                 if feed.registered and isinstance(replies[-1], Reclaimed):
-                    feed.cursor = replies[-1].cursor
+                    if feed.heard(cast(float, (yield Now())), replies[-1]):
+                        yield Poke(whose=feed)
                     hurry = hurry or replies[-1].more
                     further = further or feed.cursor != "-"
             yield Pause(0.01 if hurry else min(tick, 0.25) if further else tick)

@@ -29,9 +29,11 @@ from headrace._roles import (
     Recall,
     Role,
     Roles,
+    Say,
     Send,
     Start,
 )
+from headrace._ticks import tick
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -159,6 +161,7 @@ class _Engine:
         for feed in self.roles.feeds:
             self._role("fetch", feed.fetch(), feed, self._work, self._fetchers)
             self._role("listen", feed.listen(), feed, self._ears, self._listeners)
+            self._role("tick", tick(feed), feed, self._work, self._others)
         for thread in [*self._runners, *self._others, *self._fetchers, *self._listeners]:
             thread.start()
 
@@ -209,8 +212,11 @@ class _Engine:
             case Pause(seconds):
                 event.wait(seconds)
                 event.clear()
-            case Poke(everyone):
+            case Poke(everyone, whose):
+                feed = whose or feed
                 self._poke(self._all if everyone or feed is None else self._events[id(feed)])
+            case Say(text):
+                log.error("schedule_failed: %s", text)
             case Start(units):
                 for unit in units:
                     self._units[id(feed)].put(unit)

@@ -32,10 +32,12 @@ from headrace._roles import (
     Recall,
     Role,
     Roles,
+    Say,
     Send,
     Start,
     overran,
 )
+from headrace._ticks import tick
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -234,6 +236,7 @@ class _Engine:
             self._role(self.roles.beat(), None, self._pulse),
             self._role(self.roles.keep(), None, self._work),
         ]
+        self._others += [self._role(tick(feed), feed, self._work) for feed in self.roles.feeds]
         self._ears = [self._role(feed.listen(), feed, self._work) for feed in self.roles.feeds]
         # Two a feed: while one waits for the server, the other takes in what it has answered.
         self._fetchers = [self._role(feed.fetch(), feed, self._work) for feed in self.roles.feeds for _ in range(2)]
@@ -278,8 +281,11 @@ class _Engine:
                     async with asyncio.timeout(seconds):
                         await event.wait()
                 event.clear()
-            case Poke(everyone):
+            case Poke(everyone, whose):
+                feed = whose or feed
                 self._poke(self._all if everyone or feed is None else self._slots[id(feed)].events)
+            case Say(text):
+                log.error("schedule_failed: %s", text)
             case Start(units):
                 slots = self._slots[id(feed)]
                 slots.backlog.extend(units)

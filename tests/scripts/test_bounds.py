@@ -81,7 +81,7 @@ def test_full_batches_with_results_and_followers(lua: Lua) -> None:
     assert lua.redis.exists(*keys) == BATCH
     (entry,) = lua.leased("x")
     follow = [1, "", "", 2, "data", "y"] * BATCH
-    parts = [lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats")] * BATCH
+    parts = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats")] * BATCH
     assert lua("complete", "", 1, 0, 0, BATCH, entry, *follow, extra=parts) == [1]
     assert lua.counts() == {"waiting": BATCH, "enqueued": 2 * BATCH + 1, "completed": BATCH + 1}
 
@@ -101,7 +101,7 @@ def test_a_dead_worker_with_more_than_a_page(lua: Lua) -> None:
     lua.redis.hset(lua.key("registered"), "v", f"1000 {TERM}")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     pages = [lua("reclaim", "v", 10_000, TERM, "-", PAGE) for _ in range(4)]
-    assert [(moved, declared, more) for moved, _, declared, more, _ in pages] == [
+    assert [(moved, declared, more) for moved, _, declared, more, *_ in pages] == [
         (PAGE, 1, 1), (PAGE, 0, 1), (1, 0, 0), (0, 0, 0),
     ]  # fmt: skip
     assert lua.counts() == {"parked": MANY, "enqueued": MANY}

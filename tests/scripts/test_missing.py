@@ -28,12 +28,17 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "list": [([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "dead")],
     "purge": [([500], 0)],
     "purge_dead": [(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
-    "reclaim": [(["w", 10_000, TERM, "-", 500], [0, "-", 0, 0, 0])],
+    "reclaim": [(["w", 10_000, TERM, "-", 500], [0, "-", 0, 0, 0, -1, -1])],
     "redrive": [(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
     "release": [(["w", "5-0", 1], [0]), (["w", "5-0", 1, "6-0", 1], [0, 0])],
     "renew": [(["w", "", 0, "5-0", 1], [0]), (["w", 5000, TERM, "5-0", 1, "6-0", 1], [0, 0])],
+    "reschedule": [(["i", "+5"], 0), (["i", ""], 0)],
     "result": [([], None)],
     "retry": [(["w", 0, 1000, "5-0", 1, "", 1, "why"], [0])],
+    "schedule": [(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
+    "schedules": [([which], [ANY, -1, []]) for which in ("all", "due", "none")],
+    "tick": [(["s", "every 1000", 5, 10, 5], 0)],
+    "unschedule": [(["s"], 0)],
     "workers": [([], [ANY])],
 }
 

@@ -10,16 +10,22 @@ import pytest
 from attrs import frozen
 
 from headrace import NewJob
-from headrace._job import Claim, Job
+from headrace._job import Claim, Job, Ticking
 from headrace._keys import Keys
 from headrace._op import Op, script
 from headrace._ops import _KEYS, Ops
+from headrace._schedule import Timing
 
 FOLDER = files("headrace") / "lua"
 NAMES = sorted(Path(str(path)).stem for path in FOLDER.iterdir() if str(path).endswith(".lua"))
 FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
 TYPES = {"string", "stream", "hash", "zset"}
-ALIASES = {"wake_stream": "wake", "n": "limit", "fetched": "limit"}  # names that a body gives to what its header calls
+ALIASES = {
+    "wake_stream": "wake",
+    "n": "limit",
+    "fetched": "limit",
+    "following": "next",
+}  # names that a body gives to what its header calls
 _BINDING = re.compile(r"^local ([\w, ]+) = (.*(?:KEYS|ARGV)\[\d+\].*)$", re.MULTILINE)
 _VALUE = re.compile(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?(?: == '1')?")
 
@@ -163,6 +169,11 @@ SAMPLES: dict[str, Op[object]] = {
     "renew": OPS.renew(CLAIMS),
     "result": OPS.result("i"),
     "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
+    "reschedule": OPS.reschedule("i", 1.0),
+    "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
+    "schedules": OPS.schedules(),
+    "tick": OPS.turn(Ticking(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+    "unschedule": OPS.unschedule("s"),
     "workers": OPS.workers(),
 }
 
@@ -183,11 +194,11 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:
-    """In one slot with them: five of each queue that follows."""
+    """In one slot with them: six of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(_KEYS["complete"].split()) :]]
-    follow = ["jobs", "ids", "delayed", "bodies", "stats"]
+    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
     assert header("complete").more_keys

@@ -1,12 +1,13 @@
--- delete: remove the queue with everything in it. The stream's key stays, so that entry IDs never repeat.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- delete: remove the queue with everything in it, its schedules too. The stream's key stays, so that entry IDs never repeat.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), schedules (hash), ticks (zset), dead (stream), stats (hash)
 -- ARGV   call
 -- REPLY  how many jobs were removed, in whatever state
 -- COST   O(jobs), about 0.1 us each: whole nodes are freed at a time
 -- @include record
 -- @include typed
 local lane, jobs, wake, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local released, delayed, bodies, dead, stats = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local released, delayed, bodies, schedules, ticks = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local dead, stats = KEYS[11], KEYS[12]
 local known = recorded()
 if known then return known end
 typed('HLEN', stats)
@@ -16,7 +17,7 @@ if redis.call('EXISTS', jobs) == 1 then
   redis.pcall('XGROUP', 'DESTROY', jobs, 'workers') -- with the pending list: holders find their leases lost
   redis.call('XGROUP', 'CREATE', jobs, 'workers', '0')
 end
-redis.call('DEL', wake, ids, leases, released, delayed, bodies, dead)
+redis.call('DEL', wake, ids, leases, released, delayed, bodies, schedules, ticks, dead)
 redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 return answer(gone)

@@ -1,8 +1,9 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote what is due.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash)
 -- ARGV   call, worker, timeout, lease, cursor, limit
--- REPLY  {moved, cursor, declared, more, promoted}: cursor is where the sweep goes on, '-' from the start · declared
---        workers newly found dead · more 1 = a dead worker has more jobs than one call moves
+-- REPLY  {moved, cursor, declared, more, promoted, next_due, next_tick}: cursor is where the sweep goes on, '-' from the start · declared
+--        workers newly found dead · more 1 = a dead worker has more jobs than one call moves · ms until the next
+--        delayed job, and the next tick of a schedule, is due, or -1
 -- COST   10 us + 1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`
 -- A worker is dead when its deadline has passed. Nobody declares others dead before it has been alive, and coming
 -- here, for one unbroken `timeout`: after a server restart, everyone looks dead at once. lease: ms assumed for
@@ -16,7 +17,7 @@
 -- @include park
 -- @include promote
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local leases, released, delayed, bodies, ticks, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local worker, timeout, lease, cursor, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
@@ -95,4 +96,9 @@ park(jobs, leases, expired)
 moved = moved + #expired
 local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 500)
 wake(wake_stream, moved + forgotten)
-return answer({moved, #rows == limit and '(' .. rows[#rows][1] or '-', declared, more, promoted})
+local function ahead(key)
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  return first and math.max(0, tonumber(first) - now) or -1
+end
+cursor = #rows == limit and '(' .. rows[#rows][1] or '-'
+return answer({moved, cursor, declared, more, promoted, ahead(delayed), ahead(ticks)})

@@ -1,5 +1,5 @@
 -- retry: try jobs again later: to the back, or after a delay. Only the present holder may.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
 -- ARGV   call, worker, max_attempts, dead_limit, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
@@ -10,14 +10,16 @@
 -- @include own
 -- @include fields
 -- @include bury
-local lane, jobs, ids, leases, released, delayed, bodies, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+-- @include ring
+local lane, jobs, wake, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known = recorded()
 if known then return known end
 typed('HLEN', ids, released, bodies, stats)
 typed('ZCARD', leases, delayed)
-typed('XLEN', dead)
-local entries, counts, reply = {}, {}, {}
+typed('XLEN', dead, wake)
+local entries, counts, reply, first = {}, {}, {}, false
 for i = 5, #ARGV, 5 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, now = own(jobs, worker, entries, counts), clock()
 for i, entry in ipairs(entries) do
@@ -51,6 +53,7 @@ for i, entry in ipairs(entries) do
         redis.call('HSET', bodies, key, cmsgpack.pack(compose(own_fields, headers)))
         redis.call('ZADD', delayed, string.format('%.0f', due), key)
         if ours then redis.call('HSET', ids, id, 'delayed') end
+        first = first or redis.call('ZRANK', delayed, key) == 0
       else
         key = redis.call('XADD', jobs, '*', unpack(compose(own_fields, headers)))
         if ours then redis.call('HSET', ids, id, key) end
@@ -61,4 +64,5 @@ for i, entry in ipairs(entries) do
     end
   end
 end
+if first then ring(wake) end
 return answer(reply)
