@@ -20,14 +20,15 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
-    "WorkerState",
+    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "NameTaken", "ReplyError", "Verdict",
+    "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
-        "delete", "enqueue", "enqueue_many", "find", "lease", "lease_many", "peek", "purge", "purge_dead", "redrive",
-        "release", "renew", "result", "retry", "running", "waiting", "workers",
+        "delete", "drain", "enqueue", "enqueue_many", "expire", "fail_worker", "find", "lease", "lease_many", "move",
+        "pause", "paused", "peek", "purge", "purge_dead", "redrive", "release", "renew", "result", "resume", "retry",
+        "running", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",

@@ -9,7 +9,19 @@ from typing import Any
 
 from headrace import _job
 from headrace._codec import Codec
-from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
+from headrace._job import (
+    NO_HEADERS,
+    Claim,
+    Counts,
+    Entered,
+    Grant,
+    Job,
+    JobState,
+    Page,
+    Receipt,
+    Reclaimed,
+    WorkerState,
+)
 from headrace.errors import ReplyError, said
 
 _OWN = (b"data", b"id", b"attempt", b"enq")
@@ -120,7 +132,7 @@ class Jobs:
             if ms != last:
                 last, enqueued = ms, int(ms) / 1000
             claims.append(kind(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment))
-        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
+        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2)
 
     def state(self, row: Any, now: int) -> JobState:
         """One row of a listing."""
@@ -170,6 +182,11 @@ def reclaimed(reply: Any) -> Reclaimed:
 def moved(reply: Any) -> tuple[int, str]:
     """How many, and where to go on."""
     return int(reply[0]), text(reply[1])
+
+
+def entered(reply: Any) -> Entered:
+    """The answer of `register`."""
+    return Entered(int(reply[0]), text(reply[1]))
 
 
 def place(reply: Any) -> tuple[int, str, str]:

@@ -20,7 +20,8 @@ from typing import Any, cast
 
 from attrs import define, field, frozen
 
-from headrace._job import Claim, Grant, Job, Reclaimed
+from headrace._entry import Entry
+from headrace._job import Claim, Entered, Grant, Job, Reclaimed
 from headrace._judge import Verdict, judge
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
@@ -139,6 +140,9 @@ class Feed:
     again: float | None = None  # when a job that we delayed is due
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
+    paused: bool = False
+    named: bool = False  # `worker` is a name that nobody else may live under
+    entry: Entry = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -147,6 +151,13 @@ class Feed:
         """A new incarnation: nobody else, and no earlier self, ever had this name."""
         self.name = f"{self.worker}.{secrets.token_hex(6)}"
         self.registered = False
+        self.entry = Entry(self.ops, self.worker)
+
+    def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
+        """A beat; or what registers us."""
+        if self.named and not self.registered:
+            return self.entry.op(self.name, settings, now)
+        return self.ops.beat(self.name, settings.timeout, register=not self.registered)
 
     # -- what the engine tells us -----------------------------------------------------------------
 
@@ -265,7 +276,7 @@ class Feed:
             ops: list[Op[Any]] = list(settles)
             name = self.name
             if room > 0:
-                ops.append(self.ops.lease(name, room, woken=self.woken, kind=Held))
+                ops.append(self.ops.lease(name, room, woken=self.woken, kind=Held, heir_of=self.entry.heir_of))
                 self.woken = False
                 self.asking += room
             try:
@@ -318,7 +329,9 @@ class Feed:
             return
         for claim, reason in grant.undecodable:
             self.done.append(Verdict("dead", claim, reason=reason))
-        self.next_due = grant.next_due
+        self.next_due, self.paused = grant.next_due, grant.paused
+        if not grant.paused:
+            self.entry.heir_of = ""
         if len(fresh) + len(grant.undecodable) < asked:
             self.available = False
             yield Poke()  # `listen` may block now
@@ -374,11 +387,9 @@ class Feed:
                 yield Pause(1.0)
                 continue
             due = self.next_due
-            rung = cast(
-                bool,
-                (yield Listen(self.ops.wait(BLOCK if due is None else min(BLOCK, max(due, 0.001))))),
-            )
-            if rung or due is not None:
+            block = BLOCK if due is None else min(BLOCK, max(due, 0.001))
+            rung = cast(bool, (yield Listen(self.ops.wait(block, paused=self.paused))))
+            if rung or due is not None or self.paused:  # it may go on by now
                 self.woken = self.available = True
                 yield Poke()
 
@@ -431,29 +442,23 @@ class Roles:
             feeds = list(self.feeds)
             fresh = [not feed.registered for feed in feeds]
             names = [feed.name for feed in feeds]
-            alive = cast(
-                "list[bool]",
-                (
-                    yield Send(
-                        [
-                            feed.ops.beat(feed.name, self.settings.timeout, register=new)
-                            for feed, new in zip(feeds, fresh, strict=True)
-                        ]
-                    )
-                ),
-            )
-            again = False
+            now = cast(float, (yield Now()))
+            alive = cast("list[bool | Entered]", (yield Send([feed.sign(self.settings, now) for feed in feeds])))
+            wait = self.settings.heartbeat
             for feed, new, name, yes in zip(feeds, fresh, names, alive, strict=True):
                 if feed.name != name:
-                    again = True  # it died and was renamed while we asked
+                    wait = 0.0  # it died and was renamed while we asked
+                elif isinstance(yes, Entered) and not feed.entry.admits(yes, now):
+                    wait = min(wait, self.settings.heartbeat / 4)
+                    continue
                 elif yes:
                     feed.registered = True
                 else:
                     yield from feed.died()
-                    again = True
+                    wait = 0.0
                 if new:
                     yield Poke()
-            yield Pause(0.0 if again else self.settings.heartbeat)
+            yield Pause(wait)
 
     def keep(self) -> Role:
         """Renew our leases; put back the jobs of the dead and of expired leases; promote what is due."""

@@ -11,7 +11,7 @@ from attrs import frozen
 from headrace._op import script
 from tests.scripts.conftest import TERM, Lua
 
-UNRECORDED = {"beat", "counts", "find", "leave", "list", "result", "workers"}  # repeated, they come to the same
+UNRECORDED = {"beat", "counts", "find", "leave", "list", "paused", "register", "result", "workers"}  # repeated, they come to the same
 
 
 @pytest.fixture
@@ -63,6 +63,10 @@ CASES = {
     "purge_dead": Case(_dead, ...),
     "redrive": Case(_dead, ...),
     "delete": Case(_two, 0),
+    "pause": Case(lambda _: [1], 0),
+    "expire": Case(lambda lua: ["-", 500, *lua.leased("a")], [0, ""]),
+    "fail_worker": Case(lambda lua: ["w", 500, *lua.leased("a")][:2], [0, 0]),
+    "move": Case(lambda lua: ["-", 200, *lua.add("a", "b")], [0, ""]),
 }
 
 

@@ -49,6 +49,12 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     "purge_dead": lambda _: ["-", 500],
     "redrive": lambda _: ["-", 500],
     "delete": lambda _: [],
+    "pause": lambda _: [1],
+    "expire": lambda _: ["-", 500],
+    "fail_worker": lambda _: ["w", 500],
+    "move": lambda _: ["-", 200],
+    "move, waiting": lambda _: ["new -", 200],
+    "move, delayed": lambda _: ["delayed 0", 200],
 }
 
 

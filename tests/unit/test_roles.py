@@ -180,7 +180,7 @@ def test_an_empty_queue_is_left_to_listen() -> None:
     assert isinstance(listen.go(False), Listen)  # nothing came
     assert isinstance(fetch.go(), Pause)
     assert isinstance(listen.go(True), Pause)
-    assert sent(fetch.go())[0][-1] == "1"  # woken: the call takes the tokens off the wake stream
+    assert sent(fetch.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
 
 
 def test_a_reader_blocks_no_longer_than_the_next_delay() -> None:
