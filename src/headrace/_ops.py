@@ -373,7 +373,7 @@ class Ops:
         """Move a page of what waits to another queue, or *wanted*."""
         target = self._near("to", to)
         if target == self.keys:
-            raise ValueError(f"to={to!r} is this queue itself")
+            raise ConfigurationError(f"to={to!r} is this queue itself")
         keys = [target.part(part) for part in _KEYS["move"].split()]
         return self._op("move", [cursor, 200, *wanted], replies.moved, keys)
 

@@ -11,7 +11,18 @@ from attrs import frozen
 from headrace._op import script
 from tests.scripts.conftest import TERM, Lua
 
-UNRECORDED = {"beat", "counts", "find", "leave", "list", "paused", "register", "result", "workers"}  # repeated, they come to the same
+# Repeated, they come to the same.
+UNRECORDED = {
+    "beat",
+    "counts",
+    "find",
+    "leave",
+    "list",
+    "paused",
+    "register",
+    "result",
+    "workers",
+}  # repeated, they come to the same
 
 
 @pytest.fixture
