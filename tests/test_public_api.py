@@ -20,15 +20,16 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Schedule", "Verdict",
+    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "NameTaken", "ReplyError", "Schedule",
+    "Verdict",
     "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
-        "delete", "enqueue", "enqueue_many", "find", "lease", "lease_many", "peek", "purge", "purge_dead", "redrive",
-        "release", "renew", "reschedule", "result", "retry", "running", "schedule", "schedules", "unschedule",
-        "waiting", "workers",
+        "delete", "drain", "enqueue", "enqueue_many", "expire", "fail_worker", "find", "lease", "lease_many", "move",
+        "pause", "paused", "peek", "purge", "purge_dead", "redrive", "release", "renew", "reschedule", "result",
+        "resume", "retry", "running", "schedule", "schedules", "unschedule", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from attrs import define, evolve, field, frozen
 
 from headrace._job import Claim, Grant, Receipt
+from headrace._keys import job_id
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
 from headrace._schedule import LIMIT
@@ -121,7 +122,7 @@ class Peer:
             if due < pause and due <= CLOSE:
                 yield Nap(max(due, 0.001))
                 continue
-            yield Wait(self.ops.wait(due - CLOSE if due < pause else pause))
+            yield Wait(self.ops.wait(due - CLOSE if due < pause else pause, paused=grant.paused))
             woken = True
 
     def turn(self) -> Call[None]:
@@ -217,12 +218,44 @@ def purge(ops: Ops) -> Call[int]:
 
 
 def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str]) -> Call[int]:
-    """Page through the dead letters with *build*; how many it moved."""
+    """Page by page with *build*; how many it moved."""
     done, cursor = 0, "-"
     while cursor:
         more, cursor = yield from send(build(cursor, wanted))
         done += more
     return done
+
+
+def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Call[int]:
+    """Like `through`, for scripts that look jobs up by their ids: *size* at a time, or page by page without any."""
+    wanted = [*map(job_id, ids)]
+    done = 0
+    for start in range(0, max(1, len(wanted)), size):
+        done += yield from through(build, wanted[start : start + size])
+    return done
+
+
+def fail_worker(ops: Ops, name: str) -> Call[int]:
+    """Until it holds nothing."""
+    done, more = 0, "1"
+    while more == "1":
+        moved, more = yield from send(ops.fail_worker(name))
+        done += moved
+    return done
+
+
+def drain(ops: Ops, timeout: float | None) -> Call[bool]:
+    """Until no job is there but dead ones; asks twice a second in the end, and more often in the beginning."""
+    start, pause = cast(float, (yield Clock())), 0.02
+    while True:
+        counts = yield from send(ops.counts())
+        if counts.present == counts.dead:
+            return True
+        left = pause if timeout is None else start + timeout - cast(float, (yield Clock()))
+        if left <= 0:
+            return False
+        yield Nap(min(pause, left))
+        pause = min(0.5, 1.5 * pause)
 
 
 def result(ops: Ops, job: str, timeout: float | None) -> Call[bytes | None]:

@@ -122,6 +122,54 @@ class Control(Face):
         """Remove the queue with everything in it; how many jobs that were. It comes back on enqueue. delete.lua."""
         return self._run(self.ops.delete())
 
+    def pause(self) -> bool:
+        """Hand out no more jobs, to anybody, until `resume()`; `False`: the queue was paused already. pause.lua, O(1).
+
+        What is leased goes on, and can be renewed and settled; jobs can be enqueued. It is kept on the server, and
+        ends with `resume()` or `delete()` only.
+        """
+        return self._run(self.ops.pause(True))
+
+    def resume(self) -> bool:
+        """Hand out jobs again: everybody who waits is woken. `False`: the queue was not paused. pause.lua, O(1)."""
+        return self._run(self.ops.pause(False))
+
+    def paused(self) -> bool:
+        """Whether the queue is paused. paused.lua, O(1)."""
+        return self._run(self.ops.paused())
+
+    def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until nothing waits, runs or is delayed; dead letters don't count. `False`: not within *timeout*.
+
+        `None` waits for ever. counts.lua, at most twice a second.
+        """
+        return self._drive(self._drain(timeout))
+
+    def move(self, to: str, *ids: str) -> int:
+        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; how many.
+
+        They keep their order, ids, headers, attempts and times. One whose id is taken there stays, and so do leased
+        and dead ones. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if *to* is of
+        another group. move.lua, 200 jobs a call, about 15 µs a job.
+        """
+        return self._drive(self._move(to, ids))
+
+    def expire(self, *ids: str) -> int:
+        """End leases now, all or those of the jobs *ids*: the jobs go to the front, the attempt is spent; how many.
+
+        Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was
+        first. expire.lua, 500 jobs a call.
+        """
+        return self._drive(calls.by_ids(self.ops.expire, ids, 500))
+
+    def fail_worker(self, name: str) -> int:
+        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; how many.
+
+        *name*: as `workers()` has it, or without its random part, for all that have come under that name. Should it
+        live, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a call.
+        """
+        return self._drive(calls.fail_worker(self.ops, name))
+
     def workers(self) -> list[WorkerState]:
         """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
         return self._run(self.ops.workers())
@@ -255,6 +303,34 @@ class AsyncControl(Face):
     async def delete(self) -> int:
         """Like `Queue.delete`."""
         return await self._run(self.ops.delete())
+
+    async def pause(self) -> bool:
+        """Like `Queue.pause`."""
+        return await self._run(self.ops.pause(True))
+
+    async def resume(self) -> bool:
+        """Like `Queue.resume`."""
+        return await self._run(self.ops.pause(False))
+
+    async def paused(self) -> bool:
+        """Like `Queue.paused`."""
+        return await self._run(self.ops.paused())
+
+    async def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Like `Queue.drain`."""
+        return await self._drive(self._drain(timeout))
+
+    async def move(self, to: str, *ids: str) -> int:
+        """Like `Queue.move`."""
+        return await self._drive(self._move(to, ids))
+
+    async def expire(self, *ids: str) -> int:
+        """Like `Queue.expire`."""
+        return await self._drive(calls.by_ids(self.ops.expire, ids, 500))
+
+    async def fail_worker(self, name: str) -> int:
+        """Like `Queue.fail_worker`."""
+        return await self._drive(calls.fail_worker(self.ops, name))
 
     async def workers(self) -> list[WorkerState]:
         """Like `Queue.workers`."""

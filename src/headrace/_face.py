@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -130,6 +131,12 @@ class Face:
 
     def _payload(self, payload: Any) -> Call[int]:
         return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))
+
+    def _move(self, to: str, ids: Sequence[str]) -> Call[int]:
+        return calls.by_ids(partial(self.ops.move, to), ids, 200)
+
+    def _drain(self, timeout: float | timedelta | None) -> Call[bool]:
+        return calls.drain(self.ops, None if timeout is None else checked.seconds("timeout", timeout))
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:
         return calls.result(self.ops, id, None if timeout is None else checked.seconds("timeout", timeout))

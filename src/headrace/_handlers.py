@@ -52,6 +52,7 @@ class Handlers:
     ) -> None:
         self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
+        self.named = name is not None
         self.namespace = namespace
         self.handlers: dict[str, HandlerSettings] = {}
         self._client = client
@@ -168,6 +169,7 @@ class Handlers:
                 h,
                 self.name,
                 DEFAULT_WAIT,
+                named=self.named,
             )
             for h in self.handlers.values()
         ]

@@ -216,6 +216,19 @@ class Grant:
     undecodable: Sequence[tuple[Claim, str]] = ()
     next_due: float | None = None
     healed: bool = False
+    paused: bool = False
+
+
+@frozen
+class Entered:
+    """How it went with a worker that wants in under a name of its own.
+
+    `verdict` 1: it is registered, and *who* was here before it (or nobody, ''); 0: *who* may live, as the server
+    describes them; -1: *who* does live.
+    """
+
+    verdict: int
+    who: str
 
 
 @frozen

@@ -20,6 +20,7 @@ from headrace._codec import BytesCodec, Codec
 from headrace._job import (
     Claim,
     Counts,
+    Entered,
     Grant,
     JobState,
     NewJob,
@@ -31,7 +32,7 @@ from headrace._job import (
     Turn,
     WorkerState,
 )
-from headrace._keys import BELL, GROUP, Keys, job_id
+from headrace._keys import BELL, GROUP, Keys, job_id, worker_name
 from headrace._op import Arg, Op, script
 from headrace._schedule import LIMIT, Timing, decide, missed_policy
 from headrace._settings import QueueSettings, millis
@@ -69,6 +70,12 @@ _KEYS = {
     "unschedule": "schedules ticks",
     "schedules": "schedules ticks",
     "tick": "jobs ids schedules ticks stats",
+    "pause": "wake stats",
+    "paused": "stats",
+    "expire": "jobs wake ids leases",
+    "fail_worker": "jobs wake workers registered leases",
+    "register": "workers registered",
+    "move": "jobs ids released delayed bodies stats",
 }
 _FOLLOW = "jobs wake ids delayed bodies stats"  # what a follow-up needs of its queue
 
@@ -156,8 +163,12 @@ class Ops:
         ttl: float = 0.0,
         woken: bool = False,
         kind: type[Claim] = Claim,
+        heir_of: str = "",
     ) -> Op[Grant | None]:
-        """Hand out up to *limit* jobs, at most `BATCH`, as claims of *kind*. `None`: *worker* was declared dead."""
+        """Hand out up to *limit* jobs, at most `BATCH`, as claims of *kind*; those of *heir_of* before all others.
+
+        `None`: *worker* was declared dead.
+        """
         s = self.settings
         args: list[Arg] = [
             worker,
@@ -168,18 +179,22 @@ class Ops:
             s.max_attempts or 0,
             s.dead_limit,
             int(woken),
+            heir_of,
         ]
         jobs = self._jobs
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
-    def wait(self, block: float) -> tuple[Arg, ...]:
+    def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
         """The one command that is no script: block until there may be something to lease.
 
         What it delivers goes to a reserved consumer, from which the next `lease` of anybody takes it: so
-        a reply that is lost, or a read that is cancelled, loses nothing.
+        a reply that is lost, or a read that is cancelled, loses nothing. While the queue is *paused* nothing may be
+        delivered at all, and everybody is to hear when that is over.
         """
         stream, wake = self.keys.part("jobs"), self.keys.part("wake")
         milliseconds = max(1, millis(block))  # 0 would be for ever
+        if paused:
+            return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", wake, "$")
         return (
             "XREADGROUP",
             "GROUP",
@@ -245,13 +260,18 @@ class Ops:
         """A follow-up, checked: it must stay in this queue's group, one hash slot."""
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
-        keys = self.keys if job.queue is None else Keys.of(job.queue, self.namespace)
+        keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
+        return keys, *self._item(job)
+
+    def _near(self, what: str, queue: str) -> Keys:
+        """The keys of another queue that one script can reach."""
+        keys = Keys.of(queue, self.namespace)
         if keys.group != self.keys.group:
             raise ConfigurationError(
-                f"then: queue {job.queue!r} is of group {keys.group!r}, this one of {self.keys.group!r}; "
+                f"{what} {queue!r} is of group {keys.group!r}, this one of {self.keys.group!r}; "
                 "one script reaches one group only: name both queues '<group>/<part>', or enqueue it yourself"
             )
-        return keys, *self._item(job)
+        return keys
 
     def result_bytes(self, result: Any) -> bytes:
         """A result as bytes, by the codec. `TypeError` or `CodecError` if it can't be."""
@@ -302,6 +322,11 @@ class Ops:
         args: list[Arg] = [worker, millis(timeout), millis(self.settings.lease), int(register)]
         return self._op("beat", args, bool)
 
+    def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
+        """Let *worker* in under *name*; *seen* is who may live under it, and has had its time when we *decide*."""
+        args: list[Arg] = [worker, name, millis(timeout), millis(self.settings.lease), seen, int(decide)]
+        return self._op("register", args, replies.entered)
+
     def reclaim(self, worker: str, timeout: float, cursor: str = "-") -> Op[Reclaimed]:
         """Put dead workers' jobs and expired leases to the front; promote what is due. 500 at a time."""
         args: list[Arg] = [worker, millis(timeout), millis(self.settings.lease), cursor, 500]
@@ -336,6 +361,30 @@ class Ops:
     def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Send a page of dead letters back."""
         return self._op("redrive", [cursor, 500, *map(job_id, wanted)], replies.moved)
+
+    def pause(self, pause: bool) -> Op[bool]:
+        """Hand out nothing more, or again; whether that changed something."""
+        return self._op("pause", [int(pause)], bool)
+
+    def paused(self) -> Op[bool]:
+        """Whether nothing is handed out."""
+        return self._op("paused", [], bool)
+
+    def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
+        """End a page of leases, or those of *wanted*."""
+        return self._op("expire", [cursor, 500, *wanted], replies.moved)
+
+    def fail_worker(self, name: str) -> Op[tuple[int, str]]:
+        """Declare a worker dead. A second answer of '1' wants another call."""
+        return self._op("fail_worker", [worker_name(name), 500], replies.moved)
+
+    def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
+        """Move a page of what waits to another queue, or *wanted*."""
+        target = self._near("to", to)
+        if target == self.keys:
+            raise ConfigurationError(f"to={to!r} is this queue itself")
+        keys = [target.part(part) for part in _KEYS["move"].split()]
+        return self._op("move", [cursor, 200, *wanted], replies.moved, keys)
 
     def counts(self) -> Op[Counts]:
         """All counts at one instant."""

@@ -13,6 +13,7 @@ from headrace._job import (
     NO_HEADERS,
     Claim,
     Counts,
+    Entered,
     Grant,
     Job,
     JobState,
@@ -134,7 +135,7 @@ class Jobs:
             if ms != last:
                 last, enqueued = ms, int(ms) / 1000
             claims.append(kind(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment))
-        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
+        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2)
 
     def state(self, row: Any, now: int) -> JobState:
         """One row of a listing."""
@@ -188,6 +189,11 @@ def _wait(ms: int) -> float | None:
 def moved(reply: Any) -> tuple[int, str]:
     """How many, and where to go on."""
     return int(reply[0]), text(reply[1])
+
+
+def entered(reply: Any) -> Entered:
+    """The answer of `register`."""
+    return Entered(int(reply[0]), text(reply[1]))
 
 
 def place(reply: Any) -> tuple[int, str, str]:

@@ -20,7 +20,8 @@ from typing import Any, cast
 
 from attrs import define, field, frozen
 
-from headrace._job import Claim, Grant, Job, Reclaimed
+from headrace._entry import Entry
+from headrace._job import Claim, Entered, Grant, Job, Reclaimed
 from headrace._judge import Verdict, judge
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
@@ -147,6 +148,9 @@ class Feed:
     tick: float | None = None  # when a schedule is
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
+    paused: bool = False
+    named: bool = False  # `worker` is a name that nobody else may live under
+    entry: Entry = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -155,6 +159,13 @@ class Feed:
         """A new incarnation: nobody else, and no earlier self, ever had this name."""
         self.name = f"{self.worker}.{secrets.token_hex(6)}"
         self.registered = False
+        self.entry = Entry(self.ops, self.worker)
+
+    def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
+        """A beat; or what registers us."""
+        if self.named and not self.registered:
+            return self.entry.op(self.name, settings, now)
+        return self.ops.beat(self.name, settings.timeout, register=not self.registered)
 
     # -- what the engine tells us -----------------------------------------------------------------
 
@@ -274,7 +285,7 @@ class Feed:
             name, woken = self.name, self.woken
             if room > 0:
                 self.woken = False
-                ops.append(self.ops.lease(name, room, woken=woken, kind=Held))
+                ops.append(self.ops.lease(name, room, woken=woken, kind=Held, heir_of=self.entry.heir_of))
                 self.asking += room
             try:
                 replies = cast("list[Any]", (yield Send(ops)))
@@ -337,6 +348,9 @@ class Feed:
             return
         for claim, reason in grant.undecodable:
             self.done.append(Verdict("dead", claim, reason=reason))
+        self.paused = grant.paused
+        if not grant.paused:
+            self.entry.heir_of = ""
         if grant.next_due is not None:
             self.expect(now, grant.next_due)
         if len(fresh) + len(grant.undecodable) < asked:
@@ -395,7 +409,8 @@ class Feed:
             if self.available or not self.registered or self.room() <= 0:
                 yield Pause(1.0)
                 continue
-            if cast(bool, (yield Listen(self.ops.wait(BLOCK)))):
+            rung = cast(bool, (yield Listen(self.ops.wait(BLOCK, paused=self.paused))))
+            if rung or self.paused:  # it may go on by now
                 self.woken = self.available = True
                 yield Poke()
 
@@ -448,21 +463,23 @@ class Roles:
             feeds = list(self.feeds)
             fresh = [not feed.registered for feed in feeds]
             names = [feed.name for feed in feeds]
-            timeout = self.settings.timeout
-            ops = [feed.ops.beat(feed.name, timeout, register=new) for feed, new in zip(feeds, fresh, strict=True)]
-            alive = cast("list[bool]", (yield Send(ops)))
-            again = False
+            now = cast(float, (yield Now()))
+            alive = cast("list[bool | Entered]", (yield Send([feed.sign(self.settings, now) for feed in feeds])))
+            wait = self.settings.heartbeat
             for feed, new, name, yes in zip(feeds, fresh, names, alive, strict=True):
                 if feed.name != name:
-                    again = True  # it died and was renamed while we asked
+                    wait = 0.0  # it died and was renamed while we asked
+                elif isinstance(yes, Entered) and not feed.entry.admits(yes, now):
+                    wait = min(wait, self.settings.heartbeat / 4)
+                    continue
                 elif yes:
                     feed.registered = True
                 else:
                     yield from feed.died()
-                    again = True
+                    wait = 0.0
                 if new:
                     yield Poke()
-            yield Pause(0.0 if again else self.settings.heartbeat)
+            yield Pause(wait)
 
     def keep(self) -> Role:
         """Renew our leases; put back the jobs of the dead and of expired leases; promote what is due."""

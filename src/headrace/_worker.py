@@ -42,8 +42,9 @@ GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
 class Worker(Handlers):
     """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
 
-    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: shows in `queue.workers()`; every start adds a random
-    part. *heartbeat*, *timeout*: seconds between signs of life, and without one until peers take over.
+    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; started again under it, it has the
+    jobs first that it held when it died, and a second live one is refused (`NameTaken`). *heartbeat*, *timeout*:
+    seconds between signs of life, and without one until peers take over.
     """
 
     threads_only = True

@@ -5,6 +5,7 @@
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── ReplyError                        the server answered something no headrace script answers
     ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
+    ├── NameTaken                         another worker lives under this worker's name
     └── Verdict                           raised *by handlers*, to say how a job ends
         ├── RetryLater · DeadLetter · Release
     BatchError (HeadraceError)            raised by batch handlers: a verdict per job
@@ -24,6 +25,7 @@ __all__ = [
     "ConfigurationError",
     "DeadLetter",
     "HeadraceError",
+    "NameTaken",
     "Release",
     "ReplyError",
     "RetryLater",
@@ -55,6 +57,13 @@ class WorkerLost(HeadraceError):
     """This worker was declared dead by its peers; what it held runs elsewhere.
 
     A `Worker` handles this by itself: it stops its handlers and comes back under a new name.
+    """
+
+
+class NameTaken(HeadraceError):
+    """Another worker lives under the name that was given to this one.
+
+    Give each process a name of its own, or none; a name is free once its worker has stopped, or been dead for a moment.
     """
 
 

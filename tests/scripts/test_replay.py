@@ -17,6 +17,8 @@ UNRECORDED = {
     "find",
     "leave",
     "list",
+    "paused",
+    "register",
     "result",
     "schedules",
     "tick",
@@ -86,6 +88,10 @@ CASES = {
     "reschedule": Case(_late, 0),
     "schedule": Case(lambda _: ["s", "every 1000", "once", 5, 10, "data", "x"], 0),
     "unschedule": Case(_recurring, 0),
+    "pause": Case(lambda _: [1], 0),
+    "expire": Case(lambda lua: ["-", 500, *lua.leased("a")], [0, ""]),
+    "fail_worker": Case(lambda lua: ["w", 500, *lua.leased("a")][:2], [0, 0]),
+    "move": Case(lambda lua: ["-", 200, *lua.add("a", "b")], [0, ""]),
 }
 
 

@@ -54,6 +54,12 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     "schedule": lambda _: ["s", "every 2000", "once", 5, 10, "data", "x"],
     "unschedule": lambda _: ["s"],
     "tick": lambda _: ["s", "every 1000", 5, 1005, 5],
+    "pause": lambda _: [1],
+    "expire": lambda _: ["-", 500],
+    "fail_worker": lambda _: ["w", 500],
+    "move": lambda _: ["-", 200],
+    "move, waiting": lambda _: ["new -", 200],
+    "move, delayed": lambda _: ["delayed 0", 200],
 }
 
 

@@ -118,7 +118,7 @@ def test_nothing_to_lease() -> None:
     assert stage.play(peer.lease(1, 2.5, None, False)) == []
     assert 2.4 <= sum(stage.waits) <= 2.6
     assert max(stage.waits) <= 1.0
-    leases = [op.args[-1] for op in stage.sent if op.name == "lease"]
+    leases = [op.args[-2] for op in stage.sent if op.name == "lease"]
     assert leases[:2] == [0, 0]
     assert set(leases[2:]) == {1}
 

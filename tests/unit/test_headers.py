@@ -157,14 +157,20 @@ SAMPLES: dict[str, Op[object]] = {
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
     "delete": OPS.delete(),
     "enqueue": OPS.enqueue([b"x"]),
+    "expire": OPS.expire("-", ["i"]),
+    "fail_worker": OPS.fail_worker("w"),
     "find": OPS.find("i"),
     "lease": OPS.lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
+    "move": OPS.move("shop/bills", "-", ["i"]),
+    "pause": OPS.pause(True),
+    "paused": OPS.paused(),
     "purge": OPS.purge(),
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
     "redrive": OPS.redrive("-", ["i"]),
+    "register": OPS.register("w.1", "w", 10.0),
     "release": OPS.release(CLAIMS),
     "renew": OPS.renew(CLAIMS),
     "result": OPS.result("i"),
@@ -185,12 +191,14 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     keys = wire[3 : 3 + int(wire[2])]
     arguments = wire[3 + int(wire[2]) :]
     assert op.name == name
-    assert len(keys) == len(head.keys)
+    more = 6 if name == "move" else 0  # those of the other queue
+    assert len(keys) == len(head.keys) + more
     assert len(arguments) > len(head.arguments) if head.more_arguments else len(arguments) == len(head.arguments)
     if script(name).recorded:
         assert keys[0] == "headrace:{shop}:shop/orders:lane:l"
         assert arguments[0] == "1"
-    assert all(str(key).startswith("headrace:{shop}:shop/orders:") for key in keys)
+    assert all(str(key).startswith("headrace:{shop}:shop/orders:") for key in keys[: len(head.keys)])
+    assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[len(head.keys) :])
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:

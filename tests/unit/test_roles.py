@@ -9,9 +9,9 @@ import pytest
 from attrs import evolve
 from tenacity import wait_fixed
 
-from headrace import BatchError, DeadLetter, Job, Release, Retry, RetryLater
+from headrace import BatchError, DeadLetter, Job, NameTaken, Release, Retry, RetryLater
 from headrace._codec import BytesCodec
-from headrace._job import Grant, Reclaimed, Ticking
+from headrace._job import Entered, Grant, Reclaimed, Ticking
 from headrace._keys import Keys
 from headrace._ops import BATCH, Ops
 from headrace._roles import (
@@ -186,7 +186,7 @@ def test_an_empty_queue_is_left_to_listen() -> None:
     assert isinstance(listen.go(False), Listen)  # nothing came
     assert isinstance(fetch.go(), Pause)
     assert isinstance(listen.go(True), Pause)
-    assert sent(fetch.go())[0][-1] == "1"  # woken: the call takes the tokens off the wake stream
+    assert sent(fetch.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
@@ -490,6 +490,56 @@ def test_declared_dead() -> None:
     assert feed.registered
     feed.finish(unit, fetch.now, None)
     assert not settled(feed)  # a handler that was told returns because it gives up, not because it is done
+
+
+def test_a_name_of_its_own() -> None:
+    """It looks for one and a half heartbeats whether somebody lives under it; then it is in, and an heir."""
+    feed = make_feed()
+    feed.named, feed.registered = True, False
+    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [feed]).beat()), Hand(feed.fetch())
+    assert sent(beat.go())[0] == ("register", feed.name, "w", "10000", "60000", "", "0")
+    assert beat.go([Entered(0, "w.1 5")]) == Pause(0.5)
+    for after in (0.5, 2.9):
+        beat.now = 100.0 + after
+        assert sent(beat.go())[0][-2:] == ("w.1 5", "0")
+        assert beat.go([Entered(0, "w.1 5")]) == Pause(0.5)
+    assert isinstance(fetch.go(), Pause)
+    beat.now = 103.0
+    assert sent(beat.go())[0][-2:] == ("w.1 5", "1")
+    assert beat.go([Entered(1, "w.1")]) == Pause(2.0)
+    assert sent(fetch.go())[0][-1] == "w.1"
+    fetch.go([Grant([], paused=True)])
+    feed.available = True
+    assert sent(fetch.go())[0][-1] == "w.1"  # nothing was handed out yet
+    fetch.go([Grant([])])
+    feed.available = True
+    assert sent(fetch.go())[0][-1] == ""
+    assert sent(beat.go())[0][0] == "beat"
+
+
+def test_a_name_that_is_taken() -> None:
+    feed = make_feed()
+    feed.named, feed.registered = True, False
+    beat = Hand(Roles(WorkerSettings(), [feed]).beat())
+    beat.go()
+    with pytest.raises(NameTaken, match=r"name='w': w\.1 lives under this name, on queue 'q'; give each"):
+        beat.go([Entered(-1, "w.1")])
+    assert not feed.registered
+
+
+def test_a_paused_queue_is_asked_no_more_than_an_empty_one() -> None:
+    """The reader waits on the wake stream only, and asks again when it rings, or after as long as ever."""
+    feed = make_feed()
+    fetch, listen = Hand(feed.fetch()), Hand(feed.listen())
+    fetch.go()
+    assert isinstance(fetch.go([Grant([], paused=True)]), Pause)
+    heard = listen.go()
+    assert heard.command[0] == "XREAD"
+    assert heard.command[-3:] == ("STREAMS", "headrace:{q}:q:wake", "$")
+    assert isinstance(listen.go(False), Pause)
+    fetch.go()
+    fetch.go([Grant([])])
+    assert listen.go().command[0] == "XREADGROUP"
 
 
 def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:

@@ -19,5 +19,6 @@ if redis.call('EXISTS', jobs) == 1 then
 end
 redis.call('DEL', wake, ids, leases, released, delayed, bodies, schedules, ticks, dead)
 redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
+redis.call('HDEL', stats, 'paused')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 return answer(gone)

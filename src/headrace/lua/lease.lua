@@ -1,13 +1,15 @@
 -- lease: hand out up to `limit` jobs: parked ones first, then those a reader was woken for, then new ones.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
--- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken
+-- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken, heir_of
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
+--        2 = the queue is paused, nothing handed out ·
 --        next_due ms until a delayed job is due or -1 · taken {entry, fields, count, releases}... · fresh entries
 --        and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing else, after
 --        those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
 -- COST   6 us + 2-3 us per job
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
--- has no heartbeat, 0 when it must be registered already.
+-- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
+-- holds jobs yet: they come before all others, and what is more than `limit` goes to the front.
 -- @include record
 -- @include typed
 -- @include clock
@@ -16,10 +18,13 @@
 -- @include hush
 -- @include bury
 -- @include promote
-local lane, jobs, wake, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- @include wake
+-- @include park
+-- @include bereave
+local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local worker, limit, duration, lease, ttl = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
-local max_attempts, dead_limit, woken = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1'
+local max_attempts, dead_limit, woken, heir_of = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10]
 local now = clock()
 
 local known = recorded()
@@ -32,10 +37,10 @@ if known then -- the reply was lost: what it handed out is still in our pending 
   end
   return {1, -1, again, {}, 0, now}
 end
-local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', limit, 'parked')
+local parked, healed = grouped(jobs, wake_stream, 'XPENDING', 'workers', '-', '+', limit, 'parked')
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
-redis.call('XACK', wake, 'workers', '0-0')
+redis.call('XACK', wake_stream, 'workers', '0-0')
 if healed == 1 then redis.call('DEL', leases) end -- they went with the group: no deadline may outlive them
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
@@ -45,7 +50,8 @@ elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
-if woken then healed = math.max(healed, hush(wake)) end
+if woken then healed = math.max(healed, hush(wake_stream)) end
+if redis.call('HEXISTS', stats, 'paused') == 1 then return {2, -1, {}, {}, healed, now} end
 promote(jobs, ids, delayed, bodies, released, stats, now, 100)
 
 local taken, entries = {}, {}
@@ -99,6 +105,13 @@ local function front(rows, owner)
     asked = limit - #taken
     rows = redis.call('XPENDING', jobs, 'workers', '-', '+', asked, owner)
   end
+end
+if heir_of and heir_of ~= '' then
+  front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of), heir_of)
+  if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
+  redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
+  wake(wake_stream, bereave(jobs, workers, registered, leases, heir_of, 1000))
+  parked = #taken < limit and redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'parked') or {}
 end
 front(parked, 'parked')
 if #taken < limit then front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'bell'), 'bell') end

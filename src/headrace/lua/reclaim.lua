@@ -15,6 +15,7 @@
 -- @include hush
 -- @include wake
 -- @include park
+-- @include bereave
 -- @include promote
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local leases, released, delayed, bodies, ticks, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
@@ -50,21 +51,7 @@ for _, name in ipairs(dead) do
       declared = declared + 1
       redis.call('ZADD', workers, 0, name) -- from here on it is told so, however many calls the rest takes
     end
-    local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit - moved, name)
-    local entries = {}
-    for i = 1, #held do entries[i] = held[i][1] end
-    park(jobs, leases, entries)
-    moved = moved + #entries
-    -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
-    if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
-      local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
-      for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
-    end
-    if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
-      redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only ever when seen empty
-      redis.call('ZREM', workers, name)
-      redis.call('HDEL', registered, name)
-    end
+    moved = moved + bereave(jobs, workers, registered, leases, name, limit - moved)
   end
 end
 if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 1)[1] then
@@ -95,7 +82,7 @@ end
 park(jobs, leases, expired)
 moved = moved + #expired
 local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 500)
-wake(wake_stream, moved + forgotten)
+if redis.call('HEXISTS', stats, 'paused') == 0 then wake(wake_stream, moved + forgotten) end
 local function ahead(key)
   local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   return first and math.max(0, tonumber(first) - now) or -1
