@@ -20,14 +20,14 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
-    "WorkerState",
+    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "Repairs", "ReplyError", "Verdict",
+    "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
         "delete", "enqueue", "enqueue_many", "find", "lease", "lease_many", "peek", "purge", "purge_dead", "redrive",
-        "release", "renew", "result", "retry", "running", "waiting", "workers",
+        "release", "renew", "repair", "result", "retry", "running", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
@@ -42,9 +42,13 @@ MEMBERS = {
     },
     "JobState": {"due", "entry", "job", "reason", "since", "state", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
+    "Repairs": {
+        "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",
+        "total", "undated", "workers",
+    },
     "Retry": {"attempts", "retry", "stop", "wait"},
 }  # fmt: skip
-VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Retry", "WorkerState"}
+VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Repairs", "Retry", "WorkerState"}
 
 
 def public(kind: type) -> set[str]:
@@ -72,7 +76,7 @@ def test_twins_have_the_same_members() -> None:
 @pytest.mark.parametrize("kind", sorted(VALUES))
 def test_values_are_frozen(kind: str) -> None:
     made: Any = getattr(headrace, kind)(*[None] * _needed(kind))
-    for name in sorted(MEMBERS[kind] - {"present", "lost"}):
+    for name in sorted(MEMBERS[kind] - {"present", "lost", "total"}):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(made, name, None)
 

@@ -12,7 +12,7 @@ from headrace import _calls as calls
 from headrace._calls import Ahead, Call, Clock, Nap, Wait, Whole
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Face
-from headrace._job import Counts, Job, JobState, WorkerState
+from headrace._job import Counts, Job, JobState, Repairs, WorkerState
 from headrace._op import Op
 
 R = TypeVar("R")
@@ -120,6 +120,15 @@ class Control(Face):
         """Remove the queue with everything in it; how many jobs that were. It comes back on enqueue. delete.lua."""
         return self._run(self.ops.delete())
 
+    def repair(self) -> Repairs:
+        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; what was mended, by kind.
+
+        After our own operations there is nothing to find. Safe beside live workers and other repairs. What holds
+        another type than ours is a `redis.ResponseError` that names the key, and nothing was done by that call.
+        repair.lua, about 500 entries a call.
+        """
+        return self._drive(calls.repair(self.ops))
+
     def workers(self) -> list[WorkerState]:
         """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
         return self._run(self.ops.workers())
@@ -223,6 +232,10 @@ class AsyncControl(Face):
     async def delete(self) -> int:
         """Like `Queue.delete`."""
         return await self._run(self.ops.delete())
+
+    async def repair(self) -> Repairs:
+        """Like `Queue.repair`."""
+        return await self._drive(calls.repair(self.ops))
 
     async def workers(self) -> list[WorkerState]:
         """Like `Queue.workers`."""

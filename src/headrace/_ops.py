@@ -26,6 +26,7 @@ from headrace._job import (
     Page,
     Receipt,
     Reclaimed,
+    Repairs,
     WorkerState,
 )
 from headrace._keys import BELL, GROUP, Keys, job_id
@@ -60,6 +61,7 @@ _KEYS = {
     "list": "jobs released delayed bodies dead",
     "find": "jobs ids released delayed bodies dead",
     "workers": "jobs workers registered",
+    "repair": "jobs wake ids workers registered leases released delayed bodies dead stats",
 }
 _FOLLOW = "jobs ids delayed bodies stats"  # what a follow-up needs of its queue
 
@@ -343,6 +345,10 @@ class Ops:
     def workers(self) -> Op[list[WorkerState]]:
         """Who is registered."""
         return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
+
+    def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
+        """Mend a page of what foreign commands broke."""
+        return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
 
     def result(self, name: str) -> Op[bytes | None]:
         """What a completion kept."""

@@ -9,7 +9,19 @@ from typing import Any
 
 from headrace import _job
 from headrace._codec import Codec
-from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
+from headrace._job import (
+    NO_HEADERS,
+    Claim,
+    Counts,
+    Grant,
+    Job,
+    JobState,
+    Page,
+    Receipt,
+    Reclaimed,
+    Repairs,
+    WorkerState,
+)
 from headrace.errors import ReplyError, said
 
 _OWN = (b"data", b"id", b"attempt", b"enq")
@@ -175,6 +187,11 @@ def moved(reply: Any) -> tuple[int, str]:
 def place(reply: Any) -> tuple[int, str, str]:
     """How many, and where (place, cursor) to go on."""
     return int(reply[0]), text(reply[1]), text(reply[2])
+
+
+def repairs(reply: Any) -> tuple[Repairs, str, str]:
+    """What was mended, and where (place, cursor) to go on."""
+    return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 
 
 def workers(reply: Any, queue: str) -> list[WorkerState]:

@@ -47,6 +47,13 @@ def _two(lua: Lua, *arguments: Any) -> list[Any]:
     return [*arguments]
 
 
+def _broken(lua: Lua) -> list[Any]:
+    a, b = lua.leased("a", "b")
+    lua.redis.xdel(lua.key("jobs"), a)
+    lua.redis.xack(lua.key("jobs"), "workers", b)
+    return ["jobs", "-", 500, TERM]
+
+
 CASES = {
     "enqueue": Case(lambda _: ["full", "i", "", 4, "data", "a", "id", "i"], ["i", 0]),
     "complete": Case(lambda lua: ["", 1, 0, 0, 0, *lua.leased("a")], [0]),
@@ -63,6 +70,7 @@ CASES = {
     "purge_dead": Case(_dead, ...),
     "redrive": Case(_dead, ...),
     "delete": Case(_two, 0),
+    "repair": Case(_broken, ["", "0", *[0] * 11]),
 }
 
 

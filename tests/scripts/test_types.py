@@ -49,6 +49,7 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     "purge_dead": lambda _: ["-", 500],
     "redrive": lambda _: ["-", 500],
     "delete": lambda _: [],
+    "repair": lambda _: ["jobs", "-", 500, TERM],
 }
 
 

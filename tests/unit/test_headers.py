@@ -161,6 +161,7 @@ SAMPLES: dict[str, Op[object]] = {
     "redrive": OPS.redrive("-", ["i"]),
     "release": OPS.release(CLAIMS),
     "renew": OPS.renew(CLAIMS),
+    "repair": OPS.repair(),
     "result": OPS.result("i"),
     "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
     "workers": OPS.workers(),
