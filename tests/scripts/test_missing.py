@@ -72,6 +72,8 @@ def test_every_script_copes(lua: Lua, there: str) -> None:
             expected = nothing
             if name == "lease" and there == "only a group":
                 expected = [*nothing[:4], ANY, ANY]  # healed or not
+            if name == "repair" and there == "only a group":
+                expected = ["", "0", 1, *[0] * 10]  # the wake stream, which is made with the group, was missing
             if name == "counts" and there != "nothing":
                 expected = [0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0]
             if not agrees(reply, expected):

@@ -86,13 +86,16 @@ local function group()
     mended('groups')
   end
 end
--- How often it was delivered is not known any more. Its count goes beyond every likely one, so that its token goes on
--- growing; but for those that are known to be spent, its attempts start anew.
+-- How often this entry was delivered is not known any more: these attempts are forgotten, those that it carries are not.
+-- Its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as released;
+-- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
 local function front(entry, own)
   local releases, carried = tonumber(redis.call('HGET', released, entry) or 0), tonumber(own.attempt or 0)
-  local count = releases + 1000
+  local thousands = math.floor(releases / 1000)
+  local count = 1000 * (thousands + 1)
+  local kept = math.min(releases % 1000, carried) + 1000 * math.min(thousands, math.floor(carried / 1000))
   redis.call('XCLAIM', jobs, 'workers', 'parked', 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
-  redis.call('HSET', released, entry, count + math.min(releases, carried))
+  redis.call('HSET', released, entry, count + kept)
   redis.call('ZREM', leases, entry)
   mended('stranded')
 end
