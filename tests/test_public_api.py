@@ -20,16 +20,16 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "NameTaken", "ReplyError", "Schedule",
-    "Verdict",
+    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "NameTaken", "Repairs", "ReplyError",
+    "Schedule", "Verdict",
     "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
         "delete", "drain", "enqueue", "enqueue_many", "expire", "fail_worker", "find", "lease", "lease_many", "move",
-        "pause", "paused", "peek", "purge", "purge_dead", "redrive", "release", "renew", "reschedule", "result",
-        "resume", "retry", "running", "schedule", "schedules", "unschedule", "waiting", "workers",
+        "pause", "paused", "peek", "purge", "purge_dead", "redrive", "release", "renew", "repair", "reschedule",
+        "result", "resume", "retry", "running", "schedule", "schedules", "unschedule", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
@@ -44,10 +44,14 @@ MEMBERS = {
     },
     "JobState": {"due", "entry", "job", "reason", "since", "state", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
+    "Repairs": {
+        "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",
+        "total", "undated", "workers",
+    },
     "Schedule": {"cron", "every", "missed", "name", "next_due", "timezone"},
     "Retry": {"attempts", "retry", "stop", "wait"},
 }  # fmt: skip
-VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Retry", "Schedule", "WorkerState"}
+VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Repairs", "Retry", "Schedule", "WorkerState"}
 
 
 def public(kind: type) -> set[str]:
@@ -75,7 +79,7 @@ def test_twins_have_the_same_members() -> None:
 @pytest.mark.parametrize("kind", sorted(VALUES))
 def test_values_are_frozen(kind: str) -> None:
     made: Any = getattr(headrace, kind)(*[None] * _needed(kind))
-    for name in sorted(MEMBERS[kind] - {"present", "lost"}):
+    for name in sorted(MEMBERS[kind] - {"present", "lost", "total"}):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(made, name, None)
 

@@ -4,7 +4,7 @@ from importlib.metadata import version as _version
 
 from headrace._codec import Codec, JSONCodec
 from headrace._fleet import queues, workers
-from headrace._job import Counts, Job, JobState, NewJob, Receipt, Schedule, WorkerState
+from headrace._job import Counts, Job, JobState, NewJob, Receipt, Repairs, Schedule, WorkerState
 from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
 from headrace._settings import Retry
 from headrace._worker import Worker
@@ -45,6 +45,7 @@ __all__ = [
     "Queue",
     "Receipt",
     "Release",
+    "Repairs",
     "ReplyError",
     "Retry",
     "RetryLater",

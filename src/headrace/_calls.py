@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
-from headrace._job import Claim, Grant, Receipt
+from headrace._job import Claim, Grant, Receipt, Repairs
 from headrace._keys import job_id
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
@@ -215,6 +215,15 @@ def purge(ops: Ops) -> Call[int]:
     while more := (yield from send(ops.purge())):
         gone += more
     return gone
+
+
+def repair(ops: Ops) -> Call[Repairs]:
+    """Page by page over everything that the queue has."""
+    found, place, cursor = Repairs(), "jobs", "-"
+    while place:
+        more, place, cursor = yield from send(ops.repair(place, cursor))
+        found += more
+    return found
 
 
 def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str]) -> Call[int]:

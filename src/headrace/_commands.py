@@ -430,6 +430,22 @@ def _moved(done: str, number: int, ids: Sequence[str] | None) -> None:
         raise HeadraceError(f"{wanted - number} of {wanted}: no such dead letter{taken}")
 
 
+# -- repair ---------------------------------------------------------------------------------------------
+
+
+@app.command()
+def repair(name: Name, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke in a queue; show how much of each kind.
+
+    Workers may go on meanwhile.
+    """
+    with reported(), _queue(name, url, namespace) as queue:
+        mended = queue.repair()
+        if not mended:
+            say(f"nothing to mend in {name}")
+        _show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
+
+
 # -- demo -----------------------------------------------------------------------------------------------
 
 

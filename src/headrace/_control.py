@@ -14,7 +14,7 @@ from headrace import _calls as calls
 from headrace._calls import Ahead, Call, Clock, Nap, Wait, Whole
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Delay, Face
-from headrace._job import Counts, Job, JobState, NewJob, Schedule, WorkerState
+from headrace._job import Counts, Job, JobState, NewJob, Repairs, Schedule, WorkerState
 from headrace._op import Op
 
 R = TypeVar("R")
@@ -169,6 +169,15 @@ class Control(Face):
         live, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a call.
         """
         return self._drive(calls.fail_worker(self.ops, name))
+
+    def repair(self) -> Repairs:
+        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; what was mended, by kind.
+
+        After our own operations there is nothing to find. Safe beside live workers and other repairs. What holds
+        another type than ours is a `redis.ResponseError` that names the key, and nothing was done by that call.
+        repair.lua, about 500 entries a call.
+        """
+        return self._drive(calls.repair(self.ops))
 
     def workers(self) -> list[WorkerState]:
         """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
@@ -331,6 +340,10 @@ class AsyncControl(Face):
     async def fail_worker(self, name: str) -> int:
         """Like `Queue.fail_worker`."""
         return await self._drive(calls.fail_worker(self.ops, name))
+
+    async def repair(self) -> Repairs:
+        """Like `Queue.repair`."""
+        return await self._drive(calls.repair(self.ops))
 
     async def workers(self) -> list[WorkerState]:
         """Like `Queue.workers`."""

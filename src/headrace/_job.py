@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, astuple, define, field, frozen
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -166,6 +166,43 @@ class Counts:
         """What the law of conservation misses: 0, or foreign commands removed entries."""
         gone = self.completed + self.cancelled + self.deleted + self.dead_trimmed
         return self.enqueued - gone - self.present
+
+
+@frozen
+class Repairs:
+    """What a repair mended, by kind of damage; true if there was any.
+
+    Pending entries without a job were `dangling` and are dropped; jobs that nobody would have been handed were
+    `stranded` and are parked, in front. Delayed jobs without a due time were `undated` and are due now; due times
+    without a job were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs
+    whose id was free have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that are no more,
+    `workers` registrations that were kept by half, `groups` consumer groups that were lost or moved. Jobs that were
+    taken out by hand now count as `deleted`, those that were put in uncounted as `enqueued`, so that the law of
+    conservation holds (`Counts.lost == 0`).
+    """
+
+    groups: int = 0
+    dangling: int = 0
+    stranded: int = 0
+    undated: int = 0
+    hollow: int = 0
+    ids_released: int = 0
+    ids_taken: int = 0
+    leftovers: int = 0
+    workers: int = 0
+    deleted: int = 0
+    enqueued: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them: 0 if nothing was broken."""
+        return sum(astuple(self))
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+    def __add__(self, other: Repairs) -> Repairs:
+        return Repairs(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @frozen

@@ -27,6 +27,7 @@ from headrace._job import (
     Page,
     Receipt,
     Reclaimed,
+    Repairs,
     Schedule,
     Ticking,
     Turn,
@@ -76,6 +77,7 @@ _KEYS = {
     "fail_worker": "jobs wake workers registered leases",
     "register": "workers registered",
     "move": "jobs ids released delayed bodies stats",
+    "repair": "jobs wake ids workers registered leases released delayed bodies dead stats",
 }
 _FOLLOW = "jobs wake ids delayed bodies stats"  # what a follow-up needs of its queue
 
@@ -401,6 +403,10 @@ class Ops:
     def workers(self) -> Op[list[WorkerState]]:
         """Who is registered."""
         return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
+
+    def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
+        """Mend a page of what foreign commands broke."""
+        return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
 
     def result(self, name: str) -> Op[bytes | None]:
         """What a completion kept."""

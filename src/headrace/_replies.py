@@ -20,6 +20,7 @@ from headrace._job import (
     Page,
     Receipt,
     Reclaimed,
+    Repairs,
     Schedule,
     Ticking,
     WorkerState,
@@ -199,6 +200,11 @@ def entered(reply: Any) -> Entered:
 def place(reply: Any) -> tuple[int, str, str]:
     """How many, and where (place, cursor) to go on."""
     return int(reply[0]), text(reply[1]), text(reply[2])
+
+
+def repairs(reply: Any) -> tuple[Repairs, str, str]:
+    """What was mended, and where (place, cursor) to go on."""
+    return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 
 
 def workers(reply: Any, queue: str) -> list[WorkerState]:

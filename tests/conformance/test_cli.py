@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 import headrace as package
 from headrace import ConfigurationError, Counts, NewJob, Queue
@@ -381,6 +382,28 @@ def test_dead_letters(headrace: Program, within: Program, queue: Queue) -> None:
     assert queue.counts() == Counts(enqueued=8, waiting=3, dead_trimmed=5)
 
 
+# -- repair ------------------------------------------------------------------------------------------------
+
+
+def test_repair(within: Program, queue: Queue, newest: Server) -> None:
+    """What was mended, by kind; a key of somebody else's is named."""
+    assert (done := within("repair", "q")).stdout == "mended\tnumber\n"
+    assert (done.returncode, done.stderr) == (0, "headrace: nothing to mend in q\n")
+    queue.enqueue_many([b"a", b"b"])
+    leases = queue.lease_many(2)
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.xdel("headrace:{q}:q:jobs", leases[0].claim.entry)
+        client.xack("headrace:{q}:q:jobs", "workers", leases[1].claim.entry)
+        done = within("repair", "q")
+        assert done.stdout == "mended\tnumber\ndangling\t1\nstranded\t1\ndeleted\t1\n"
+        assert (done.returncode, done.stderr) == (0, "")
+        assert queue.counts() == Counts(parked=1, enqueued=2, deleted=1)
+        client.set("headrace:{q}:q:ids", "mine")
+    done = within("repair", "q")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "headrace:{q}:q:ids" in done.stderr
+
+
 # -- terminals and pipes ------------------------------------------------------------------------------------
 
 
@@ -667,9 +690,8 @@ def test_version_and_help(headrace: Program) -> None:
     assert headrace("--version").stdout == f"{package.__version__}\n"
     done = headrace()
     assert done.returncode == 0
-    assert all(
-        re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in ("enqueue", "work", "stats", "dead", "demo")
-    )
+    commands = ("enqueue", "work", "stats", "dead", "repair", "demo")
+    assert all(re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in commands)
 
 
 def test_the_console_script(tmp_path: Path) -> None:

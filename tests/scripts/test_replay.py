@@ -69,6 +69,13 @@ def _two(lua: Lua, *arguments: Any) -> list[Any]:
     return [*arguments]
 
 
+def _broken(lua: Lua) -> list[Any]:
+    a, b = lua.leased("a", "b")
+    lua.redis.xdel(lua.key("jobs"), a)
+    lua.redis.xack(lua.key("jobs"), "workers", b)
+    return ["jobs", "-", 500, TERM]
+
+
 CASES = {
     "enqueue": Case(lambda _: ["full", "i", "", 4, "data", "a", "id", "i"], ["i", 0]),
     "complete": Case(lambda lua: ["", 1, 0, 0, 0, *lua.leased("a")], [0]),
@@ -92,6 +99,7 @@ CASES = {
     "expire": Case(lambda lua: ["-", 500, *lua.leased("a")], [0, ""]),
     "fail_worker": Case(lambda lua: ["w", 500, *lua.leased("a")][:2], [0, 0]),
     "move": Case(lambda lua: ["-", 200, *lua.add("a", "b")], [0, ""]),
+    "repair": Case(_broken, ["", "0", *[0] * 11]),
 }
 
 

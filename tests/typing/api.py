@@ -36,6 +36,7 @@ from headrace import (
     Queue,
     Receipt,
     Release,
+    Repairs,
     ReplyError,
     Retry,
     RetryLater,
@@ -153,6 +154,9 @@ def managing(queue: Queue) -> None:
     assert_type(queue.purge_dead("a"), int)
     assert_type(queue.purge(), int)
     assert_type(queue.delete(), int)
+    mended = queue.repair()
+    assert_type(mended, Repairs)
+    assert_type(mended.total + mended.stranded, int)
     queue.close()
 
 
@@ -212,6 +216,7 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
         assert_type(await queue.purge_dead(), int)
         assert_type(await queue.purge(), int)
         assert_type(await queue.delete(), int)
+        assert_type(await queue.repair(), Repairs)
     assert_type(await asyncio.gather(queue.counts(), queue.purge()), tuple[Counts, int])
     await queue.close()
 

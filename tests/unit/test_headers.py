@@ -173,6 +173,7 @@ SAMPLES: dict[str, Op[object]] = {
     "register": OPS.register("w.1", "w", 10.0),
     "release": OPS.release(CLAIMS),
     "renew": OPS.renew(CLAIMS),
+    "repair": OPS.repair(),
     "result": OPS.result("i"),
     "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
     "reschedule": OPS.reschedule("i", 1.0),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, JSONCodec, Receipt, ReplyError
+from headrace import Counts, JSONCodec, Receipt, Repairs, ReplyError
 from headrace import _replies as replies
 from headrace._codec import BytesCodec
 from headrace._job import Reclaimed
@@ -48,6 +48,7 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.reclaimed, [3, b"(1-0", 1, 0, 2, -1, 1500], Reclaimed(3, "(1-0", 1, False, 2, None, 1.5)),
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
+        (replies.repairs, [b"ids", b"7", *range(11)], (Repairs(*range(11)), "ids", "7")),
         (replies.kept, None, None),
         (replies.kept, b"", b""),
         (replies.kept, b"r", b"r"),

@@ -16,9 +16,10 @@ if redis.call('EXISTS', jobs) == 1 then
   redis.call('XTRIM', jobs, 'MAXLEN', 0)
   redis.pcall('XGROUP', 'DESTROY', jobs, 'workers') -- with the pending list: holders find their leases lost
   redis.call('XGROUP', 'CREATE', jobs, 'workers', '0')
+  redis.call('DEL', wake)
+  redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 end
-redis.call('DEL', wake, ids, leases, released, delayed, bodies, schedules, ticks, dead)
-redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
+redis.call('DEL', ids, leases, released, delayed, bodies, schedules, ticks, dead)
 redis.call('HDEL', stats, 'paused')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 return answer(gone)
