@@ -29,6 +29,7 @@ from headrace._demo import demo as run_demo
 from headrace._fleet import queues
 from headrace._input import BadLineError, Part, Reader
 from headrace._job import Counts, JobState, NewJob
+from headrace._protocol import protocol
 from headrace._queue import Queue
 from headrace._supervise import Supervisor
 from headrace.errors import ConfigurationError, HeadraceError
@@ -374,6 +375,16 @@ def _moved(done: str, number: int, ids: Sequence[str] | None) -> None:
     if ids and number < (wanted := len(set(ids))):
         taken = ", or its id is taken again" if done == "redriven" else ""
         raise HeadraceError(f"{wanted - number} of {wanted}: no such dead letter{taken}")
+
+
+# -- protocol -------------------------------------------------------------------------------------------
+
+
+@app.command("protocol")
+def show_protocol() -> None:
+    """Print, as one JSON object, what clients in other languages need: the scripts in full, names, rules, defaults."""
+    with reported():
+        _print(json.dumps(protocol(), indent=2))
 
 
 # -- demo -----------------------------------------------------------------------------------------------
