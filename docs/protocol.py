@@ -88,7 +88,7 @@ how a worker puts it together:
 headrace protocol > headrace.json
 ```
 
-writes what is fixed here as one JSON object, for a client to load rather than to copy:
+(extra `cli`) writes what is fixed here as one JSON object, for a client to load rather than to copy:
 
 | member | what it holds |
 |---|---|

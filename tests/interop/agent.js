@@ -1,5 +1,6 @@
-// A queue that is spoken to by lines: node agent.js '{"protocol": PATH, "socket": {…}, "queue": NAME, "settings": {…}}'.
-// A line is [METHOD, ARGUMENT…], the answer {"ok": …} or {"error": …}; payloads are text. `crash` ends the process at once.
+// A queue that is spoken to by lines:
+//   node agent.js '{"protocol": PATH, "socket": {…}, "queue": NAME, "settings": {…}}'
+// A line is [METHOD, ARGUMENT…], the answer {"ok": …} or {"error": …}; payloads are text. `crash` is a power cut.
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { connect, Queue } from './headrace.js';

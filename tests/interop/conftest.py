@@ -22,7 +22,7 @@ from tests.servers import Server
 
 HERE = Path(__file__).parent
 PATIENCE = 120.0  # seconds for a process, or an answer of it
-INSTALL = 240.0
+INSTALL = 120.0
 
 
 def tools() -> tuple[Path, list[str]] | None:
@@ -44,23 +44,29 @@ def installed(npm: Sequence[str], folder: Path) -> Path:
     files = [HERE / name for name in ("package.json", "package-lock.json", ".npmrc")]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     place = folder / digest
+    failed = folder / f"failed-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if failed.exists():  # so that not every process of this run waits for it
+            pytest.skip(failed.read_text("utf-8"))
         if not (place / "done").exists():
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             for file in files:
                 shutil.copy(file, place)
             environment = os.environ | {"PATH": f"{Path(npm[0]).parent}{os.pathsep}{os.environ['PATH']}"}
-            command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+            command = [*npm, "ci", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
             try:
                 subprocess.run(
                     command, cwd=place, env=environment, check=True, capture_output=True, text=True, timeout=INSTALL
                 )
             except (subprocess.SubprocessError, OSError) as error:
-                said = getattr(error, "stderr", None) or str(error)
-                pytest.skip(f"npm could not install the client library, is its registry to be had? {said!s:.500}")
+                lines = str(getattr(error, "stderr", "") or error).splitlines()
+                why = next((line for line in reversed(lines) if "error" in line), str(error))
+                said = f"npm cannot install the client library, its registry is not to be had: {why:.200}"
+                failed.write_text(said, "utf-8")
+                pytest.skip(said)
             (place / "done").touch()
     return place / "node_modules"
 

@@ -54,7 +54,8 @@ export class Queue {
 
   checkId(id) {
     const { never_in_id: never, id_bytes: most } = this.protocol.names;
-    if (typeof id !== 'string' || !id || new RegExp(never).test(id) || !id.isWellFormed() || Buffer.byteLength(id) > most) {
+    const fine = typeof id === 'string' && id && id.isWellFormed() && Buffer.byteLength(id) <= most;
+    if (!fine || new RegExp(never).test(id)) {
       throw new RangeError(`id ${JSON.stringify(id)}: give 1-${most} bytes of UTF-8 without control characters`);
     }
     return id;
@@ -237,7 +238,8 @@ const integer = (bytes, pattern) => (bytes !== undefined && pattern.test(bytes) 
 /** The receipts in a reply of `enqueue`. */
 export function decodeReceipts(reply, form) {
   if (form === 'full') {
-    return Array.from({ length: reply.length / 2 }, (_, i) => ({ id: String(reply[2 * i]), added: reply[2 * i + 1] === 1 }));
+    const receipt = (_, i) => ({ id: String(reply[2 * i]), added: reply[2 * i + 1] === 1 });
+    return Array.from({ length: reply.length / 2 }, receipt);
   }
   if (reply.length !== 2 || typeof reply[1] !== 'number') return reply.map(id => ({ id: String(id), added: true }));
   const [ms, first] = String(reply[0]).split('-');

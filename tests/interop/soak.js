@@ -1,11 +1,12 @@
-// An actor of the soak, the twin of soak.py: node soak.js '{"role": …, "who": …, "seed": …, "socket": …, "log": …, …}'.
+// An actor of the soak, the twin of soak.py: node soak.js '{"role": …}'.
 import { appendFileSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, Queue, random, Worker } from './headrace.js';
 
-const { role, who, seed, socket, log, protocol, queue: name, jobs, mine, lease, heartbeat, timeout } = JSON.parse(process.argv[2]);
+const orders = JSON.parse(process.argv[2]);
+const { role, who, seed, socket, log, jobs, mine, lease, heartbeat, timeout } = orders;
 const redis = await connect({ path: socket });
-const queue = new Queue(redis, JSON.parse(readFileSync(protocol, 'utf8')), name, { lease });
+const queue = new Queue(redis, JSON.parse(readFileSync(orders.protocol, 'utf8')), orders.queue, { lease });
 const write = (...words) => appendFileSync(log, `${words.join(' ')}\n`);
 
 /** Numbers from 0 to 1, the same for the same seed. */

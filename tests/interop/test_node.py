@@ -411,7 +411,13 @@ def test_the_producers_page(node: Node, newest: Server, admin: redis.Redis, pyth
     comma = words.index(",")
     reply = [admin.eval(script("enqueue").source, comma, *words[:comma], *words[comma + 1 :]) for _ in range(2)]
     assert reply == [["welcome-ada", 1], ["welcome-ada", 0]]
+    (block,) = re.findall(r"^```js\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    example = (node.folder / "example.js").read_text("utf-8").partition("const emails")[0]
+    (node.folder / "producer.js").write_text(
+        f"{example}{block}console.log(id, added);\nawait redis.close();\n", "utf-8"
+    )
     with Queue("emails", url=newest.url) as emails:
+        assert node.run("producer.js", newest.path).split() == ["welcome-ada", "false"]
         jobs = [lease.job for lease in emails.lease_many(5)]
         assert [job.payload for job in jobs] == [b"ada@example.org"] * 2
         assert [dict(job.headers) for job in jobs] == [{"language": "en"}] * 2

@@ -1,4 +1,5 @@
-// Checks headrace.js against vectors.json: node vectors.js PROTOCOL VECTORS SOCKET RESP. Prints the differences as JSON.
+// Checks headrace.js against vectors.json, and prints the differences as JSON:
+//   node vectors.js PROTOCOL VECTORS SOCKET RESP
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -81,7 +82,8 @@ for (const { operation, keys, argv, ...given } of vectors.operations) {
     };
     await assert.rejects(operations[operation](mute, given), SENT);
     assert.equal(sent.script, protocol.scripts[operation]);
-    assert.deepEqual(asJson(sent.words), [keys.length, ...keys, ...argv.map(asJson)].map(w => (w?.hex ? w : String(w))));
+    const expected = [keys.length, ...keys, ...argv].map(word => (word.hex ? word : String(word)));
+    assert.deepEqual(asJson(sent.words), expected);
   });
 }
 for (const { form, reply, receipts } of vectors.receipts) {
@@ -145,7 +147,8 @@ for (const [title, steps] of Object.entries(vectors.stories)) {
         ? redis.sendCommand(words, { typeMapping })
         : queue.send({ script: protocol.scripts[step.script], words: [String(step.keys.length), ...words] }));
       if (!symbols.matches(step.reply, found)) {
-        differences.push(`${title}: ${step.script ?? step.command}: ${JSON.stringify(found)}, not ${JSON.stringify(step.reply)}`);
+        const [is, not] = [found, step.reply].map(value => JSON.stringify(value));
+        differences.push(`${title}: ${step.script ?? step.command}: ${is}, not ${not}`);
       }
     }
   }
