@@ -30,6 +30,7 @@ from headrace._fleet import queues
 from headrace._fleet import workers as every_worker
 from headrace._input import BadLineError, Part, Reader
 from headrace._job import Counts, JobState, NewJob
+from headrace._protocol import protocol
 from headrace._queue import Queue
 from headrace._supervise import Supervisor
 from headrace.errors import ConfigurationError, HeadraceError
@@ -444,6 +445,16 @@ def repair(name: Name, url: Url = None, namespace: Namespace = "headrace") -> No
         if not mended:
             say(f"nothing to mend in {name}")
         _show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
+
+
+# -- protocol -------------------------------------------------------------------------------------------
+
+
+@app.command("protocol")
+def show_protocol() -> None:
+    """Print, as one JSON object, what clients in other languages need: the scripts in full, names, rules, defaults."""
+    with reported():
+        _print(json.dumps(protocol(), indent=2))
 
 
 # -- demo -----------------------------------------------------------------------------------------------

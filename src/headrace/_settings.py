@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-RESERVED = frozenset({"data", "id", "attempt", "enq"})
+OWN = ("data", "id", "attempt", "enq")  # fields of an entry that are no headers, in their order
 HEADERS = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 FOREVER = 10 * 365 * 86400.0  # longer than any duration we accept
 
@@ -67,8 +67,8 @@ def headers(value: object) -> list[str]:
     for key, text in items.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"headers must map str to str; {key!r}: {text!r} does not")
-        if not key or key in RESERVED:
-            raise ValueError(f"header name {key!r}: {', '.join(sorted(RESERVED))} and '' are taken")
+        if not key or key in OWN:
+            raise ValueError(f"header name {key!r}: {', '.join(sorted(OWN))} and '' are taken")
         try:
             f"{key}{text}".encode()
         except UnicodeEncodeError:
