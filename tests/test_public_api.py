@@ -20,8 +20,8 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
-    "WorkerState",
+    "AsyncLease", "Codec", "CodecError", "Complete", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict",
+    "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
@@ -42,7 +42,7 @@ MEMBERS = {
     },
     "JobState": {"due", "entry", "job", "reason", "since", "state", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
-    "Retry": {"attempts", "retry", "stop", "wait"},
+    "Retry": {"attempts", "on", "retry", "stop", "wait"},
 }  # fmt: skip
 VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Retry", "WorkerState"}
 
