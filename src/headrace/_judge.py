@@ -14,7 +14,7 @@ from headrace._settings import FOREVER, KIND, HandlerSettings, Retry
 from headrace._settings import delay as checked_delay
 from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, said
 
-ROUNDS = 10  # how often a job is put back, at least, before nobody seems to know its kind
+ROUNDS = 30  # how often a job is put back, at least, before nobody seems to know its kind
 
 
 @frozen
@@ -24,7 +24,7 @@ class Verdict:
     kind: str
     claim: Claim
     result: bytes | None = None
-    delay: float | datetime = 0.0
+    delay: float | timedelta | datetime = 0.0  # the worker looks by itself for what is due after a float
     spend: int = 1  # attempts: 1, 0, or -1: all that were spent are given back
     reason: str = ""
     attempts: int | None = None  # the limit, where the handler has one of its own
@@ -169,4 +169,5 @@ def stranger(handler: HandlerSettings, claim: Claim) -> Verdict:
     rounds = claim.token - job.attempt  # deliveries that spent no attempt, such as those to strangers
     if claim.leased_at - job.enqueued_at >= grace and (rounds >= ROUNDS or not grace):
         return Verdict("dead", claim, reason=reason)
-    return Verdict("retry", claim, delay=grace / ROUNDS, spend=0, reason=reason)
+    aside = timedelta(seconds=grace / ROUNDS)  # no float: who knows it not is not who should look first when it is due
+    return Verdict("retry", claim, delay=aside, spend=0, reason=reason)

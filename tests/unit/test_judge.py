@@ -320,14 +320,14 @@ def test_anew() -> None:
 @pytest.mark.parametrize(
     ("age", "rounds", "grace", "expected"),
     [
-        (0.0, 0, 300.0, ("retry", 30.0, 0)),
-        (299.0, 50, 300.0, ("retry", 30.0, 0)),
-        (5000.0, 9, 300.0, ("retry", 30.0, 0)),  # old, but perhaps it has only waited for long
-        (300.0, 10, 300.0, ("dead", 0.0, 1)),
+        (0.0, 0, 300.0, ("retry", timedelta(seconds=10), 0)),
+        (299.0, 50, 300.0, ("retry", timedelta(seconds=10), 0)),
+        (5000.0, 29, 300.0, ("retry", timedelta(seconds=10), 0)),  # old, but perhaps it has only waited for long
+        (300.0, 30, 300.0, ("dead", 0.0, 1)),
         (0.0, 0, 0.0, ("dead", 0.0, 1)),
     ],
 )
-def test_a_job_of_an_unknown_kind(age: float, rounds: int, grace: float, expected: tuple[str, float, int]) -> None:
+def test_a_job_of_an_unknown_kind(age: float, rounds: int, grace: float, expected: tuple[str, Any, int]) -> None:
     def handler(**kinds: Any) -> HandlerSettings:
         return HandlerSettings("q", print, 1, Retry(), None, QueueSettings(), BytesCodec(), grace=grace, kinds=kinds)
 
