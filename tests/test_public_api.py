@@ -20,8 +20,8 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "NameTaken", "Repairs", "ReplyError",
-    "Schedule", "Verdict",
+    "AsyncLease", "Codec", "CodecError", "Complete", "ConfigurationError", "JSONCodec", "NameTaken", "Repairs",
+    "ReplyError", "Schedule", "Verdict",
     "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
@@ -49,7 +49,7 @@ MEMBERS = {
         "total", "undated", "workers",
     },
     "Schedule": {"cron", "every", "missed", "name", "next_due", "timezone"},
-    "Retry": {"attempts", "retry", "stop", "wait"},
+    "Retry": {"attempts", "on", "retry", "stop", "wait"},
 }  # fmt: skip
 VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Repairs", "Retry", "Schedule", "WorkerState"}
 

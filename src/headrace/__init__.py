@@ -12,6 +12,7 @@ from headrace._worker_async import AsyncWorker
 from headrace.errors import (
     BatchError,
     CodecError,
+    Complete,
     ConfigurationError,
     DeadLetter,
     HeadraceError,
@@ -32,6 +33,7 @@ __all__ = [
     "BatchError",
     "Codec",
     "CodecError",
+    "Complete",
     "ConfigurationError",
     "Counts",
     "DeadLetter",

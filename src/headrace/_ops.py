@@ -301,9 +301,9 @@ class Ops:
         return self._op("release", args, replies.bools)
 
     def retry(
-        self, items: Sequence[tuple[Claim, Delay, bool, str]], *, max_attempts: int | None = None
+        self, items: Sequence[tuple[Claim, Delay, int, str]], *, max_attempts: int | None = None
     ) -> Op[list[bool]]:
-        """Jobs of one worker go round again: (claim, delay, spend an attempt, reason) each."""
+        """Jobs of one worker go round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)."""
         limit = max_attempts if max_attempts is not None else self.settings.max_attempts
         args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
         for claim, delay, spend, reason in items:

@@ -22,11 +22,11 @@ from attrs import define, field, frozen
 
 from headrace._entry import Entry
 from headrace._job import Claim, Entered, Grant, Job, Reclaimed
-from headrace._judge import Verdict, judge
+from headrace._judge import Verdict, judge, meant, overran
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
-from headrace._settings import HandlerSettings, WorkerSettings
-from headrace.errors import BatchError, Release, said
+from headrace._settings import FOREVER, HandlerSettings, Retry, WorkerSettings
+from headrace.errors import Release, said
 
 SOON = 0.05  # seconds: what is leased ahead of a free slot should start within this
 LATE = 1.0  # seconds without a free slot after which what waits for one goes back
@@ -117,11 +117,6 @@ class Held(Claim):
     ended: bool = False  # settled or given up: what the handler still says does not count
 
 
-def overran(deadline: float | None) -> str:
-    """What a job is told to have failed by."""
-    return f"the handler ran past its deadline of {deadline:g} s"
-
-
 @define(eq=False)
 class Feed:
     """The jobs of one handler, from lease to settlement. The engine may call `begin` and `finish` from any thread."""
@@ -151,6 +146,7 @@ class Feed:
     paused: bool = False
     named: bool = False  # `worker` is a name that nobody else may live under
     entry: Entry = field(init=False)
+    beaten: float = 0.0  # when the last beat was sent that the server has answered
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -196,35 +192,51 @@ class Feed:
                     self.completed.append(held)
                     self.forget(held)
             return
-        failures: dict[str, Any] = {}
-        if isinstance(error, BatchError) and self.handler.batch:
-            failures, error = error.failures, None
         for held in unit:
             if not held.ended:
-                failure = error if error is not None else failures.get(held.job.id)
-                if failure is not None and not isinstance(failure, BaseException):
-                    failure = TypeError(f"BatchError names {failure!r} for this job, which is no exception")
-                self.end(held, failure, result)
+                self.end(held, *meant(held.job.id, error, result, batch=self.handler.batch))
 
     def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
+        """How one job ended."""
+        held.ended = True
+        self.settle(held, self.verdict(held, error, result))
+
+    def settle(self, held: Held, verdict: Verdict) -> None:
         """One job's verdict."""
         held.ended = True
-        if error is None:
-            try:
-                kept = None if result is None else self.ops.result_bytes(result)
-            except Exception as wrong:  # whatever the user's codec raises is the job's failure
-                error = wrong
-            else:
-                self.done.append(Verdict("complete", held, kept))
-        if error is not None and self.phase < Phase.HALTING:
-            age = held.leased_at - held.job.enqueued_at  # both of the server's clock
-            try:
-                verdict = judge(self.handler.retry, held, error, max(0.0, age), self.default_wait)
-            except Exception as wrong:  # a broken strategy object must not lose the job
-                reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
-                verdict = Verdict("retry", held, delay=60.0, reason=reason)
+        if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
         self.forget(held)  # after its verdict: who finds neither takes everything for settled
+
+    def verdict(
+        self,
+        held: Held,
+        error: BaseException | None,
+        result: Any = None,
+        retry: Retry | None = None,
+        anew: bool = False,
+    ) -> Verdict:
+        """What becomes of a job. *retry* instead of its handler's; *anew*: earlier failures don't count any more."""
+        if error is None:
+            try:
+                return Verdict("complete", held, None if result is None else self.ops.result_bytes(result))
+            except Exception as wrong:  # whatever the user's codec raises is the job's failure
+                error = wrong
+        age = max(0.0, held.leased_at - held.job.enqueued_at)  # both of the server's clock
+        policy = retry or self.of(held).retry
+        try:
+            return judge(policy, held, error, age, self.default_wait, self.ops.result_bytes, anew=anew)
+        except Exception as wrong:  # a broken strategy object must not lose the job
+            reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
+            return Verdict("retry", held, delay=60.0, reason=reason, attempts=policy.attempts)
+
+    def of(self, held: Held) -> HandlerSettings:  # noqa: ARG002 - one for all, unless they are of several kinds
+        """The handler of this job."""
+        return self.handler
+
+    def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
+        """Those of the jobs just leased that there is a handler for."""
+        return fresh
 
     def forget(self, held: Held) -> None:
         """No longer held; other threads may say so at the same time."""
@@ -248,11 +260,11 @@ class Feed:
         soonest: float | None = None
         plain = [self.completed.popleft() for _ in range(min(len(self.completed), BATCH))]
         ops += [self.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
-        groups: dict[tuple[str, str], list[Verdict]] = {}
+        groups: dict[tuple[str, str, int | None], list[Verdict]] = {}
         for _ in range(min(len(self.done), BATCH)):
             verdict = self.done.popleft()
-            groups.setdefault((verdict.kind, verdict.claim.worker), []).append(verdict)
-        for (kind, _), some in groups.items():
+            groups.setdefault((verdict.kind, verdict.claim.worker, verdict.attempts), []).append(verdict)
+        for (kind, _, attempts), some in groups.items():
             claims = [v.claim for v in some]
             if kind == "complete":
                 results = {v.claim.entry: v.result for v in some if v.result is not None}
@@ -263,8 +275,9 @@ class Feed:
                 ops.append(self.ops.dead_letter([(v.claim, v.reason) for v in some]))
             else:
                 items = [(v.claim, v.delay, v.spend, v.reason) for v in some]
-                soonest = min((v.delay for v in some if isinstance(v.delay, float)), default=None)
-                ops.append(self.ops.retry(items, max_attempts=self.handler.retry.attempts))
+                delays = [v.delay for v in some if isinstance(v.delay, float)]
+                soonest = min(delays if soonest is None else [*delays, soonest], default=None)
+                ops.append(self.ops.retry(items, max_attempts=attempts))
         return ops, soonest
 
     def fetch(self) -> Role:
@@ -358,6 +371,7 @@ class Feed:
             if woken and not fresh:
                 self.tick = 0.0  # it may have been a new schedule that rang
             yield Poke()  # `listen` may block now
+        fresh = self.admit(fresh)
         if self.handler.batch:
             if not self.gathered:
                 self.full_at = now + self.handler.max_wait
@@ -437,10 +451,10 @@ class Feed:
 
     def overdue(self, now: float) -> list[Held]:
         """What has run past the handler's deadline."""
-        limit = self.handler.deadline
-        if limit is None:
+        if self.handler.deadline is None:
             return []
-        return [h for h in list(self.held.values()) if h.started and not h.ended and now - h.started >= limit]
+        running = [held for held in list(self.held.values()) if held.started and not held.ended]
+        return [held for held in running if now - held.started >= (self.of(held).deadline or FOREVER)]
 
 
 @define(eq=False)
@@ -466,6 +480,8 @@ class Roles:
             now = cast(float, (yield Now()))
             alive = cast("list[bool | Entered]", (yield Send([feed.sign(self.settings, now) for feed in feeds])))
             wait = self.settings.heartbeat
+            if cast(float, (yield Now())) - now >= wait:
+                wait = 0.0  # what took so long is old news
             for feed, new, name, yes in zip(feeds, fresh, names, alive, strict=True):
                 if feed.name != name:
                     wait = 0.0  # it died and was renamed while we asked
@@ -473,7 +489,7 @@ class Roles:
                     wait = min(wait, self.settings.heartbeat / 4)
                     continue
                 elif yes:
-                    feed.registered = True
+                    feed.beaten, feed.registered = now, True
                 else:
                     yield from feed.died()
                     wait = 0.0
@@ -492,7 +508,7 @@ class Roles:
             hurry = further = False
             for feed in self.feeds:
                 for held in feed.overdue(now):
-                    feed.end(held, TimeoutError(overran(feed.handler.deadline)))
+                    feed.end(held, TimeoutError(overran(feed.of(held).deadline)))
                     yield Abort([held])
                     yield Poke()
                 renew = [held for held in feed.renewals(now) if held.worker == feed.name]

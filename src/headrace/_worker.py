@@ -15,6 +15,7 @@ from typing import Any, Self
 import redis
 
 from headrace._execute import PAUSE, Executor
+from headrace._feeds import Persistent
 from headrace._handlers import Handlers, Seconds, log
 from headrace._roles import (
     Abort,
@@ -163,6 +164,8 @@ class _Engine:
             self._role("fetch", feed.fetch(), feed, self._work, self._fetchers)
             self._role("listen", feed.listen(), feed, self._ears, self._listeners)
             self._role("tick", tick(feed), feed, self._work, self._others)
+            if isinstance(feed, Persistent):
+                self._role("watch", feed.watch(roles.settings), feed, self._work, self._others)
         for thread in [*self._runners, *self._others, *self._fetchers, *self._listeners]:
             thread.start()
 
@@ -246,7 +249,7 @@ class _Engine:
                 result = function(jobs if batch else jobs[0])
             except BaseException as raised:  # judged, whatever it is
                 error = raised
-            feed.finish(unit, time.monotonic(), error, None if batch else result)
+            feed.finish(unit, time.monotonic(), error, result)
             self._poke(self._events[id(feed)])
 
     def stop(self) -> None:

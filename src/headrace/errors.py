@@ -6,8 +6,8 @@
     ├── ReplyError                        the server answered something no headrace script answers
     ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
     ├── NameTaken                         another worker lives under this worker's name
-    └── Verdict                           raised *by handlers*, to say how a job ends
-        ├── RetryLater · DeadLetter · Release
+    └── Verdict                           raised or returned *by handlers*, to say how a job ends
+        ├── RetryLater · DeadLetter · Release · Complete
     BatchError (HeadraceError)            raised by batch handlers: a verdict per job
 
 Redis's own transport errors (`redis.ConnectionError`, …) pass through as they are.
@@ -22,6 +22,7 @@ from typing import Any
 __all__ = [
     "BatchError",
     "CodecError",
+    "Complete",
     "ConfigurationError",
     "DeadLetter",
     "HeadraceError",
@@ -68,7 +69,7 @@ class NameTaken(HeadraceError):
 
 
 class Verdict(HeadraceError):
-    """Base of what a handler raises to say how its job ends."""
+    """Base of what a handler raises, or returns, to say how its job ends. Both mean the same."""
 
 
 class RetryLater(Verdict):
@@ -96,6 +97,17 @@ class DeadLetter(Verdict):
 
 class Release(Verdict):
     """Give the job back untouched, to the front. No attempt is spent."""
+
+
+class Complete(Verdict):
+    """The job is done; *result* is kept as if the handler had returned it."""
+
+    def __init__(self, result: Any = None) -> None:
+        super().__init__("the job is done")
+        self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.result,)
 
 
 class BatchError(HeadraceError):

@@ -294,6 +294,19 @@ def test_retry(lua: Lua) -> None:
     assert lua.counts() == {"waiting": 1, "leased": 1, "delayed": 1, "enqueued": 3}
 
 
+def test_retry_gives_attempts_back(lua: Lua) -> None:
+    """The attempt starts anew while the token goes on growing; nothing of it is limited by max_attempts."""
+    (a,) = lua.leased("a")
+    assert lua("retry", "w", 9, 1000, a, 1, "", 1, "why") == [1]
+    ((entry, again),) = lua.redis.xrange(lua.key("jobs"))
+    lua.lease()
+    assert lua("retry", "w", 2, 1000, entry, 1, "", -1, "why") == [1]
+    ((entry, again),) = lua.redis.xrange(lua.key("jobs"))
+    assert again["attempt"] == "2"
+    assert lua.redis.hgetall(lua.key("released")) == {entry: "2"}
+    assert lua.counts() == {"waiting": 1, "enqueued": 1}
+
+
 def test_retry_no_attempts_left(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     assert lua("retry", "w", 1, 1000, a, 1, LATER, 1, "why", b, 1, "", 0, "") == [2, 1]  # who spends none has it left

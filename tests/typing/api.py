@@ -24,6 +24,7 @@ from headrace import (
     BatchError,
     Codec,
     CodecError,
+    Complete,
     ConfigurationError,
     Counts,
     DeadLetter,
@@ -253,6 +254,32 @@ def ingest(jobs: Sequence[Job]) -> None:
 async def send_async(job: Job) -> bytes:
     payload: bytes = job.payload  # whatever the codec makes of it
     return b"sent " + payload
+
+
+POLICY = Retry(
+    on={
+        ValueError: DeadLetter,
+        TimeoutError: RetryLater(5),
+        KeyError: Release,
+        FileExistsError: Complete(b"r"),
+        OSError: lambda error: RetryLater(error.errno),
+    }
+)
+
+
+@worker.handler("kinds", kind="a", grace=timedelta(minutes=5), retry=POLICY)
+def of_a_kind(job: Job) -> bytes | Verdict:
+    return RetryLater(5) if job.attempt == 1 else Complete(b"r") if job.attempt == 2 else b"x"
+
+
+@worker.batch_handler("verdicts")
+def with_verdicts(jobs: Sequence[Job]) -> dict[str, Verdict]:
+    return {job.id: DeadLetter("no") for job in jobs}
+
+
+@async_worker.handler("connections", persistent=True)
+async def hold(job: Job) -> Verdict | None:
+    return Complete() if job.lost else None
 
 
 @async_worker.handler("plain")

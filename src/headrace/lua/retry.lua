@@ -3,7 +3,8 @@
 -- ARGV   call, worker, max_attempts, dead_limit, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
--- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none), reason. At most 1,000 jobs.
+-- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
+-- that were spent), reason. At most 1,000 jobs.
 -- @include record
 -- @include typed
 -- @include clock
@@ -27,10 +28,11 @@ for i, entry in ipairs(entries) do
   reply[i] = 0
   if body then
     local at = 5 * i + 2
-    local delay, spend, reason = ARGV[at], ARGV[at + 1] == '1', ARGV[at + 2]
+    local delay, spend, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local own_fields, headers = parse(body[2])
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
-    local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend and 0 or 1)
+    local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend == '0' and 1 or 0)
+    if spend == '-1' then releases = deliveries end
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
     local ours = not registered or registered == entry -- or else a bare XADD gave a second job this id
@@ -41,7 +43,7 @@ for i, entry in ipairs(entries) do
     redis.call('HDEL', released, entry)
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
-    if max_attempts > 0 and deliveries - releases >= max_attempts and spend then
+    if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
       if registered == entry then redis.call('HDEL', ids, id) end
       bury(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
       reply[i] = 2
