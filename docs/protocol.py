@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace._keys import BELL, GROUP, PARKED, Keys
+from headrace._keys import BELL, GROUP, LIMITED, PARKED, Keys
 from headrace._ops import Ops
 
 PAGE = Path(__file__).parent / "reference" / "redis-protocol.md"
@@ -56,6 +56,11 @@ PARTS = {
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s.",
+    ),
+    "limited": ("zset", "Entry → when its turn is, in ms, for those that a rate limit holds back."),
+    "rates": (
+        "zset",
+        "Token buckets that are not full: a member for each → when it will be full; and who waits for one is due last.",
     ),
     "lane:<lane>": (
         "string",
@@ -183,11 +188,13 @@ def page() -> str:
     out += [
         "## Reserved consumers",
         "",
-        f"The group `{GROUP}` has one consumer per worker, and two that are nobody:",
+        f"The group `{GROUP}` has one consumer per worker, and three that are nobody:",
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
         f"- `{BELL}` owns entries that woke a blocked reader and that nobody has leased yet.",
         "  They come next.",
+        f"- `{LIMITED}` owns entries that a rate limit holds back.",
+        "  They come before all others once it is their turn.",
         "",
         "The only command that is not a script is the blocking wait",
         "(how it works: [leases and reclaim](../explanation/leases-and-reclaim.md)):",

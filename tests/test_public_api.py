@@ -20,8 +20,8 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
-    "WorkerState",
+    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "Rate", "ReplyError", "Verdict",
+    "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
@@ -42,9 +42,10 @@ MEMBERS = {
     },
     "JobState": {"due", "entry", "job", "reason", "since", "state", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
+    "Rate": {"burst", "key", "limit", "per", "step", "tokens"},
     "Retry": {"attempts", "retry", "stop", "wait"},
 }  # fmt: skip
-VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Retry", "WorkerState"}
+VALUES = {"Counts", "JobState", "NewJob", "Rate", "Receipt", "Retry", "WorkerState"}
 
 
 def public(kind: type) -> set[str]:
@@ -71,8 +72,8 @@ def test_twins_have_the_same_members() -> None:
 
 @pytest.mark.parametrize("kind", sorted(VALUES))
 def test_values_are_frozen(kind: str) -> None:
-    made: Any = getattr(headrace, kind)(*[None] * _needed(kind))
-    for name in sorted(MEMBERS[kind] - {"present", "lost"}):
+    made: Any = getattr(headrace, kind)(*[1] * _needed(kind))
+    for name in sorted(MEMBERS[kind] - {"present", "lost", "step", "tokens"}):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(made, name, None)
 

@@ -103,14 +103,14 @@ class Peer:
             got = len(grant.claims) + len(grant.undecodable)
             if len(claims) >= limit or (claims and got < want):
                 return claims
-            if got:
-                continue  # there may be more than one script hands out
+            if got or grant.next_due == 0:
+                continue  # there may be more than one script hands out, or passes
             now = cast(float, (yield Clock()))
             left = 1.0 if block is None else start + block - now
             if left <= 0:
                 return claims
             pause = min(left, 1.0, grant.next_due if grant.next_due is not None else 1.0)
-            yield Wait(self.ops.wait(max(pause, 0.001)))
+            yield Wait(self.ops.wait(max(pause, 0.001), paused=grant.paused))
             woken = True
 
     def give_back(self, grant: Grant | None) -> Op[list[bool]] | None:

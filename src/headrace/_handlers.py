@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from headrace._execute import server
 from headrace._keys import Keys, worker_name
 from headrace._ops import Ops
 from headrace._roles import Feed, Roles
-from headrace._settings import HandlerSettings, QueueSettings, Retry, WorkerSettings
+from headrace._settings import HandlerSettings, QueueSettings, Rate, Retry, WorkerSettings
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,6 +72,7 @@ class Handlers:
         dead_limit: int = 1000,
         result_ttl: Seconds = 86400,
         fenced: bool = False,
+        rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; what it returns is the result (by the codec).
 
@@ -85,6 +86,7 @@ class Handlers:
             dead_limit=dead_limit,
             result_ttl=result_ttl,
             fenced=fenced,
+            rates=rate,
         )
 
         def register(function: F) -> F:
@@ -107,13 +109,16 @@ class Handlers:
         codec: Codec | None = None,
         dead_limit: int = 1000,
         fenced: bool = False,
+        rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* at once.
 
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
         `BatchError({job.id: exception})` settles some apart; any other exception is every job's.
         """
-        queue_settings = QueueSettings(lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced)
+        queue_settings = QueueSettings(
+            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate
+        )
         wait = checked.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:

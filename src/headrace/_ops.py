@@ -41,24 +41,24 @@ Delay = float | timedelta | datetime | None
 
 _KEYS = {
     "enqueue": "jobs ids delayed bodies stats",
-    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats",
+    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats limited rates",
     "complete": "jobs ids leases released stats",
     "renew": "jobs leases workers",
     "release": "jobs wake leases released",
     "retry": "jobs ids leases released delayed bodies dead stats",
     "dead_letter": "jobs ids leases released dead stats",
     "beat": "workers registered",
-    "reclaim": "jobs wake ids workers registered leases released delayed bodies stats",
+    "reclaim": "jobs wake ids workers registered leases released delayed bodies stats limited",
     "leave": "jobs wake workers registered leases released",
     "cancel": "jobs ids leases released delayed bodies stats",
     "cancel_payload": "jobs ids leases released delayed bodies stats",
-    "purge": "jobs ids leases released delayed bodies stats",
+    "purge": "jobs ids leases released delayed bodies stats limited",
     "purge_dead": "dead stats",
-    "delete": "jobs wake ids leases released delayed bodies dead stats",
+    "delete": "jobs wake ids leases released delayed bodies dead stats limited rates",
     "redrive": "jobs ids released dead stats",
     "counts": "jobs delayed dead stats",
-    "list": "jobs released delayed bodies dead",
-    "find": "jobs ids released delayed bodies dead",
+    "list": "jobs released delayed bodies dead limited",
+    "find": "jobs ids released delayed bodies dead limited",
     "workers": "jobs workers registered",
 }
 _FOLLOW = "jobs ids delayed bodies stats"  # what a follow-up needs of its queue
@@ -160,17 +160,22 @@ class Ops:
             s.dead_limit,
             int(woken),
         ]
+        for rate in s.rates:
+            args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
         jobs = self._jobs
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
-    def wait(self, block: float) -> tuple[Arg, ...]:
+    def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
         """The one command that is no script: block until there may be something to lease.
 
         What it delivers goes to a reserved consumer, from which the next `lease` of anybody takes it: so
-        a reply that is lost, or a read that is cancelled, loses nothing.
+        a reply that is lost, or a read that is cancelled, loses nothing. While the queue is *paused* nothing may be
+        delivered at all, and everybody is to hear when that is over.
         """
         stream, wake = self.keys.part("jobs"), self.keys.part("wake")
         milliseconds = max(1, millis(block))  # 0 would be for ever
+        if paused:
+            return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", wake, "$")
         return (
             "XREADGROUP",
             "GROUP",

@@ -120,7 +120,7 @@ class Jobs:
             if ms != last:
                 last, enqueued = ms, int(ms) / 1000
             claims.append(kind(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment))
-        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
+        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2)
 
     def state(self, row: Any, now: int) -> JobState:
         """One row of a listing."""

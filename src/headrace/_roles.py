@@ -139,6 +139,7 @@ class Feed:
     again: float | None = None  # when a job that we delayed is due
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
+    paused: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -318,7 +319,7 @@ class Feed:
             return
         for claim, reason in grant.undecodable:
             self.done.append(Verdict("dead", claim, reason=reason))
-        self.next_due = grant.next_due
+        self.next_due, self.paused = grant.next_due, grant.paused
         if len(fresh) + len(grant.undecodable) < asked:
             self.available = False
             yield Poke()  # `listen` may block now
@@ -374,11 +375,9 @@ class Feed:
                 yield Pause(1.0)
                 continue
             due = self.next_due
-            rung = cast(
-                bool,
-                (yield Listen(self.ops.wait(BLOCK if due is None else min(BLOCK, max(due, 0.001))))),
-            )
-            if rung or due is not None:
+            block = BLOCK if due is None else min(BLOCK, max(due, 0.001))
+            rung = cast(bool, (yield Listen(self.ops.wait(block, paused=self.paused))))
+            if rung or due is not None or self.paused:  # it may go on by now
                 self.woken = self.available = True
                 yield Poke()
 

@@ -14,6 +14,7 @@ from headrace._job import Claim, Job
 from headrace._keys import Keys
 from headrace._op import Op, script
 from headrace._ops import _KEYS, Ops
+from headrace._settings import QueueSettings, Rate
 
 FOLDER = files("headrace") / "lua"
 NAMES = sorted(Path(str(path)).stem for path in FOLDER.iterdir() if str(path).endswith(".lua"))
@@ -152,7 +153,7 @@ SAMPLES: dict[str, Op[object]] = {
     "delete": OPS.delete(),
     "enqueue": OPS.enqueue([b"x"]),
     "find": OPS.find("i"),
-    "lease": OPS.lease("w", 10),
+    "lease": Ops(Keys.of("shop/orders"), QueueSettings(rates=Rate(1))).lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
     "purge": OPS.purge(),

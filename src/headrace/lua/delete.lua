@@ -1,5 +1,5 @@
 -- delete: remove the queue with everything in it. The stream's key stays, so that entry IDs never repeat.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset)
 -- ARGV   call
 -- REPLY  how many jobs were removed, in whatever state
 -- COST   O(jobs), about 0.1 us each: whole nodes are freed at a time
@@ -16,7 +16,7 @@ if redis.call('EXISTS', jobs) == 1 then
   redis.pcall('XGROUP', 'DESTROY', jobs, 'workers') -- with the pending list: holders find their leases lost
   redis.call('XGROUP', 'CREATE', jobs, 'workers', '0')
 end
-redis.call('DEL', wake, ids, leases, released, delayed, bodies, dead)
+redis.call('DEL', wake, ids, leases, released, delayed, bodies, dead, KEYS[11], KEYS[12])
 redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 return answer(gone)
