@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from headrace._keys import BELL, GROUP, PARKED, Keys
+from headrace._keys import BELL, GROUP, LIMITED, PARKED, Keys
 from headrace._ops import Ops
 from headrace._protocol import header, names
 
@@ -56,6 +56,11 @@ PARTS = {
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s.",
+    ),
+    "limited": ("zset", "Entry → when its turn is, in ms, for those that a rate limit holds back."),
+    "rates": (
+        "zset",
+        "Token buckets that are not full: a member for each → when it will be full; and who waits for one is due last.",
     ),
     "lane:<lane>": (
         "string",
@@ -218,11 +223,13 @@ def page() -> str:
         JOBS,
         "## Reserved consumers",
         "",
-        f"The group `{GROUP}` has one consumer per worker, and two that are nobody:",
+        f"The group `{GROUP}` has one consumer per worker, and three that are nobody:",
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
         f"- `{BELL}` owns entries that woke a blocked reader and that nobody has leased yet.",
         "  They come next.",
+        f"- `{LIMITED}` owns entries that a rate limit holds back.",
+        "  They come before all others once it is their turn.",
         "",
         "What these two hold belongs to whoever calls `lease` next.",
         "So nothing has to be adopted after an error: a job that a blocking wait brought while its reply was lost",

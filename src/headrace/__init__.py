@@ -6,7 +6,7 @@ from headrace._codec import Codec, JSONCodec
 from headrace._fleet import queues, workers
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, Repairs, Schedule, WorkerState
 from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
-from headrace._settings import Retry
+from headrace._settings import Rate, Retry
 from headrace._worker import Worker
 from headrace._worker_async import AsyncWorker
 from headrace.errors import (
@@ -45,6 +45,7 @@ __all__ = [
     "NameTaken",
     "NewJob",
     "Queue",
+    "Rate",
     "Receipt",
     "Release",
     "Repairs",

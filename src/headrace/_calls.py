@@ -110,8 +110,8 @@ class Peer:
             got = len(grant.claims) + len(grant.undecodable)
             if len(claims) >= limit or (claims and got < want):
                 return claims
-            if got:
-                continue  # there may be more than one script hands out
+            if got or grant.next_due == 0:
+                continue  # there may be more than one script hands out, or passes
             now = cast(float, (yield Clock()))
             left = 1.0 if block is None else start + block - now
             if left <= 0:

@@ -23,7 +23,7 @@ from headrace._keys import Keys
 from headrace._op import Op
 from headrace._ops import Ops
 from headrace._schedule import Timing
-from headrace._settings import QueueSettings
+from headrace._settings import QueueSettings, Rate
 
 Q = TypeVar("Q")
 Delay = float | timedelta | datetime | None
@@ -56,11 +56,11 @@ class Face:
     def __init__(
         self, name: str, url: str | None, client: object, wanted: type, namespace: str, lease: float | timedelta,
         max_attempts: int | None, priorities: int, codec: Codec | None, dead_limit: int,
-        result_ttl: float | timedelta, fenced: bool,
+        result_ttl: float | timedelta, fenced: bool, rate: Rate | Sequence[Rate] | None,
     ) -> None:  # fmt: skip
         settings = QueueSettings(
             lease=lease, max_attempts=max_attempts, priorities=priorities, dead_limit=dead_limit,
-            result_ttl=result_ttl, fenced=fenced,
+            result_ttl=result_ttl, fenced=fenced, rates=rate,
         )  # fmt: skip
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)

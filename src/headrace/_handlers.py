@@ -22,7 +22,7 @@ from headrace._job import Job
 from headrace._keys import Keys, worker_name
 from headrace._ops import Ops
 from headrace._roles import Feed, Roles
-from headrace._settings import GRACE, HandlerSettings, QueueSettings, Retry, WorkerSettings
+from headrace._settings import GRACE, HandlerSettings, QueueSettings, Rate, Retry, WorkerSettings
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,6 +112,7 @@ class Handlers:
         kind: str | None = None,
         grace: Seconds | None = None,
         persistent: bool = False,
+        rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; what it returns is the result (by the codec).
 
@@ -133,6 +134,7 @@ class Handlers:
             dead_limit=dead_limit,
             result_ttl=result_ttl,
             fenced=fenced,
+            rates=rate,
         )
 
         def register(function: F) -> F:
@@ -158,13 +160,16 @@ class Handlers:
         codec: Codec | None = None,
         dead_limit: int = 1000,
         fenced: bool = False,
+        rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* at once.
 
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
         `BatchError({job.id: exception})` settles some apart; any other exception is every job's.
         """
-        queue_settings = QueueSettings(lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced)
+        queue_settings = QueueSettings(
+            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate
+        )
         wait = checked.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:

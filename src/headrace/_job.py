@@ -247,7 +247,10 @@ class Page:
 
 @frozen
 class Grant:
-    """What one lease call brought: the claims, jobs that do not decode, and the next due delay."""
+    """What one lease call brought: the claims, jobs that do not decode, and the next due delay.
+
+    *paused*: nothing is handed out until `next_due`, whatever waits.
+    """
 
     claims: Sequence[Claim]
     undecodable: Sequence[tuple[Claim, str]] = ()

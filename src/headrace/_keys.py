@@ -10,6 +10,7 @@ from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
 PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
+LIMITED = "limited"  # reserved consumer: entries that wait for their turn under a rate limit
 BELL = "bell"  # reserved consumer: entries that woke a blocked reader and nobody has taken yet
 
 QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
@@ -83,9 +84,10 @@ def worker_name(value: object) -> str:
     """*value* if it may be a worker's name, else `TypeError` or `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"name must be a str, not {type(value).__name__}")
-    if not WORKER.fullmatch(value) or value in (PARKED, BELL):
+    if not WORKER.fullmatch(value) or value in (PARKED, BELL, LIMITED):
         raise ValueError(
-            f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; {PARKED!r} and {BELL!r} are reserved"
+            f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; "
+            f"{PARKED!r}, {BELL!r} and {LIMITED!r} are reserved"
         )
     return value
 

@@ -47,24 +47,24 @@ Delay = float | timedelta | datetime | None
 
 _KEYS = {
     "enqueue": "jobs wake ids delayed bodies stats",
-    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats",
+    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats limited rates",
     "complete": "jobs ids leases released stats",
     "renew": "jobs leases workers",
     "release": "jobs wake leases released",
     "retry": "jobs wake ids leases released delayed bodies dead stats",
     "dead_letter": "jobs ids leases released dead stats",
     "beat": "workers registered",
-    "reclaim": "jobs wake ids workers registered leases released delayed bodies ticks stats",
+    "reclaim": "jobs wake ids workers registered leases released delayed bodies ticks stats limited",
     "leave": "jobs wake workers registered leases released",
     "cancel": "jobs ids leases released delayed bodies stats",
     "cancel_payload": "jobs ids leases released delayed bodies stats",
-    "purge": "jobs ids leases released delayed bodies stats",
+    "purge": "jobs ids leases released delayed bodies stats limited",
     "purge_dead": "dead stats",
-    "delete": "jobs wake ids leases released delayed bodies schedules ticks dead stats",
+    "delete": "jobs wake ids leases released delayed bodies schedules ticks dead stats limited rates",
     "redrive": "jobs ids released dead stats",
     "counts": "jobs delayed dead stats",
-    "list": "jobs released delayed bodies dead",
-    "find": "jobs ids released delayed bodies dead",
+    "list": "jobs released delayed bodies dead limited",
+    "find": "jobs ids released delayed bodies dead limited",
     "workers": "jobs workers registered",
     "reschedule": "jobs wake ids released delayed bodies stats",
     "schedule": "wake schedules ticks",
@@ -183,6 +183,8 @@ class Ops:
             int(woken),
             heir_of,
         ]
+        for rate in s.rates:
+            args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
         jobs = self._jobs
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 

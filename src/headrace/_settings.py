@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from attrs import field, frozen
 
@@ -98,6 +98,52 @@ def _timeout(value: object) -> float:
     return seconds("timeout", value, zero=False)
 
 
+def _per(value: object) -> float:
+    return seconds("per", value, zero=False)
+
+
+@frozen
+class Rate:
+    """A rate limit: *limit* jobs in *per* seconds, by the server's clock, over all workers of the queue.
+
+    *key*: the name of a header; each of its values has a limit of its own, and jobs without it have none. Without *key*
+    the limit is the whole queue's. It is a token bucket of *burst* tokens (default *limit*): so many may start at once
+    after a quiet time, and then one every `per / limit` seconds.
+    """
+
+    limit: int
+    per: float = field(default=1.0, converter=_per)
+    key: str | None = None
+    burst: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        count("limit", self.limit)
+        if self.burst is not None:
+            count("burst", self.burst)
+        if self.key is not None:
+            headers({self.key: ""})
+
+    @property
+    def step(self) -> float:
+        """Milliseconds that a token takes to come back."""
+        return self.per * 1000 / self.limit
+
+    @property
+    def tokens(self) -> int:
+        """How many there are at most."""
+        return self.limit if self.burst is None else self.burst
+
+
+def _rates(value: object) -> tuple[Rate, ...]:
+    rates: Any = () if value is None else (value,) if isinstance(value, Rate) else value
+    if not isinstance(rates, (list, tuple)):
+        raise TypeError(f"rate must be a Rate(...) or a list of them, not {value!r:.100}")
+    for rate in cast("Iterable[object]", rates):
+        if not isinstance(rate, Rate):
+            raise TypeError(f"rate must be a Rate(...) or a list of them; {rate!r:.100} is none")
+    return tuple(cast("Iterable[Rate]", rates))
+
+
 @frozen
 class QueueSettings:
     """How a queue behaves for this client. Times are seconds."""
@@ -108,6 +154,7 @@ class QueueSettings:
     dead_limit: int = 1000
     result_ttl: float = field(default=86400.0, converter=_result_ttl)
     fenced: bool = False
+    rates: tuple[Rate, ...] = field(default=(), converter=_rates)
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:

@@ -15,6 +15,7 @@ from headrace._keys import Keys
 from headrace._op import Op, script
 from headrace._ops import _KEYS, Ops
 from headrace._schedule import Timing
+from headrace._settings import QueueSettings, Rate
 
 FOLDER = files("headrace") / "lua"
 NAMES = sorted(Path(str(path)).stem for path in FOLDER.iterdir() if str(path).endswith(".lua"))
@@ -160,7 +161,7 @@ SAMPLES: dict[str, Op[object]] = {
     "expire": OPS.expire("-", ["i"]),
     "fail_worker": OPS.fail_worker("w"),
     "find": OPS.find("i"),
-    "lease": OPS.lease("w", 10),
+    "lease": Ops(Keys.of("shop/orders"), QueueSettings(rates=Rate(1))).lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
     "move": OPS.move("shop/bills", "-", ["i"]),

@@ -143,7 +143,7 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False)
+    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, ())
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0)
     assert attrs.astuple(Retry()) == (None, None, None, None, {})
 

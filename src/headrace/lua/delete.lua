@@ -1,5 +1,5 @@
 -- delete: remove the queue with everything in it, its schedules too. The stream's key stays, so that entry IDs never repeat.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), schedules (hash), ticks (zset), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset), rates (zset)
 -- ARGV   call
 -- REPLY  how many jobs were removed, in whatever state
 -- COST   O(jobs), about 0.1 us each: whole nodes are freed at a time
@@ -19,7 +19,7 @@ if redis.call('EXISTS', jobs) == 1 then
   redis.call('DEL', wake)
   redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 end
-redis.call('DEL', ids, leases, released, delayed, bodies, schedules, ticks, dead)
+redis.call('DEL', ids, leases, released, delayed, bodies, schedules, ticks, dead, KEYS[13], KEYS[14])
 redis.call('HDEL', stats, 'paused')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 return answer(gone)

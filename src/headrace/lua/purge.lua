@@ -1,5 +1,5 @@
 -- purge: remove what waits (waiting, parked, delayed), a page at a time. Leased and dead jobs stay.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), limited (zset)
 -- ARGV   call, limit
 -- REPLY  how many were removed; 0 when nothing waits any more
 -- COST   about 3 us per job
@@ -12,16 +12,17 @@ local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, bodies, stats)
-typed('ZCARD', leases, delayed)
+typed('ZCARD', leases, delayed, KEYS[9])
 local gone = 0
 local function remove(entry, fields)
   local own = parse(fields)
   gone = gone + redis.call('XDEL', jobs, entry)
   redis.pcall('XACK', jobs, 'workers', entry)
   redis.call('HDEL', released, entry)
+  redis.call('ZREM', KEYS[9], entry)
   if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
 end
-for _, owner in ipairs({'parked', 'bell'}) do
+for _, owner in ipairs({'parked', 'bell', 'limited'}) do
   local rows = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, owner)
   for i = 1, #rows do
     local body = redis.call('XRANGE', jobs, rows[i][1], rows[i][1])[1]

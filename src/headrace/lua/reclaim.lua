@@ -1,5 +1,5 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote what is due.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset)
 -- ARGV   call, worker, timeout, lease, cursor, limit
 -- REPLY  {moved, cursor, declared, more, promoted, next_due, next_tick}: cursor is where the sweep goes on, '-' from the start · declared
 --        workers newly found dead · more 1 = a dead worker has more jobs than one call moves · ms until the next
@@ -19,6 +19,7 @@
 -- @include promote
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local leases, released, delayed, bodies, ticks, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local limited = KEYS[13]
 local worker, timeout, lease, cursor, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
@@ -66,6 +67,8 @@ for i = 1, #rows do
   if owner == 'bell' then
     -- It woke a reader that never came for it; wake another.
     if idle >= 1000 then forgotten = 1 end
+  elseif owner == 'limited' then
+    redis.call('ZADD', limited, 'NX', now, entry) -- somebody lost when it is due
   elseif owner ~= 'parked' then
     if not terms[owner] then
       local known_as = redis.call('HGET', registered, owner)
