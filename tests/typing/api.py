@@ -41,6 +41,7 @@ from headrace import (
     ReplyError,
     Retry,
     RetryLater,
+    Schedule,
     Verdict,
     Worker,
     WorkerLost,
@@ -149,6 +150,11 @@ def looking(queue: Queue) -> None:
 
 def managing(queue: Queue) -> None:
     assert_type(queue.cancel("a"), bool)
+    assert_type(queue.reschedule("a", timedelta(hours=1)), bool)
+    assert_type(queue.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
+    assert_type(queue.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool)
+    assert_type(queue.unschedule("s"), bool)
+    assert_type(queue.schedules(), list[Schedule])
     assert_type(queue.cancel_payload(b"x"), int)
     assert_type(queue.redrive(), int)
     queue.redrive("a", "b")
@@ -212,6 +218,13 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
         assert_type(await queue.result("a", timeout=5.0), bytes | None)
         assert_type(await queue.workers(), list[WorkerState])
         assert_type(await queue.cancel("a"), bool)
+        assert_type(await queue.reschedule("a", timedelta(hours=1)), bool)
+        assert_type(await queue.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
+        assert_type(
+            await queue.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool
+        )
+        assert_type(await queue.unschedule("s"), bool)
+        assert_type(await queue.schedules(), list[Schedule])
         assert_type(await queue.cancel_payload("x"), int)
         assert_type(await queue.redrive("a"), int)
         assert_type(await queue.purge_dead(), int)
