@@ -76,12 +76,20 @@ class Abort:
 
 @frozen
 class Poke:
-    """Wake the roles of this feed, or of the whole worker."""
+    """Wake the roles of this feed, of *whose*, or of the whole worker."""
 
     everyone: bool = False
+    whose: object = None
 
 
-Effect = Send | Listen | Hear | Pause | Now | Start | Recall | Abort | Poke
+@frozen
+class Say:
+    """Tell the user, in the log, of something that goes wrong without us."""
+
+    text: str
+
+
+Effect = Send | Listen | Hear | Pause | Now | Start | Recall | Abort | Poke | Say
 Role = Generator[Effect, Any, None]
 
 

@@ -26,13 +26,17 @@ from headrace._effects import (
     Poke,
     Recall,
     Role,
+    Say,
     Send,
     Start,
 )
 from headrace._execute import PAUSE, Executor
+from headrace._feed import Feed
+from headrace._feeds import Persistent
 from headrace._handlers import Handlers, Seconds, log
 from headrace._line import Line
-from headrace._roles import Feed, Roles
+from headrace._roles import Roles
+from headrace._ticks import tick
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -41,8 +45,9 @@ GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
 class Worker(Handlers):
     """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
 
-    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: shows in `queue.workers()`; every start adds a random
-    part. *heartbeat*, *timeout*: seconds between signs of life, and without one until peers take over.
+    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; started again under it, it has the
+    jobs first that it held when it died, and a second live one is refused (`NameTaken`). *heartbeat*, *timeout*:
+    seconds between signs of life, and without one until peers take over.
     """
 
     threads_only = True
@@ -162,6 +167,9 @@ class _Engine:
         for feed in self.roles.feeds:
             self._role("fetch", feed.fetch(), feed, self._work, self._fetchers)
             self._role("listen", feed.listen(), feed, self._ears, self._listeners)
+            self._role("tick", tick(feed), feed, self._work, self._others)
+            if isinstance(feed, Persistent):
+                self._role("watch", feed.watch(roles.settings), feed, self._work, self._others)
         for thread in [*self._runners, *self._others, *self._fetchers, *self._listeners]:
             thread.start()
 
@@ -214,16 +222,17 @@ class _Engine:
             case Pause(seconds):
                 event.wait(seconds)
                 event.clear()
-            case Poke(everyone):
-                self._poke(self._all if everyone or feed is None else self._events[id(feed)])
+            case Poke(everyone, whose):
+                self._poke(self._all if everyone else self._events.get(id(whose or feed), self._all))
+            case Say(text):
+                log.error("schedule_failed: %s", text)
             case Start(units):
                 for unit in units:
                     self._units[id(feed)].put(unit)
             case Recall():
                 return _drain(self._units[id(feed)])
             case Abort(held):
-                for one in held:
-                    one.job.lost.set()
+                _tell(held)
         return None
 
     def _poke(self, events: Sequence[threading.Event]) -> None:
@@ -244,7 +253,7 @@ class _Engine:
                 result = function(jobs if batch else jobs[0])
             except BaseException as raised:  # judged, whatever it is
                 error = raised
-            feed.finish(unit, time.monotonic(), error, None if batch else result)
+            feed.finish(unit, time.monotonic(), error, result)
             self._poke(self._events[id(feed)])
 
     def stop(self) -> None:
@@ -304,6 +313,11 @@ class _Engine:
             for executor in (self._work, self._pulse):
                 executor.close()
             self.finished = True
+
+
+def _tell(held: Sequence[Held]) -> None:
+    for one in held:
+        one.job.lost.set()
 
 
 def _drain(units: queue.SimpleQueue[Unit | None]) -> list[Unit]:

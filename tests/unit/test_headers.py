@@ -10,16 +10,23 @@ import pytest
 from attrs import frozen
 
 from headrace import NewJob
-from headrace._job import Claim, Job
+from headrace._job import Claim, Job, Ticking
 from headrace._keys import Keys
 from headrace._op import Op, script
 from headrace._ops import _KEYS, Ops
+from headrace._schedule import Timing
+from headrace._settings import QueueSettings, Rate
 
 FOLDER = files("headrace") / "lua"
 NAMES = sorted(Path(str(path)).stem for path in FOLDER.iterdir() if str(path).endswith(".lua"))
 FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
 TYPES = {"string", "stream", "hash", "zset", "channel"}
-ALIASES = {"wake_stream": "wake", "n": "limit", "fetched": "limit"}  # names that a body gives to what its header calls
+ALIASES = {
+    "wake_stream": "wake",
+    "n": "limit",
+    "fetched": "limit",
+    "following": "next",
+}  # names that a body gives to what its header calls
 _BINDING = re.compile(r"^local ([\w, ]+) = (.*(?:KEYS|ARGV)\[\d+\].*)$", re.MULTILINE)
 _VALUE = re.compile(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?(?: == '1')?")
 
@@ -151,19 +158,31 @@ SAMPLES: dict[str, Op[object]] = {
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
     "delete": OPS.delete(),
     "enqueue": OPS.enqueue([b"x"]),
+    "expire": OPS.expire("-", ["i"]),
+    "fail_worker": OPS.fail_worker("w"),
     "find": OPS.find("i"),
-    "lease": OPS.lease("w", 10),
+    "lease": Ops(Keys.of("shop/orders"), QueueSettings(rates=Rate(1))).lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
+    "move": OPS.move("shop/bills", "-", ["i"]),
+    "pause": OPS.pause(True),
+    "paused": OPS.paused(),
     "purge": OPS.purge(),
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
     "redrive": OPS.redrive("-", ["i"]),
+    "register": OPS.register("w.1", "w", 10.0),
     "release": OPS.release(CLAIMS),
     "renew": OPS.renew(CLAIMS),
+    "repair": OPS.repair(),
     "result": OPS.result("i"),
     "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
+    "reschedule": OPS.reschedule("i", 1.0),
+    "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
+    "schedules": OPS.schedules(),
+    "tick": OPS.turn(Ticking(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+    "unschedule": OPS.unschedule("s"),
     "workers": OPS.workers(),
 }
 
@@ -175,20 +194,22 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     keys = wire[3 : 3 + int(wire[2])]
     arguments = wire[3 + int(wire[2]) :]
     assert op.name == name
-    assert len(keys) == len(head.keys)
+    more = 7 if name == "move" else 0  # those of the other queue
+    assert len(keys) == len(head.keys) + more
     assert len(arguments) > len(head.arguments) if head.more_arguments else len(arguments) == len(head.arguments)
     if script(name).recorded:
         assert keys[0] == "headrace:{shop}:shop/orders:lane:l"
         assert arguments[0] == "1"
-    assert all(str(key).startswith("headrace:{shop}:shop/orders:") for key in keys)
+    assert all(str(key).startswith("headrace:{shop}:shop/orders:") for key in keys[: len(head.keys)])
+    assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[len(head.keys) :])
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:
-    """In one slot with them: six of each queue that follows."""
+    """In one slot with them: seven of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(_KEYS["complete"].split()) :]]
-    follow = ["jobs", "ids", "delayed", "bodies", "stats", "events"]
+    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
     assert header("complete").more_keys

@@ -6,13 +6,14 @@
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when the entry is the id); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, number of fields, fields...},
--- each with six keys: jobs, ids, delayed, bodies, stats, events of its queue. At most 1,000 jobs.
+-- each with seven keys: jobs, wake, ids, delayed, bodies, stats, events of its queue. At most 1,000 jobs.
 -- @include record
 -- @include typed
 -- @include clock
 -- @include own
 -- @include unnamed
 -- @include add
+-- @include ring
 -- @include tell
 local lane, jobs, ids, leases, released, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local worker, n, with_ids = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
@@ -22,10 +23,10 @@ if known then return known end
 typed('HLEN', ids)
 local heard = ears(stats, events, 'completed')
 local noted = redis.call('ZCARD', leases) + redis.call('HLEN', released)
-for i = 8 + results, 7 + results + 6 * follows, 6 do
-  typed('XLEN', KEYS[i])
-  typed('HLEN', KEYS[i + 1], KEYS[i + 3], KEYS[i + 4])
-  typed('ZCARD', KEYS[i + 2])
+for i = 8 + results, 7 + results + 7 * follows, 7 do
+  typed('XLEN', KEYS[i], KEYS[i + 1])
+  typed('HLEN', KEYS[i + 2], KEYS[i + 4], KEYS[i + 5])
+  typed('ZCARD', KEYS[i + 3])
 end
 local at, won, reply = 7 + n, 0, {}
 local entries = {unpack(ARGV, 7, 6 + n)}
@@ -81,11 +82,14 @@ for i = 1, results do
 end
 local now = follows > 0 and clock()
 for i = 1, follows do
-  local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 6 * (i - 1)
+  local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 7 * (i - 1)
   for j = at + 4, last do fields[#fields + 1] = ARGV[j] end
   if reply[tonumber(ARGV[at])] == 1 then
-    local id, new = add(KEYS[base + 1], KEYS[base + 2], KEYS[base + 3], KEYS[base + 4], KEYS[base + 5], now, ARGV[at + 1], ARGV[at + 2], fields)
-    if new == 1 and ears(KEYS[base + 5], KEYS[base + 6], 'added').added then tell(KEYS[base + 6], 'added', {id}) end
+    local queue, wake, numbers, listeners = KEYS[base + 1], KEYS[base + 2], KEYS[base + 6], KEYS[base + 7]
+    local id, new, first =
+      add(queue, KEYS[base + 3], KEYS[base + 4], KEYS[base + 5], numbers, now, ARGV[at + 1], ARGV[at + 2], fields)
+    if first then ring(wake) end
+    if new == 1 and ears(numbers, listeners, 'added').added then tell(listeners, 'added', {id}) end
   end
   at = last + 1
 end

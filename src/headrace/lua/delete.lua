@@ -1,5 +1,5 @@
--- delete: remove the queue with everything in it. The stream's key stays, so that entry IDs never repeat.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), control (channel), events (channel)
+-- delete: remove the queue with everything in it, its schedules too. The stream's key stays, so that entry IDs never repeat.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset), rates (zset), control (channel), events (channel)
 -- ARGV   call
 -- REPLY  how many jobs were removed, in whatever state
 -- COST   O(jobs), about 0.1 us each: whole nodes are freed at a time
@@ -7,7 +7,8 @@
 -- @include tell
 -- @include warn
 local lane, jobs, wake, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local released, delayed, bodies, dead, stats, control, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local released, delayed, bodies, schedules, ticks = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local dead, stats, control, events = KEYS[11], KEYS[12], KEYS[15], KEYS[16]
 local known = recorded()
 if known then return known end
 local heard = ears(stats, events, 'deleted')
@@ -16,9 +17,11 @@ if redis.call('EXISTS', jobs) == 1 then
   redis.call('XTRIM', jobs, 'MAXLEN', 0)
   redis.pcall('XGROUP', 'DESTROY', jobs, 'workers') -- with the pending list: holders find their leases lost
   redis.call('XGROUP', 'CREATE', jobs, 'workers', '0')
+  redis.call('DEL', wake)
+  redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 end
-redis.call('DEL', wake, ids, leases, released, delayed, bodies, dead)
-redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
+redis.call('DEL', ids, leases, released, delayed, bodies, schedules, ticks, dead, KEYS[13], KEYS[14])
+redis.call('HDEL', stats, 'paused')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 warn(control, '*')
 if heard.deleted then tell(events, 'deleted') end

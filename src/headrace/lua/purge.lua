@@ -1,5 +1,5 @@
 -- purge: remove what waits (waiting, parked, delayed), a page at a time. Leased and dead jobs stay.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), events (channel)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), limited (zset), events (channel)
 -- ARGV   call, limit
 -- REPLY  how many were removed; 0 when nothing waits any more
 -- COST   about 3 us per job
@@ -8,13 +8,13 @@
 -- @include fields
 -- @include tell
 local lane, jobs, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local delayed, bodies, stats, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local delayed, bodies, stats, limited, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local limit = tonumber(ARGV[2])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, bodies, stats)
-typed('ZCARD', leases, delayed)
+typed('ZCARD', leases, delayed, limited)
 local heard = ears(stats, events, 'deleted')
 local gone, ids_gone = 0, {}
 local function remove(entry, fields)
@@ -22,10 +22,11 @@ local function remove(entry, fields)
   gone = gone + redis.call('XDEL', jobs, entry)
   redis.pcall('XACK', jobs, 'workers', entry)
   redis.call('HDEL', released, entry)
+  redis.call('ZREM', limited, entry)
   ids_gone[#ids_gone + 1] = own.id or entry
   if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
 end
-for _, owner in ipairs({'parked', 'bell'}) do
+for _, owner in ipairs({'parked', 'bell', 'limited'}) do
   local rows = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, owner)
   for i = 1, #rows do
     local body = redis.call('XRANGE', jobs, rows[i][1], rows[i][1])[1]
