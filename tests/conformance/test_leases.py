@@ -276,7 +276,7 @@ def test_woken(server, client, meanwhile, back):
 
         meanwhile(act)
         assert reader.execute_command(*other.ops.wait(2 * PATIENCE))
-        assert other.lease().job.payload == b"x"
+        assert other.lease(block=PATIENCE).job.payload == b"x"  # a delay rings too, so that who waits learns of it
 
 
 def test_deleted_under_a_reader(queue, meanwhile):
