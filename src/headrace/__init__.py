@@ -4,7 +4,9 @@ from importlib.metadata import version as _version
 
 from headrace._codec import Codec, JSONCodec
 from headrace._fleet import queues, workers
+from headrace._flow import AsyncFlow, Flow
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
+from headrace._outcome import FanOut, FlowJob, FlowState, Next
 from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
 from headrace._settings import Retry
 from headrace._worker import Worker
@@ -25,6 +27,7 @@ from headrace.errors import (
 __version__ = _version("headrace")
 
 __all__ = [
+    "AsyncFlow",
     "AsyncLease",
     "AsyncQueue",
     "AsyncWorker",
@@ -34,12 +37,17 @@ __all__ = [
     "ConfigurationError",
     "Counts",
     "DeadLetter",
+    "FanOut",
+    "Flow",
+    "FlowJob",
+    "FlowState",
     "HeadraceError",
     "JSONCodec",
     "Job",
     "JobState",
     "Lease",
     "NewJob",
+    "Next",
     "Queue",
     "Receipt",
     "Release",

@@ -18,8 +18,8 @@ from headrace._op import Op
 R = TypeVar("R")
 
 
-class Control(Face):
-    """The sync part."""
+class Sender:
+    """How operations and calls are sent, sync."""
 
     _executor: Executor
 
@@ -54,6 +54,10 @@ class Control(Face):
                 return self._executor.sleep(seconds)
             case Clock():
                 return time.monotonic()
+
+
+class Control(Sender, Face):
+    """The sync part."""
 
     def _each(self, state: str) -> Iterator[JobState]:
         cursor, more = "", True
@@ -125,8 +129,8 @@ class Control(Face):
         return self._run(self.ops.workers())
 
 
-class AsyncControl(Face):
-    """The async part."""
+class AsyncSender:
+    """Like `Sender`, async."""
 
     _executor: AsyncExecutor
 
@@ -161,6 +165,10 @@ class AsyncControl(Face):
                 return await self._executor.sleep(seconds)
             case Clock():
                 return time.monotonic()
+
+
+class AsyncControl(AsyncSender, Face):
+    """The async part."""
 
     async def _each(self, state: str) -> AsyncIterator[JobState]:
         cursor, more = "", True

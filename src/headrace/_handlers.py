@@ -9,12 +9,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from attrs import evolve
 from tenacity import wait_exponential_jitter
 
 from headrace import _settings as checked
 from headrace._codec import Codec, chosen
 from headrace._embedded import EmbeddedServer
 from headrace._execute import server
+from headrace._flow_feed import FlowFeed
+from headrace._flow_ops import Staged
 from headrace._keys import Keys, worker_name
 from headrace._ops import Ops
 from headrace._roles import Feed, Roles
@@ -125,6 +128,31 @@ class Handlers:
 
         return register
 
+    def flow(self, flow: Staged, *stages: str) -> None:
+        """Register the handlers of a flow's stages, all that have one, or those named."""
+        if not isinstance(flow, Staged):
+            raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
+        ops = flow.ops
+        if ops.namespace != self.namespace:
+            raise ConfigurationError(f"flow {flow.name!r} is in namespace {ops.namespace!r}, this worker elsewhere")
+        declared = ops.declared()
+        wanted = [name.removeprefix(f"{flow.name}/") for name in stages] or [
+            n for n in declared if declared[n].functions
+        ]
+        if lacking := [name for name in wanted if name not in declared or not declared[name].functions]:
+            raise ConfigurationError(f"flow {flow.name!r} has no handler for {lacking[0]!r}")
+        if not wanted:
+            raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
+        for name in wanted:
+            known = dict(declared[name].options)
+            queue_settings = evolve(
+                ops.settings, lease=known.pop("lease", 60.0), max_attempts=known.pop("max_attempts", None)
+            )
+            self._register(
+                f"{flow.name}/{name}", declared[name].functions[0], known.pop("concurrency", None),
+                known.pop("retry", None), known.pop("deadline", None), queue_settings, ops.codec, flow=ops, **known,
+            )  # fmt: skip
+
     def _register(
         self,
         queue: str,
@@ -134,7 +162,7 @@ class Handlers:
         deadline: Seconds | None,
         queue_settings: QueueSettings,
         codec: Codec | None,
-        **batch: Any,
+        **more: Any,
     ) -> None:
         Keys.of(queue, self.namespace)
         if queue in self.handlers:
@@ -144,7 +172,7 @@ class Handlers:
         self.handlers[queue] = HandlerSettings(
             queue, function, self.slots if concurrency is None else concurrency, Retry() if retry is None else retry,
             None if deadline is None else checked.seconds("deadline", deadline, zero=False),
-            queue_settings, chosen(codec), **batch,
+            queue_settings, chosen(codec), **more,
         )  # fmt: skip
 
     def _connect(self) -> str | None:
@@ -162,13 +190,14 @@ class Handlers:
             self._embedded = None
 
     def _roles(self) -> Roles:
-        feeds = [
-            Feed(
-                Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace),
-                h,
-                self.name,
-                DEFAULT_WAIT,
-            )
-            for h in self.handlers.values()
-        ]
+        feeds: list[Feed] = []
+        flows: list[Any] = []
+        for h in self.handlers.values():
+            ops = Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace)
+            if h.flow is None:
+                feeds.append(Feed(ops, h, self.name, DEFAULT_WAIT))
+            else:
+                first = not any(h.flow is flow for flow in flows)
+                feeds.append(FlowFeed(ops, h, self.name, DEFAULT_WAIT, flow=h.flow, sweeper=first))
+                flows.append(h.flow)
         return Roles(self.settings, feeds)

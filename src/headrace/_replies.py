@@ -5,13 +5,22 @@ Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from headrace import _job
 from headrace._codec import Codec
 from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
+from headrace._outcome import FlowState
 from headrace.errors import ReplyError, said
 
+_POSITIONS = {
+    "active": "running",
+    "blocked": "blocked",
+    "done": "completed",
+    "dead": "failed",
+    "cancelled": "cancelled",
+}
 _OWN = (b"data", b"id", b"attempt", b"enq")
 
 
@@ -189,3 +198,27 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
 def kept(reply: Any) -> bytes | None:
     """A result, if it is there."""
     return None if reply is None else raw(reply)
+
+
+def ids(reply: Any) -> tuple[str, list[str]]:
+    """Where to go on, and the ids."""
+    return text(reply[0]), [text(one) for one in reply[1:]]
+
+
+def flow_state(name: str, row: Any) -> FlowState | None:
+    """What is known of one job of a flow."""
+    if not row:
+        return None
+    position, stage, _, started, ended, attributes, pending, kept, children = row
+    results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
+    ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
+    return FlowState(
+        name, _POSITIONS[text(position)], text(stage), json.loads(text(attributes) or "{}"), results,
+        {child: raw(result) if there else None for child, how, (there, result) in ended_in if how == "done"},
+        tuple(child for child, how, _ in ended_in if how in ("dead", "cancelled")),
+        int(pending), _moment(started), _moment(ended),
+    )  # fmt: skip
+
+
+def _moment(ms: Any) -> float | None:
+    return int(ms) / 1000 if ms else None

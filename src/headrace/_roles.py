@@ -139,6 +139,7 @@ class Feed:
     again: float | None = None  # when a job that we delayed is due
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
+    stirred: bool = False  # there is something to `tend` to at once
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -248,12 +249,20 @@ class Feed:
                 ops.append(self.ops.retry(items, max_attempts=self.handler.retry.attempts))
         return ops, soonest
 
+    def unsettled(self) -> bool:
+        """Whether there is a verdict to send."""
+        return bool(self.completed or self.done)
+
+    def tend(self) -> Role:
+        """What else wants looking after, now and then: nothing here."""
+        yield from ()
+
     def fetch(self) -> Role:
         """Lease and settle until everything is settled and the worker stops."""
         while True:
             if self.phase >= Phase.DRAINING:
                 yield from self.recall()
-                if self.phase >= Phase.HALTING or not (self.held or self.completed or self.done):
+                if self.phase >= Phase.HALTING or not (self.held or self.unsettled()):
                     break
             settles, soonest = self.settlements()
             room = self.room() if self.phase is Phase.RUNNING and self.registered and self.available else 0
@@ -276,6 +285,8 @@ class Feed:
                 self.lost += verdicts.count(False)
             if room > 0:
                 yield from self.granted(replies[-1], room, name)
+            if self.stirred:
+                yield from self.tend()
             if soonest is not None:
                 due = cast(float, (yield Now())) + soonest
                 self.again = due if self.again is None else min(due, self.again)
@@ -473,6 +484,7 @@ class Roles:
                 ops: list[Op[Any]] = [feed.ops.renew(renew)] if renew else []
                 if feed.registered:
                     ops.append(feed.ops.reclaim(feed.name, self.settings.timeout, feed.cursor))
+                yield from feed.tend()
                 if not ops:
                     continue
                 replies = cast("list[Any]", (yield Send(ops)))

@@ -167,6 +167,7 @@ class HandlerSettings:
     batch: bool = False
     max_size: int = 1
     max_wait: float = 0.0
+    flow: Any = None
 
     def __attrs_post_init__(self) -> None:
         count("concurrency", self.concurrency, most=10_000)

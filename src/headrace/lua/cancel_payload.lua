@@ -1,18 +1,18 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), flows (zset)
 -- ARGV   call, payload, place, cursor, limit
 -- REPLY  {cancelled, place, cursor}: place 'jobs' or 'delayed', with the cursor to go on from; '' when done
 -- COST   O(limit): about 1 us per job looked at
 -- @include record
 -- @include typed
 -- @include fields
-local lane, jobs, ids, leases, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local lane, jobs, ids, leases, released, delayed, bodies, stats, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local payload, place, cursor, limit = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, bodies, stats)
-typed('ZCARD', leases, delayed)
+typed('ZCARD', leases, delayed, flows)
 local gone = 0
 if place == 'jobs' then
   local page = redis.call('XRANGE', jobs, cursor, '+', 'COUNT', limit)
@@ -23,7 +23,10 @@ if place == 'jobs' then
       redis.pcall('XACK', jobs, 'workers', entry)
       redis.call('ZREM', leases, entry)
       redis.call('HDEL', released, entry)
-      if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
+      if own.id and redis.call('HGET', ids, own.id) == entry then
+        redis.call('HDEL', ids, own.id)
+        redis.call('ZADD', flows, 'XX', 3, own.id)
+      end
     end
   end
   if #page == limit then cursor = '(' .. page[#page][1] else place, cursor = 'delayed', '0' end
@@ -37,6 +40,7 @@ else
       redis.call('HDEL', bodies, id)
       redis.call('HDEL', released, id)
       redis.call('HDEL', ids, id)
+      redis.call('ZADD', flows, 'XX', 3, id)
     end
   end
   cursor = page[1]

@@ -1,26 +1,28 @@
 -- complete: remove jobs for good. Decided by XDEL, so exactly one caller wins each; effects are the winner's.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), results and follow-ups...
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), flows (zset), results and follow-ups...
 -- ARGV   call, worker, limit, with_ids, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 0 somebody already had, or (fenced) it is not this worker's any more
 -- COST   2-3.5 us per job in a batch of 500; a result or a follow-up 3-6 us more
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when the entry is the id); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, number of fields, fields...},
--- each with five keys: jobs, ids, delayed, bodies, stats of its queue. At most 1,000 jobs.
+-- each with five keys: jobs, ids, delayed, bodies, stats of its queue. At most 1,000 jobs. For a flow's job
+-- flow_advance is the better way: here it moves on later, to the next stage of its declaration, without a result.
 -- @include record
 -- @include typed
 -- @include clock
 -- @include own
 -- @include unnamed
 -- @include add
-local lane, jobs, ids, leases, released, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local lane, jobs, ids, leases, released, stats, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local worker, n, with_ids = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local results, follows = tonumber(ARGV[5]), tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
 typed('HLEN', ids, released, stats)
 typed('ZCARD', leases)
-for i = 7 + results, 6 + results + 5 * follows, 5 do
+if with_ids then typed('ZCARD', flows) end
+for i = 8 + results, 7 + results + 5 * follows, 5 do
   typed('XLEN', KEYS[i])
   typed('HLEN', KEYS[i + 1], KEYS[i + 3], KEYS[i + 4])
   typed('ZCARD', KEYS[i + 2])
@@ -59,19 +61,23 @@ if won > 0 then
   end
 end
 if with_ids then
+  local flowing = redis.call('EXISTS', flows) == 1
   for i = 1, n do
     local id = ARGV[at + i - 1]
-    if reply[i] == 1 and id ~= '' and redis.call('HGET', ids, id) == entries[i] then redis.call('HDEL', ids, id) end
+    if reply[i] == 1 and id ~= '' and redis.call('HGET', ids, id) == entries[i] then
+      redis.call('HDEL', ids, id)
+      if flowing then redis.call('ZADD', flows, 'XX', 1, id) end
+    end
   end
   at = at + n
 end
 for i = 1, results do
-  if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[6 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
+  if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[7 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
   at = at + 3
 end
 local now = follows > 0 and clock()
 for i = 1, follows do
-  local fields, last, base = {}, at + 3 + ARGV[at + 3], 6 + results + 5 * (i - 1)
+  local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 5 * (i - 1)
   for j = at + 4, last do fields[#fields + 1] = ARGV[j] end
   if reply[tonumber(ARGV[at])] == 1 then
     add(KEYS[base + 1], KEYS[base + 2], KEYS[base + 3], KEYS[base + 4], KEYS[base + 5], now, ARGV[at + 1], ARGV[at + 2], fields)

@@ -1,5 +1,5 @@
 -- redrive: send dead letters back to the back of their queue, oldest first.
--- KEYS   lane (string), jobs (stream), ids (hash), released (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), ids (hash), released (hash), dead (stream), stats (hash), flows (zset)
 -- ARGV   call, cursor, limit, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached
 -- COST   about 12 us per job
@@ -7,12 +7,13 @@
 -- @include record
 -- @include typed
 -- @include fields
-local lane, jobs, ids, released, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local lane, jobs, ids, released, dead, stats, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local cursor, limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, stats)
+typed('ZCARD', flows)
 local wanted = {}
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
 local moved = 0
@@ -27,6 +28,9 @@ for i = 1, #page do
     redis.call('XDEL', dead, letter)
     local entry = redis.call('XADD', jobs, '*', unpack(compose(own, headers)))
     redis.call('HSET', ids, own.id, entry)
+    for j = 1, #headers, 2 do
+      if headers[j] == 'headrace-flow' then redis.call('ZADD', flows, 4, own.id) end
+    end
     -- The token goes on growing while the attempts start anew: earlier deliveries count as released.
     if spent then redis.call('HSET', released, entry, spent) end
     moved = moved + 1
