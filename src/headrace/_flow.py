@@ -97,7 +97,7 @@ class Flow(_Shared, Sender):
         """What is known of a run, or of a child by its id (`<parent>/<fan-out>/<name>`); `None`: nothing, or not any
         more. Sees to what happened outside of the flow first. flow_read.lua, O(children).
         """
-        return self._drive(calls.read(self.ops, [id]))[0]
+        return self._drive(calls.state(self.ops, id))
 
     def find(self, **attributes: str) -> list[FlowState]:
         """The runs that go on and have all of these attributes. flow_find.lua per 1,000, flow_read.lua per 100."""
@@ -164,7 +164,7 @@ class AsyncFlow(_Shared, AsyncSender):
 
     async def state(self, id: str) -> FlowState | None:
         """Like `Flow.state`."""
-        return (await self._drive(calls.read(self.ops, [id])))[0]
+        return await self._drive(calls.state(self.ops, id))
 
     async def find(self, **attributes: str) -> list[FlowState]:
         """Like `Flow.find`."""

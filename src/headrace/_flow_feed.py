@@ -30,11 +30,17 @@ def sweep(flow: FlowOps) -> Call[None]:
 
 def read(flow: FlowOps, names: Sequence[str]) -> Call[list[FlowState | None]]:
     """What is known of jobs, any number."""
-    yield from sweep(flow)
     states: list[FlowState | None] = []
     for at in range(0, len(names), PAGE):
         states += yield from send(flow.read(names[at : at + PAGE]))
     return states
+
+
+def state(flow: FlowOps, name: str) -> Call[FlowState | None]:
+    """What is known of one job."""
+    op = flow.read([name])  # refused before anything is sent
+    yield from sweep(flow)
+    return (yield from send(op))[0]
 
 
 def find(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
@@ -42,6 +48,7 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
     if not wanted:
         raise ValueError("find: give at least one attribute=value")
     every = [flow.found(name, value, "") for name, value in wanted.items()]  # refused before anything is sent
+    yield from sweep(flow)
     found: set[str] | None = None
     for op, (name, value) in zip(every, wanted.items(), strict=True):
         cursor, names = yield from send(op)
@@ -56,6 +63,7 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
 
 def result(flow: FlowOps, name: str, timeout: float | None) -> Call[bytes | None]:
     """The last stage's result; waits up to *timeout* seconds for the end."""
+    op = flow.read([name])
     start = cast(float, (yield Clock()))
     swept = start - 1.0
     while True:
@@ -63,7 +71,7 @@ def result(flow: FlowOps, name: str, timeout: float | None) -> Call[bytes | None
         if now - swept >= 1.0:
             swept = now
             yield from sweep(flow)
-        (state,) = yield from send(flow.read([name]))
+        (state,) = yield from send(op)
         if state is not None and state.state == "completed":
             return state.results.get(state.stage)
         over = state is not None and state.state in ("failed", "cancelled")
@@ -74,8 +82,9 @@ def result(flow: FlowOps, name: str, timeout: float | None) -> Call[bytes | None
 
 def cancel(flow: FlowOps, name: str) -> Call[bool]:
     """Cancel a job of a flow, and then its children."""
+    op = flow.advance([flow.cancelling(name)])
     yield from sweep(flow)
-    (done,) = yield from send(flow.advance([flow.cancelling(name)]))
+    (done,) = yield from send(op)
     yield from sweep(flow)
     return done
 

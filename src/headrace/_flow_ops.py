@@ -241,7 +241,7 @@ class FlowOps:
 
         def decode(reply: Any) -> list[Move]:
             pairs: Any = zip(reply[::2], reply[1::2], strict=True)
-            return [self.event(names[number - 1], replies.text(name)) for number, name in pairs]
+            return [self.event(names[int(number) - 1], replies.text(name)) for number, name in pairs]
 
         return self._op("flow_events", keys, [PAGE], decode, lane=False)
 

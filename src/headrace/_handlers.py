@@ -136,9 +136,8 @@ class Handlers:
         if ops.namespace != self.namespace:
             raise ConfigurationError(f"flow {flow.name!r} is in namespace {ops.namespace!r}, this worker elsewhere")
         declared = ops.declared()
-        wanted = [name.removeprefix(f"{flow.name}/") for name in stages] or [
-            n for n in declared if declared[n].functions
-        ]
+        wanted = [name.removeprefix(f"{flow.name}/") for name in stages]
+        wanted = wanted or [name for name in declared if declared[name].functions]
         if lacking := [name for name in wanted if name not in declared or not declared[name].functions]:
             raise ConfigurationError(f"flow {flow.name!r} has no handler for {lacking[0]!r}")
         if not wanted:

@@ -76,8 +76,8 @@ class FlowJob(Job):
 class FlowState:
     """A run of a flow, or one of its children, by its `id`.
 
-    `state` is running, blocked (it waits for children), completed, failed (dead, until it is redriven) or cancelled, and
-    `stage` where that is, or was. The rest is as in `FlowJob`; `pending` children have not ended yet.
+    `state` is running, blocked (it waits for children), completed, failed (dead, until it is redriven) or cancelled,
+    and `stage` where that is, or was. The rest is as in `FlowJob`; `pending` children have not ended yet.
     `started_at` and `ended_at` are the run's, in server seconds.
     """
 

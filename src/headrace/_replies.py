@@ -14,13 +14,7 @@ from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page,
 from headrace._outcome import FlowState
 from headrace.errors import ReplyError, said
 
-_POSITIONS = {
-    "active": "running",
-    "blocked": "blocked",
-    "done": "completed",
-    "dead": "failed",
-    "cancelled": "cancelled",
-}
+_POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
 _OWN = (b"data", b"id", b"attempt", b"enq")
 
 
@@ -211,11 +205,12 @@ def flow_state(name: str, row: Any) -> FlowState | None:
         return None
     position, stage, _, started, ended, attributes, pending, kept, children = row
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
+    how = text(position)
     ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
     return FlowState(
-        name, _POSITIONS[text(position)], text(stage), json.loads(text(attributes) or "{}"), results,
-        {child: raw(result) if there else None for child, how, (there, result) in ended_in if how == "done"},
-        tuple(child for child, how, _ in ended_in if how in ("dead", "cancelled")),
+        name, _POSITIONS.get(how, how), text(stage), json.loads(text(attributes) or "{}"), results,
+        {child: raw(result) if there else None for child, end, (there, result) in ended_in if end == "done"},
+        tuple(child for child, end, _ in ended_in if end in ("dead", "cancelled")),
         int(pending), _moment(started), _moment(ended),
     )  # fmt: skip
 

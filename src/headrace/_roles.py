@@ -442,17 +442,9 @@ class Roles:
             feeds = list(self.feeds)
             fresh = [not feed.registered for feed in feeds]
             names = [feed.name for feed in feeds]
-            alive = cast(
-                "list[bool]",
-                (
-                    yield Send(
-                        [
-                            feed.ops.beat(feed.name, self.settings.timeout, register=new)
-                            for feed, new in zip(feeds, fresh, strict=True)
-                        ]
-                    )
-                ),
-            )
+            both = zip(feeds, fresh, strict=True)
+            beats = [feed.ops.beat(feed.name, self.settings.timeout, register=new) for feed, new in both]
+            alive = cast("list[bool]", (yield Send(beats)))
             again = False
             for feed, new, name, yes in zip(feeds, fresh, names, alive, strict=True):
                 if feed.name != name:
