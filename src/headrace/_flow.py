@@ -49,7 +49,7 @@ class _Shared(Staged):
         fence = self.ops.settings.fenced if fenced is None else fenced
         if move is not None:
             return self.ops.advance([move], claim.worker if fence else "")
-        ops = self.ops.queue(claim.job.queue.partition("/")[2])
+        ops = self.ops.stages[claim.job.queue.partition("/")[2]].ops
         results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
         return ops.complete([claim], fenced=fence, results=results)
 

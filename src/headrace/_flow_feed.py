@@ -92,8 +92,8 @@ def cancel(flow: FlowOps, name: str) -> Call[bool]:
 def counts(flow: FlowOps) -> Call[dict[str, Counts]]:
     """The counts of each stage's queue."""
     found: dict[str, Counts] = {}
-    for name in flow.declared():
-        found[name] = yield from send(flow.queue(name).counts())
+    for name, stage in flow.declared().items():
+        found[name] = yield from send(stage.ops.counts())
     return found
 
 

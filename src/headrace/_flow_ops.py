@@ -33,6 +33,7 @@ class Stage:
     """One stage, as it was declared: where jobs may go from it, who handles them, and how."""
 
     name: str
+    ops: Ops
     next: tuple[str, ...]
     children: tuple[str, ...]
     options: Mapping[str, Any]
@@ -70,12 +71,13 @@ class FlowOps:
     def declare(self, name: str, following: object, children: object, options: Mapping[str, Any]) -> Stage:
         """Add a stage."""
         short = self._short(name)
-        Keys.of(f"{self.name}/{short}", self.namespace)  # refuses what is no name, or of another group
+        keys = Keys.of(f"{self.name}/{short}", self.namespace)  # refuses what is no name, or of another group
         if short in self.stages:
             raise ConfigurationError(f"stage {short!r} of flow {self.name!r} is declared already")
         if taken := {"codec", "dead_limit", "result_ttl", "fenced"} & set(options):
             raise TypeError(f"{', '.join(sorted(taken))}: give it to the flow, not to a stage")
-        stage = Stage(short, self._names("next", following), self._names("children", children), options)
+        ops = Ops(keys, self.settings, self.codec, self.namespace)
+        stage = Stage(short, ops, self._names("next", following), self._names("children", children), options)
         self.stages[short] = stage
         return stage
 
@@ -101,10 +103,6 @@ class FlowOps:
                     raise ConfigurationError(f"stage {stage.name!r} leads to {other!r}, which flow {self.name!r} lacks")
         return self.stages
 
-    def queue(self, stage: str) -> Ops:
-        """The operations of a stage's queue."""
-        return Ops(Keys.of(f"{self.name}/{stage}", self.namespace), self.settings, self.codec, self.namespace)
-
     # -- operations --------------------------------------------------------------------------------
 
     def run(self, name: str) -> str:
@@ -125,7 +123,7 @@ class FlowOps:
         stages = self.declared()
         first = next(iter(stages)) if stage is None else self._known("stage", stage)
         name = secrets.token_hex(12) if id is None else run_id(id)
-        ops = self.queue(first)
+        ops = self.stages[first].ops
         job = NewJob(payload, name, {**(headers or {}), FLOW: self.keys.flow(name)}, delay)
         item = ops.item(job)
         assert isinstance(item, tuple)  # noqa: S101 - it has an id
@@ -165,7 +163,7 @@ class FlowOps:
                 target = self._leads("FanOut: join", stage.name, stage.next, outcome.join)
             children = self._children(stage, job.id, outcome)
         args: list[Arg] = ["move", job.id, stage.name, claim.entry, claim.count]
-        args += (0, "") if result is None else (1, self.queue(stage.name).result_bytes(result))
+        args += (0, "") if result is None else (1, stage.ops.result_bytes(result))
         args += (target, failed, len(children))
         for child in children:
             args += child
@@ -194,7 +192,7 @@ class FlowOps:
                 raise ValueError(f"FanOut: child {name!r} has no stage to begin in: give stage=")
             first = self._leads("FanOut", stage.name, stage.children, where, "children")
             headers = {**(job.headers or {}), FLOW: self.run(parent)}
-            ops = self.queue(first)
+            ops = self.stages[first].ops
             item = ops.item(NewJob(job.payload, name, headers, job.delay, job.priority))
             assert isinstance(item, tuple)  # noqa: S101 - it has an id
             fields = [*item[2][:2], *item[2][4:]]  # without the id, which the script knows
@@ -226,7 +224,7 @@ class FlowOps:
     def advance(self, moves: Sequence[Move], worker: str = "") -> Op[list[bool]]:
         """Move jobs on, at most `PAGE` or `CHILDREN` at a time. *worker*: the fence, if there is to be one."""
         stages = self.declared().values()
-        keys = [self.queue(stage.name).keys.part(part) for stage in stages for part in _PARTS]
+        keys = [stage.ops.keys.part(part) for stage in stages for part in _PARTS]
         args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
         for stage in stages:
             args += (stage.name, next(iter(stage.next), ""))
@@ -236,8 +234,9 @@ class FlowOps:
 
     def events(self) -> Op[list[Move]]:
         """What happened to jobs of this flow outside of it."""
-        names = list(self.declared())
-        keys = [self.queue(name).keys.part("flows") for name in names]
+        stages = self.declared()
+        names = list(stages)
+        keys = [stage.ops.keys.part("flows") for stage in stages.values()]
 
         def decode(reply: Any) -> list[Move]:
             pairs: Any = zip(reply[::2], reply[1::2], strict=True)

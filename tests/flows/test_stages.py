@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, JSONCodec, NewJob, Next
+from headrace._execute import Executor
 from headrace._keys import FLOW
 from tests.conformance.steps import expire
 from tests.flows.conftest import Flows
@@ -203,8 +204,10 @@ def test_runs_are_found_by_their_attributes_while_they_go_on(flows: Flows) -> No
 
 def test_more_runs_than_a_page_are_found(newest_flows: Flows) -> None:
     flow = newest_flows.flow
-    for i in range(1003):
-        newest_flows.queues["pick"]._run(flow.ops.start(b"", f"o-{i}", {"customer": "ada"}, None, None, None))
+    starts = [flow.ops.start(b"", f"o-{i}", {"customer": "ada"}, None, None, None) for i in range(1003)]
+    executor = Executor(newest_flows.connect.server.url)
+    assert all(receipt.added for receipt in executor.run_all(starts))
+    executor.close()
     assert len(flow.find(customer="ada")) == 1003
 
 

@@ -64,7 +64,7 @@ local function enter(run, id, stage)
   if not body then return end
   put(queues[stage], id, now, '', cmsgpack.unpack(body))
   set(run, 'at', id, 'active ' .. stage)
-  if redis.call('HEXISTS', run, 'fan:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end
+  if redis.call('HDEL', run, 'join:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next one is another
 end
 -- The children of *id* are to be cancelled: who comes for events does it, a page at a time.
 local function mark(run, id)
