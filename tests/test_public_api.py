@@ -21,7 +21,7 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
 }  # fmt: skip
 BESIDES = {
     "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
-    "WorkerState",
+    "WorkerState", "AsyncFlow", "FanOut", "Flow", "FlowJob", "FlowState", "Next",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
@@ -32,7 +32,13 @@ MEMBERS = {
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
     },
-    "Worker": {"batch_handler", "handler", "run", "slots", "start", "stop", "threads_only"},
+    "Worker": {"batch_handler", "flow", "handler", "run", "slots", "start", "stop", "threads_only"},
+    "Flow": {
+        "cancel", "close", "complete", "counts", "find", "mermaid", "result", "stage", "start", "state",
+    },
+    "FlowState": {
+        "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
+    },
     "Job": {"attempt", "enqueued_at", "headers", "id", "lost", "make", "payload", "queue"},
     "NewJob": {"delay", "headers", "id", "payload", "priority", "queue"},
     "Receipt": {"added", "id"},
@@ -44,7 +50,7 @@ MEMBERS = {
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Retry": {"attempts", "retry", "stop", "wait"},
 }  # fmt: skip
-VALUES = {"Counts", "JobState", "NewJob", "Receipt", "Retry", "WorkerState"}
+VALUES = {"Counts", "FlowState", "JobState", "NewJob", "Receipt", "Retry", "WorkerState"}
 
 
 def public(kind: type) -> set[str]:
@@ -65,6 +71,7 @@ def test_the_members_are_the_contract_s(kind: str) -> None:
 
 def test_twins_have_the_same_members() -> None:
     assert public(headrace.AsyncQueue) == MEMBERS["Queue"]
+    assert public(headrace.AsyncFlow) == MEMBERS["Flow"]
     assert public(headrace.AsyncLease) == MEMBERS["Lease"]
     assert public(headrace.AsyncWorker) == MEMBERS["Worker"] | {"serve"}
 

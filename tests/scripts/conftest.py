@@ -42,7 +42,7 @@ class Lua:
     def __call__(self, name: str, *args: Any, call: int | str = "", lane: str = "l", extra: Sequence[str] = ()) -> Any:
         """The reply of a script, bytes as text. *extra*: keys after the declared ones, in full."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
-        keys = [*extra] if name == "result" else [*(PREFIX + part for part in parts), *extra]
+        keys = [*extra] if name in {"result", "flow_read"} else [*(PREFIX + part for part in parts), *extra]
         self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
         given = [call, *args] if parts[0] == f"lane:{lane}" else args
         try:

@@ -51,7 +51,7 @@ def agrees(reply: Any, expected: Any) -> bool:
 
 
 def test_every_script_is_here(script_names: list[str]) -> None:
-    assert sorted(NOTHING) == script_names
+    assert sorted(NOTHING) == [name for name in script_names if not name.startswith("flow_")]  # see test_flows.py
 
 
 @pytest.mark.parametrize("there", ["nothing", "no group", "only a group"])
