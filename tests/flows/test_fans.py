@@ -340,3 +340,21 @@ def test_a_thousand_children(newest_flows: Flows) -> None:
         assert flows.queues["pack"]._run(flows.flow.ops.advance(ops[at : at + 100])) == [True] * 100
     assert flows.flow.state("o").children == {str(i): b"%d" % i for i in range(1000)}
     assert flows.now() == {"bill": {"waiting": 1}}
+
+
+def test_a_letter_of_a_child_that_was_created_again_is_redriven_too(flows: Flows) -> None:
+    """It runs, and leads nowhere."""
+    begin(flows, [b"a"])
+    assert flows.done("pack")
+    (lease,) = flows.lease("weigh")
+    lease.dead_letter("why")
+    assert flows.flow.state("o").state == "failed"
+    flows.queues["pick"].redrive()
+    assert flows.done("pick", FanOut([b"a"], stage="pack"))
+    flows.queues["weigh"].redrive()
+    assert flows.flow.state("o").pending == 1
+    assert flows.done("weigh", b"old")
+    assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 1}}
+    complete(flows, flows.lease("pack"))
+    assert flows.flow.state("o").children == {"0": b"A"}
+    assert flows.now() == {"bill": {"waiting": 1}}

@@ -195,7 +195,8 @@ local function move(run, item)
   redis.call('ZREM', q.leases, entry)
   redis.call('HDEL', q.released, entry)
   if registered then redis.call('HDEL', q.ids, id) end
-  if not ours then -- a job of no flow, with a flow's header
+  if not ours then -- a job of no flow, with a flow's header; or one redriven that was created again before
+    if registered then redis.call('ZREM', q.flows, id) end
     redis.call('HINCRBY', q.stats, 'completed', 1)
     return 1
   end
@@ -223,8 +224,11 @@ local function event(run, id, stage)
   redis.call('ZREM', q.flows, id)
   if score == 5 then take(q, id) end
   if score == 4 then
-    redis.call('ZADD', q.flows, 0, id)
-    if at == stage and how == 'dead' or not how and not string.match(id, ABOVE) then revive(run, id, stage) end
+    local known = at == stage and (how == 'active' or how == 'dead')
+    if known or not how and not string.match(id, ABOVE) then -- or else it was created again since, or its parents are gone
+      redis.call('ZADD', q.flows, 0, id)
+      if how ~= 'active' then revive(run, id, stage) end
+    end
   elseif at == stage and (how == 'active' or how == 'blocked' or how == 'dead') then
     if score == 1 then
       if how == 'dead' then revive(run, id, stage) end
