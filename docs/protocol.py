@@ -8,14 +8,12 @@ With `--check` nothing is written; the exit status says whether the page is fres
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
 
-from headrace._keys import BELL, GROUP, PARKED, Keys
+from headrace._keys import BELL, GROUP, LIMITED, PARKED, Keys
 from headrace._ops import Ops
+from headrace._protocol import header, names
 
 PAGE = Path(__file__).parent / "reference" / "redis-protocol.md"
 
@@ -24,7 +22,7 @@ PARTS = {
     "jobs": ("stream", f"The jobs that wait or are leased; its one consumer group is `{GROUP}`."),
     "wake": (
         "stream",
-        "Tokens that wake a reader blocked on `jobs` when a job was parked: at most 16.",
+        "Tokens that wake a reader blocked on `jobs` when a job was parked, or something is due first: at most 16.",
     ),
     "ids": (
         "hash",
@@ -56,6 +54,8 @@ PARTS = {
         "stream",
         "Dead letters, oldest first: `reason`, `worker`, `released`, then the job's own fields.",
     ),
+    "schedules": ("hash", "Name → timing, policy for missed ticks and fields of the jobs, packed with cmsgpack."),
+    "ticks": ("zset", "Name of a schedule → when its next job is due, in ms."),
     "workers": (
         "zset",
         "Worker → until when it counts as alive, in ms; 0 once it was declared dead.",
@@ -68,6 +68,11 @@ PARTS = {
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s.",
+    ),
+    "limited": ("zset", "Entry → when its turn is, in ms, for those that a rate limit holds back."),
+    "rates": (
+        "zset",
+        "Token buckets that are not full: a member for each → when it will be full; and who waits for one is due last.",
     ),
     "lane:<lane>": (
         "string",
@@ -93,72 +98,104 @@ INTRO = """\
 This page is the contract between headrace and other languages:
 the keys, the fields of an entry, and the scripts with their arguments and replies.
 How little of it a producer needs:
-[produce from another language](../how-to/produce-from-another-language.md).
+[produce from another language](../how-to/produce-from-another-language.md);
+how a worker puts it together:
+[consume from another language](../how-to/consume-from-another-language.md).
+
+## As data
+
+```sh
+headrace protocol > headrace.json
+```
+
+(extra `cli`) writes what is fixed here as one JSON object, for a client to load rather than to copy:
+
+| member | what it holds |
+|---|---|
+| `scripts` | By name: `source`, the text to send, with its fragments; its `sha1`; the names of its `keys` and `args`, in order. |
+| `key`, `lane`, `result` | Templates of keys. |
+| `group`, `parked`, `bell` | The consumer group, and its reserved consumers. |
+| `fields` | The fields of an entry that are no headers, in their order. |
+| `names` | Regular expressions for `namespace`, `queue` (and at most `queue_characters`) and `worker`; an id has 1 to `id_bytes` bytes of UTF-8, and `never_in_id` matches nowhere in it. |
+| `limits` | Of one script call: `jobs`, and about so many `bytes` of payloads and fields; `headers` of one job. |
+| `defaults` | Of the settings, in ms where they are times; `budget` is how long a call is asked again. |
+| `again` | Words in the errors after which asking again can help. |
+| `wait`, `wait_paused` | The words of the blocking wait; and of the one while nothing is handed out. |
+
+Keep the file with your client, and write it again when you upgrade headrace.
+"""
+
+NAMES = """\
+## Names
+
+The rules are in `names` of the JSON; nothing is escaped, what does not match is refused.
+
+- A queue's name: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/`, between two parts. A namespace: 1-100 of the same, without `/`.
+- A worker's name: 1-200 letters, digits, `.`, `_`, `-`; not a reserved one.
+  It must be new for each start, and for each queue that the process works on: let it end in random digits.
+- An id: 1-500 bytes of UTF-8 without control characters (U+0000-U+001F, U+007F-U+009F).
+- A header: text to text, UTF-8; its name is not empty and not one of our fields.
+"""
+
+JOBS = """\
+## Reading a job
+
+Scripts hand out an entry ID, its fields (name and value in turn), `count` (how often Redis has delivered this entry)
+and `releases` (how many of the deliveries spent no attempt).
+From them:
+
+- `id`: the field `id`, or else the entry ID.
+- `payload`: the field `data`. An entry without it is not a job: dead-letter it, with that as its reason.
+- `token` = field `attempt` (0 if there is none) + `count`: grows with every delivery of the job.
+- `attempt` = `token` - `releases`, at least 1: the first delivery is attempt 1.
+- first enqueued, in ms: the field `enq`, or else the part of the entry ID before the `-`.
+- headers: all other fields.
+
+Of a field of ours that is there twice the first counts.
+An `attempt` that is not 1-9 decimal digits counts as 0, an `enq` that is no decimal number below 2^53 likewise; a foreign producer may write anything.
+
+Entry and `count` are what settles the job; with the worker's name they are the fence.
+A script that takes `worker` and finds another holder or another count answers 0 for that job and changes nothing.
 """
 
 SCRIPTS = """\
 ## Scripts
 
-The files are in the package, under `headrace/lua/`.
-A line `-- @include name` stands for the text of `lib/name.lua`;
-replace it, send the result with `EVAL`, and then with `EVALSHA`.
+The `source` in the JSON is ready to be sent.
+It is made of the files of the package, under `headrace/lua/`:
+a line `-- @include name` stands for the text of `lib/name.lua`, in which there are no such lines.
+Send `EVALSHA` with the hash, and where that is answered with `NOSCRIPT` (nothing has run) `EVAL` with the source;
+or `EVAL` always.
+
+KEYS are the names of parts, to be completed by the template of the queue;
+`lane` and `result` stand for the keys of those templates.
 `...` in KEYS or ARGV stands for as many as there are.
+Arguments are strings: numbers are decimal integers, payloads and header values the bytes themselves.
+Replies are integers, byte strings and arrays of them, in RESP2 and RESP3 alike.
 
-Where the first key is `lane`, the first argument is `call`.
-A client that may send a call again gives each call in flight a lane of its own
-(a name drawn at random)
-and numbers the calls of a lane.
-A call that is sent again under its number is answered from the record of the first.
-With `call` empty nothing is recorded, and a repeated call acts again.
-
-Times are integer milliseconds of the server's clock.
+Times are integer milliseconds of the server's clock, durations are rounded up.
+A delay is the empty string for none, `+ms` from the server's now, or `@ms` for a moment since the epoch; one that is not in the future is none.
 Costs are server time, measured on one machine: read them as orders of magnitude.
+
+### Calls that may be sent again
+
+Where the first key is `lane`, the first argument is `call`: the call is recorded.
+It is sent again, if need be, with the same lane, number, keys and arguments, and then is answered from the record of the first, and does not act again.
+
+- A lane is a name drawn at random (16 hex digits), with one call in flight at a time.
+  Keep the free ones and reuse them: each leaves a key that lives for ten minutes.
+- The calls of a lane are numbered: 1, 2, 3…
+  A number may be used again only to repeat its call.
+- Send a call again when the connection broke or was refused, when no reply came in time, and when the reply is an error in whose first 300 characters there is a word of `again` (for `READONLY` connect anew).
+  Any other error is final.
+  Pause in between, at random and growing, up to 2 s; give up after `budget` ms.
+- A lane on which a call had to be sent again is not used for another: a copy may still be on its way.
+- Turn off what your Redis client repeats by itself.
+- With `call` empty nothing is recorded, and a repeated call acts again: so in a transaction.
+
+The scripts without a lane change nothing, or come to the same when they are repeated.
+Of a repeated `lease` the answer has only what its caller still holds, all of it in `taken`.
 """
-
-
-class Header(NamedTuple):
-    """What the first comment of a script says."""
-
-    name: str
-    purpose: str
-    sections: dict[str, str]  # KEYS, ARGV, REPLY, COST
-    notes: str
-
-    def keys(self) -> list[tuple[str, str]]:
-        """(name, type) of the keys that are not a variable tail."""
-        return re.findall(r"(\w+) \((\w+)\)", self.sections["KEYS"])
-
-
-def header(name: str) -> Header:
-    """Read the header of `lua/<name>.lua`. Raises `ValueError` when it has another form."""
-    text = (files("headrace") / "lua" / f"{name}.lua").read_text("utf-8")
-    lines: list[str] = []
-    for line in text.splitlines():
-        if not line.startswith("-- ") or line.startswith("-- @include"):
-            break
-        lines.append(line[3:])
-    title, colon, purpose = lines[0].partition(": ")
-    sections: dict[str, str] = {}
-    notes: list[str] = []
-    last = ""
-    for line in lines[1:]:
-        if match := re.match(r"(KEYS|ARGV|REPLY|COST)\s+(.*)", line):
-            last = match[1]
-            sections[last] = match[2]
-        elif line.startswith("       ") and last:
-            sections[last] += " " + line.strip()
-        else:
-            last = ""
-            notes.append(line)
-    if title != name or not colon or list(sections) != ["KEYS", "ARGV", "REPLY", "COST"]:
-        raise ValueError(f"{name}.lua: the header must be '-- {name}: …', KEYS, ARGV, REPLY, COST")
-    return Header(name, purpose, sections, " ".join(notes))
-
-
-def names() -> list[str]:
-    """All scripts, in alphabetical order."""
-    folder = files("headrace") / "lua"
-    return sorted(f.name.removesuffix(".lua") for f in folder.iterdir() if f.name.endswith(".lua"))
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -188,19 +225,30 @@ def page() -> str:
         "",
     ]
     out += table(("part", "type", "what it holds"), [(f"`{p}`", t, s) for p, (t, s) in PARTS.items()])
-    out += ["## Fields of an entry", ""]
+    out += [NAMES, "## Fields of an entry", ""]
     out += table(
         ("field", "meaning"),
         [(f if f == "any other" else f"`{f}`", meaning) for f, meaning in FIELDS.items()],
     )
     out += [
+        "`XADD` with `data` alone is a whole job. Keep this order of the fields: entries that share it cost less memory.",
+        "",
+        JOBS,
         "## Reserved consumers",
         "",
-        f"The group `{GROUP}` has one consumer per worker, and two that are nobody:",
+        f"The group `{GROUP}` has one consumer per worker, and three that are nobody:",
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
         f"- `{BELL}` owns entries that woke a blocked reader and that nobody has leased yet.",
         "  They come next.",
+        f"- `{LIMITED}` owns entries that a rate limit holds back.",
+        "  They come before all others once it is their turn.",
+        "",
+        "What these two hold belongs to whoever calls `lease` next.",
+        "So nothing has to be adopted after an error: a job that a blocking wait brought while its reply was lost",
+        "is with `bell`, and what a `lease` handed out while its reply was lost is in the answer to the same call, sent again.",
+        "A worker that gives such a call up does not know what it holds:",
+        "it should `leave`, which gives that back, and go on under a new name.",
         "",
         "The only command that is not a script is the blocking wait",
         "(how it works: [leases and reclaim](../explanation/leases-and-reclaim.md)):",
@@ -208,6 +256,17 @@ def page() -> str:
         "```text",
         " ".join(str(word) for word in Ops(keys).wait(1.0)),
         "```",
+        "",
+        "While `lease` answers that nothing is handed out (`known` is 2) the jobs must not be read at all, and one waits so:",
+        "",
+        "```text",
+        " ".join(str(word) for word in Ops(keys).wait(1.0, paused=True)),
+        "```",
+        "",
+        "Use its reply only to know that there may be something: call `lease` with `woken` 1 after it, whatever it brought,",
+        "also for an error such as `NOGROUP`, which `lease` heals.",
+        "It blocks for at most a second, or until the next delayed job is due if that is sooner (`next_due`), and never for 0 ms,",
+        "which would be for ever; on a connection of its own.",
         "",
         SCRIPTS,
     ]

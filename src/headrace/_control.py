@@ -5,14 +5,16 @@ on its way. See `_queue`.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from headrace import _calls as calls
 from headrace._calls import Ahead, Call, Clock, Nap, Wait, Whole
 from headrace._execute import AsyncExecutor, Executor
-from headrace._face import Face
-from headrace._job import Counts, Job, JobState, WorkerState
+from headrace._face import Delay, Face
+from headrace._job import Counts, Job, JobState, NewJob, Repairs, Schedule, WorkerState
 from headrace._op import Op
 
 R = TypeVar("R")
@@ -124,9 +126,96 @@ class Control(Sender, Face):
         """Remove the queue with everything in it; how many jobs that were. It comes back on enqueue. delete.lua."""
         return self._run(self.ops.delete())
 
+    def pause(self) -> bool:
+        """Hand out no more jobs, to anybody, until `resume()`; `False`: the queue was paused already. pause.lua, O(1).
+
+        What is leased goes on, and can be renewed and settled; jobs can be enqueued. It is kept on the server, and
+        ends with `resume()` or `delete()` only.
+        """
+        return self._run(self.ops.pause(True))
+
+    def resume(self) -> bool:
+        """Hand out jobs again: everybody who waits is woken. `False`: the queue was not paused. pause.lua, O(1)."""
+        return self._run(self.ops.pause(False))
+
+    def paused(self) -> bool:
+        """Whether the queue is paused. paused.lua, O(1)."""
+        return self._run(self.ops.paused())
+
+    def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until nothing waits, runs or is delayed; dead letters don't count. `False`: not within *timeout*.
+
+        `None` waits for ever. counts.lua, at most twice a second.
+        """
+        return self._drive(self._drain(timeout))
+
+    def move(self, to: str, *ids: str) -> int:
+        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; how many.
+
+        They keep their order, ids, headers, attempts and times. One whose id is taken there stays, and so do leased
+        and dead ones. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if *to* is of
+        another group. move.lua, 200 jobs a call, about 15 µs a job.
+        """
+        return self._drive(self._move(to, ids))
+
+    def expire(self, *ids: str) -> int:
+        """End leases now, all or those of the jobs *ids*: the jobs go to the front, the attempt is spent; how many.
+
+        Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was
+        first. expire.lua, 500 jobs a call.
+        """
+        return self._drive(calls.by_ids(self.ops.expire, ids, 500))
+
+    def fail_worker(self, name: str) -> int:
+        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; how many.
+
+        *name*: as `workers()` has it, or without its random part, for all that have come under that name. Should it
+        live, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a call.
+        """
+        return self._drive(calls.fail_worker(self.ops, name))
+
+    def repair(self) -> Repairs:
+        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; what was mended, by kind.
+
+        After our own operations there is nothing to find. Safe beside live workers and other repairs. What holds
+        another type than ours is a `redis.ResponseError` that names the key, and nothing was done by that call.
+        repair.lua, about 500 entries a call.
+        """
+        return self._drive(calls.repair(self.ops))
+
     def workers(self) -> list[WorkerState]:
         """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
         return self._run(self.ops.workers())
+
+    def reschedule(self, id: str, delay: Delay) -> bool:
+        """Bring a delayed job forward or push it back: due *delay* from now, or at a moment; `None` or 0 sends it to
+        the back of the queue at once. `False`: no delayed job has this id. reschedule.lua, O(log n).
+        """
+        return self._run(self.ops.reschedule(id, delay))
+
+    def schedule(
+        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+    ) -> bool:  # fmt: skip
+        """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
+
+        *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields
+        as in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`.
+        Replaced by one of the same timing, a schedule keeps its next due time. *missed*: what becomes of ticks for
+        which no worker was there: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the
+        id `<name>@<due in ms>`. Workers of this queue put them in. `ConfigurationError` if the queue has 1,000
+        schedules, or without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
+        """
+        job = NewJob(payload, headers=headers)
+        return self._drive(self._schedule(name, job, every, cron, timezone, missed))
+
+    def unschedule(self, name: str) -> bool:
+        """End a schedule; jobs that it has put in stay. `False`: there is none of that name. unschedule.lua."""
+        return self._run(self.ops.unschedule(name))
+
+    def schedules(self) -> list[Schedule]:
+        """What recurs, the next due first. schedules.lua, 2 µs each."""
+        return self._run(self.ops.schedules())
 
 
 class AsyncSender:
@@ -232,6 +321,58 @@ class AsyncControl(AsyncSender, Face):
         """Like `Queue.delete`."""
         return await self._run(self.ops.delete())
 
+    async def pause(self) -> bool:
+        """Like `Queue.pause`."""
+        return await self._run(self.ops.pause(True))
+
+    async def resume(self) -> bool:
+        """Like `Queue.resume`."""
+        return await self._run(self.ops.pause(False))
+
+    async def paused(self) -> bool:
+        """Like `Queue.paused`."""
+        return await self._run(self.ops.paused())
+
+    async def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Like `Queue.drain`."""
+        return await self._drive(self._drain(timeout))
+
+    async def move(self, to: str, *ids: str) -> int:
+        """Like `Queue.move`."""
+        return await self._drive(self._move(to, ids))
+
+    async def expire(self, *ids: str) -> int:
+        """Like `Queue.expire`."""
+        return await self._drive(calls.by_ids(self.ops.expire, ids, 500))
+
+    async def fail_worker(self, name: str) -> int:
+        """Like `Queue.fail_worker`."""
+        return await self._drive(calls.fail_worker(self.ops, name))
+
+    async def repair(self) -> Repairs:
+        """Like `Queue.repair`."""
+        return await self._drive(calls.repair(self.ops))
+
     async def workers(self) -> list[WorkerState]:
         """Like `Queue.workers`."""
         return await self._run(self.ops.workers())
+
+    async def reschedule(self, id: str, delay: Delay) -> bool:
+        """Like `Queue.reschedule`."""
+        return await self._run(self.ops.reschedule(id, delay))
+
+    async def schedule(
+        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+    ) -> bool:  # fmt: skip
+        """Like `Queue.schedule`."""
+        job = NewJob(payload, headers=headers)
+        return await self._drive(self._schedule(name, job, every, cron, timezone, missed))
+
+    async def unschedule(self, name: str) -> bool:
+        """Like `Queue.unschedule`."""
+        return await self._run(self.ops.unschedule(name))
+
+    async def schedules(self) -> list[Schedule]:
+        """Like `Queue.schedules`."""
+        return await self._run(self.ops.schedules())

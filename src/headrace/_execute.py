@@ -50,7 +50,10 @@ UNDER_WAY = 2  # calls of one operation at a time, before others join: one at th
 SMALL = 100  # items of a call that may join others
 CROWD = 500  # items of one joint call, but for its last
 TURNS = 64  # calls of one asyncio executor at a time: more would only open more connections
-_HEALS = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|OOM)\b")
+AGAIN = (  # errors of a server that will recover, or is being replaced
+    "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "OOM",
+)  # fmt: skip
+_HEALS = re.compile(rf"\b({'|'.join(AGAIN)})\b")
 _OURS = {  # what of a client's connection settings is ours, or makes no sense in another pool
     "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
     "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",

@@ -6,7 +6,9 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
+from zoneinfo import ZoneInfo
 
 from attrs import field, frozen
 
@@ -20,7 +22,8 @@ from headrace._job import Claim, Job, NewJob, Receipt
 from headrace._keys import Keys
 from headrace._op import Op
 from headrace._ops import Ops
-from headrace._settings import QueueSettings
+from headrace._schedule import Timing
+from headrace._settings import QueueSettings, Rate
 
 Q = TypeVar("Q")
 Delay = float | timedelta | datetime | None
@@ -53,11 +56,11 @@ class Face:
     def __init__(
         self, name: str, url: str | None, client: object, wanted: type, namespace: str, lease: float | timedelta,
         max_attempts: int | None, priorities: int, codec: Codec | None, dead_limit: int,
-        result_ttl: float | timedelta, fenced: bool,
+        result_ttl: float | timedelta, fenced: bool, rate: Rate | Sequence[Rate] | None,
     ) -> None:  # fmt: skip
         settings = QueueSettings(
             lease=lease, max_attempts=max_attempts, priorities=priorities, dead_limit=dead_limit,
-            result_ttl=result_ttl, fenced=fenced,
+            result_ttl=result_ttl, fenced=fenced, rates=rate,
         )  # fmt: skip
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)
@@ -119,8 +122,21 @@ class Face:
         term = claim.duration if duration is None else checked.seconds("duration", duration, zero=False)
         return self.ops.renew([claim], duration=term, ttl=self._peer.ttl(term))
 
+    def _schedule(
+        self, name: str, job: NewJob, every: float | timedelta | None, cron: str | None,
+        timezone: str | ZoneInfo | None, missed: str,
+    ) -> Call[bool]:  # fmt: skip
+        build = self.ops.schedule(name, Timing.of(every, cron, timezone), missed, job)
+        return calls.schedule(self.ops, build)
+
     def _payload(self, payload: Any) -> Call[int]:
         return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))
+
+    def _move(self, to: str, ids: Sequence[str]) -> Call[int]:
+        return calls.by_ids(partial(self.ops.move, to), ids, 200)
+
+    def _drain(self, timeout: float | timedelta | None) -> Call[bool]:
+        return calls.drain(self.ops, None if timeout is None else checked.seconds("timeout", timeout))
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:
         return calls.result(self.ops, id, None if timeout is None else checked.seconds("timeout", timeout))

@@ -146,7 +146,7 @@ class FlowFeed(Feed):
     def unsettled(self) -> bool:
         return bool(self.moves) or super().unsettled()
 
-    def granted(self, grant: Grant | None, asked: int, name: str) -> Role:
+    def granted(self, grant: Grant | None, asked: int, name: str, woken: bool) -> Role:
         claims = [claim for claim in grant.claims if FLOW in claim.job.headers] if grant is not None else []
         self.asking += len(claims)  # they take up room while we ask about them
         try:
@@ -160,7 +160,7 @@ class FlowFeed(Feed):
             self.asking -= len(claims)
         for claim in grant.claims if grant is not None else ():
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
-        yield from super().granted(grant, asked, name)
+        yield from super().granted(grant, asked, name, woken)
 
     def tend(self) -> Role:
         """Move on what happened outside: at once after a death of our own, else every tick."""

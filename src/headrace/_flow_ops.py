@@ -24,8 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 CHILDREN = 1000  # of one fan-out: one script creates them
 PAGE = 100  # items of one script
 FAILED = ("fail", "continue", "cancel")
-_PARTS = ["jobs", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
-_BEGIN = ["jobs", "ids", "delayed", "bodies", "stats", "flows"]
+_PARTS = ["jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
+_BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows"]
 
 
 @frozen
@@ -76,6 +76,8 @@ class FlowOps:
             raise ConfigurationError(f"stage {short!r} of flow {self.name!r} is declared already")
         if taken := {"codec", "dead_limit", "result_ttl", "fenced"} & set(options):
             raise TypeError(f"{', '.join(sorted(taken))}: give it to the flow, not to a stage")
+        if taken := {"kind", "grace", "persistent"} & set(options):
+            raise TypeError(f"{', '.join(sorted(taken))}: a stage has one handler, and its jobs end")
         ops = Ops(keys, self.settings, self.codec, self.namespace)
         stage = Stage(short, ops, self._names("next", following), self._names("children", children), options)
         self.stages[short] = stage

@@ -5,23 +5,26 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
-from attrs import evolve
+import attrs
 from tenacity import wait_exponential_jitter
 
 from headrace import _settings as checked
-from headrace._codec import Codec, chosen
+from headrace._codec import BytesCodec, Codec, chosen
 from headrace._embedded import EmbeddedServer
 from headrace._execute import server
+from headrace._feeds import Kinds, Persistent
 from headrace._flow_feed import FlowFeed
 from headrace._flow_ops import Staged
+from headrace._job import Job
 from headrace._keys import Keys, worker_name
 from headrace._ops import Ops
 from headrace._roles import Feed, Roles
-from headrace._settings import HandlerSettings, QueueSettings, Retry, WorkerSettings
+from headrace._settings import GRACE, HandlerSettings, QueueSettings, Rate, Retry, WorkerSettings
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +38,38 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
     )
+
+
+def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
+    """Call the handler of the job's kind; there is one, or the job would not be here."""
+    return (kinds.get(job.headers.get(checked.KIND)) or kinds[None]).function(job)
+
+
+def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSettings:
+    """What handlers of one queue have in common: each option is given at one of them, or alike."""
+    handlers = list(kinds.values())
+    queue = handlers[0].queue
+
+    def agreed(name: str, values: Sequence[Any], default: Any) -> Any:
+        given = [value for value in values if value != default]
+        for other in given[1:]:
+            if other != given[0]:
+                raise ConfigurationError(
+                    f"queue {queue!r}: {name}={given[0]!r} and {name}={other!r}: its handlers share one, give it once"
+                )
+        return given[0] if given else default
+
+    shared = {
+        name: agreed(name, [getattr(handler.queue_settings, name) for handler in handlers], default)
+        for name, default in attrs.asdict(QueueSettings()).items()
+    }
+    codecs = [None if isinstance(handler.codec, BytesCodec) else handler.codec for handler in handlers]
+    return HandlerSettings(
+        queue, partial(routed, kinds), agreed("concurrency", [handler.concurrency for handler in handlers], slots),
+        Retry(), min((handler.deadline for handler in handlers if handler.deadline is not None), default=None),
+        QueueSettings(**shared), chosen(agreed("codec", codecs, None)),
+        grace=agreed("grace", [handler.grace for handler in handlers], GRACE), kinds=kinds,
+    )  # fmt: skip
 
 
 class Handlers:
@@ -55,6 +90,7 @@ class Handlers:
     ) -> None:
         self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
+        self.named = name is not None
         self.namespace = namespace
         self.handlers: dict[str, HandlerSettings] = {}
         self._client = client
@@ -75,12 +111,24 @@ class Handlers:
         dead_limit: int = 1000,
         result_ttl: Seconds = 86400,
         fenced: bool = False,
+        kind: str | None = None,
+        grace: Seconds | None = None,
+        persistent: bool = False,
+        rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; what it returns is the result (by the codec).
 
         *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: exponential backoff with
         jitter from 1 s to 300 s, without end unless *max_attempts*). *deadline*: seconds a run may take; then it
-        counts as failed (an async handler is cancelled, a thread is told by `job.lost`). The others are the queue's.
+        counts as failed (an async handler is cancelled, a thread is told by `job.lost`).
+
+        *kind*: only jobs whose header `kind` is this; a queue may have a handler for each kind, and one without for all
+        others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give them at
+        one of its handlers. A job that none of them takes is put back for *grace* seconds (300), then dead-lettered.
+
+        *persistent*: a job that does not end when the handler returns, but runs again, on one worker at a time.
+
+        All other options are the queue's, as in `Queue`.
         """
         queue_settings = QueueSettings(
             lease=lease,
@@ -88,10 +136,14 @@ class Handlers:
             dead_limit=dead_limit,
             result_ttl=result_ttl,
             fenced=fenced,
+            rates=rate,
         )
 
         def register(function: F) -> F:
-            self._register(queue, function, concurrency, retry, deadline, queue_settings, codec)
+            self._register(
+                queue, function, concurrency, retry, deadline, queue_settings, codec,
+                kind=kind, grace=grace, persistent=persistent,
+            )  # fmt: skip
             return function
 
         return register
@@ -110,13 +162,16 @@ class Handlers:
         codec: Codec | None = None,
         dead_limit: int = 1000,
         fenced: bool = False,
+        rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* at once.
 
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
         `BatchError({job.id: exception})` settles some apart; any other exception is every job's.
         """
-        queue_settings = QueueSettings(lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced)
+        queue_settings = QueueSettings(
+            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate
+        )
         wait = checked.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:
@@ -144,8 +199,11 @@ class Handlers:
             raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
         for name in wanted:
             known = dict(declared[name].options)
-            queue_settings = evolve(
-                ops.settings, lease=known.pop("lease", 60.0), max_attempts=known.pop("max_attempts", None)
+            queue_settings = attrs.evolve(
+                ops.settings,
+                lease=known.pop("lease", 60.0),
+                max_attempts=known.pop("max_attempts", None),
+                rates=known.pop("rate", None),
             )
             self._register(
                 f"{flow.name}/{name}", declared[name].functions[0], known.pop("concurrency", None),
@@ -161,18 +219,41 @@ class Handlers:
         deadline: Seconds | None,
         queue_settings: QueueSettings,
         codec: Codec | None,
-        **more: Any,
+        *,
+        kind: str | None = None,
+        grace: Seconds | None = None,
+        **special: Any,
     ) -> None:
         Keys.of(queue, self.namespace)
-        if queue in self.handlers:
-            raise ConfigurationError(f"queue {queue!r} has a handler already: one handler per queue and worker")
         if self.threads_only and is_async(function):
             raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
-        self.handlers[queue] = HandlerSettings(
+        if kind is not None and not isinstance(kind, str):
+            raise TypeError(f"kind must be a str, not {type(kind).__name__}")
+        if kind == "":
+            raise ValueError("kind='': give a name, or None for all jobs that no other handler takes")
+        if grace is not None and kind is None:
+            raise ConfigurationError("grace: for jobs of unknown kinds; give it at a handler with a kind")
+        made = HandlerSettings(
             queue, function, self.slots if concurrency is None else concurrency, Retry() if retry is None else retry,
             None if deadline is None else checked.seconds("deadline", deadline, zero=False),
-            queue_settings, chosen(codec), **more,
+            queue_settings, chosen(codec), grace=GRACE if grace is None else checked.seconds("grace", grace), **special,
         )  # fmt: skip
+        old = self.handlers.get(queue)
+        if old is None and kind is None:
+            self.handlers[queue] = made
+            return
+        kinds = {} if old is None else dict(old.kinds) or {None: old}
+        if kind in kinds or made.batch:
+            which = "" if kind is None else f" of kind {kind!r}"
+            raise ConfigurationError(
+                f"queue {queue!r} has a handler already{which}: one handler per queue and worker, or one per kind"
+            )
+        kinds[kind] = made
+        if any(handler.batch or handler.persistent for handler in kinds.values()):
+            raise ConfigurationError(f"queue {queue!r}: a batch handler, or a persistent one, takes all of its jobs")
+        if any(handler.flow is not None for handler in kinds.values()):
+            raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
+        self.handlers[queue] = together(kinds, self.slots)
 
     def _connect(self) -> str | None:
         """The URL to connect to; joins the embedded server if it names one."""
@@ -193,10 +274,11 @@ class Handlers:
         flows: list[Any] = []
         for h in self.handlers.values():
             ops = Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace)
-            if h.flow is None:
-                feeds.append(Feed(ops, h, self.name, DEFAULT_WAIT))
-            else:
+            if h.flow is not None:
                 first = not any(h.flow is flow for flow in flows)
-                feeds.append(FlowFeed(ops, h, self.name, DEFAULT_WAIT, flow=h.flow, sweeper=first))
                 flows.append(h.flow)
+                feeds.append(FlowFeed(ops, h, self.name, DEFAULT_WAIT, named=self.named, flow=h.flow, sweeper=first))
+            else:
+                kind = Persistent if h.persistent else Kinds if h.kinds else Feed
+                feeds.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named))
         return Roles(self.settings, feeds)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, astuple, define, field, frozen
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -169,6 +169,43 @@ class Counts:
 
 
 @frozen
+class Repairs:
+    """What a repair mended, by kind of damage; true if there was any.
+
+    Pending entries without a job were `dangling` and are dropped; jobs that nobody would have been handed were
+    `stranded` and are parked, in front. Delayed jobs without a due time were `undated` and are due now; due times
+    without a job were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs
+    whose id was free have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that are no more,
+    `workers` registrations that were kept by half, `groups` consumer groups that were lost or moved. Jobs that were
+    taken out by hand now count as `deleted`, those that were put in uncounted as `enqueued`, so that the law of
+    conservation holds (`Counts.lost == 0`).
+    """
+
+    groups: int = 0
+    dangling: int = 0
+    stranded: int = 0
+    undated: int = 0
+    hollow: int = 0
+    ids_released: int = 0
+    ids_taken: int = 0
+    leftovers: int = 0
+    workers: int = 0
+    deleted: int = 0
+    enqueued: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them: 0 if nothing was broken."""
+        return sum(astuple(self))
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+    def __add__(self, other: Repairs) -> Repairs:
+        return Repairs(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
+@frozen
 class JobState:
     """A job and where it is: `state` is waiting, parked, leased, delayed or dead.
 
@@ -210,12 +247,28 @@ class Page:
 
 @frozen
 class Grant:
-    """What one lease call brought: the claims, jobs that do not decode, and the next due delay."""
+    """What one lease call brought: the claims, jobs that do not decode, and the next due delay.
+
+    *paused*: nothing is handed out until `next_due`, whatever waits.
+    """
 
     claims: Sequence[Claim]
     undecodable: Sequence[tuple[Claim, str]] = ()
     next_due: float | None = None
     healed: bool = False
+    paused: bool = False
+
+
+@frozen
+class Entered:
+    """How it went with a worker that wants in under a name of its own.
+
+    `verdict` 1: it is registered, and *who* was here before it (or nobody, ''); 0: *who* may live, as the server
+    describes them; -1: *who* does live.
+    """
+
+    verdict: int
+    who: str
 
 
 @frozen
@@ -227,3 +280,38 @@ class Reclaimed:
     declared: int = 0
     more: bool = False
     promoted: int = Factory(int)
+    next_due: float | None = None
+    next_tick: float | None = None
+
+
+@frozen
+class Schedule:
+    """What recurs, and when it is due next (`next_due`, server seconds). Of `every` (seconds) and `cron` one is given.
+
+    `missed` says what becomes of ticks that nobody was there for: `skip`, `once` or `all`.
+    """
+
+    name: str
+    next_due: float
+    every: float | None
+    cron: str | None
+    timezone: str | None
+    missed: str
+
+
+@frozen
+class Ticking:
+    """Schedules as they are: (name, due, timing, missed) each; times in ms of the server's clock."""
+
+    now: int
+    next: float | None
+    rows: Sequence[tuple[str, int, str, str]]
+
+
+@frozen
+class Turn:
+    """What to send for the ticks that are due, seconds until the next, and what is wrong with which schedule."""
+
+    ops: Sequence[Any]
+    wait: float | None
+    wrong: Sequence[str] = ()

@@ -11,12 +11,15 @@ from headrace.errors import ConfigurationError
 GROUP = "workers"  # the consumer group of every stream
 PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
 FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
+LIMITED = "limited"  # reserved consumer: entries that wait for their turn under a rate limit
 BELL = "bell"  # reserved consumer: entries that woke a blocked reader and nobody has taken yet
 
-_QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
-_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
+NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # never in an id
+QUEUE_CHARACTERS = 200
+ID_BYTES = 500
 
 
 @frozen
@@ -31,7 +34,7 @@ class Keys:
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
         """Validate both names. Raises `ValueError` saying what a name may hold."""
         _text("queue", queue)
-        if not (1 <= len(queue) <= 200 and _QUEUE.fullmatch(queue)):
+        if not (1 <= len(queue) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
             raise ConfigurationError(
                 f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' between two parts"
             )
@@ -63,7 +66,7 @@ def _text(name: str, value: object) -> None:
 
 def _namespace(value: object) -> None:
     _text("namespace", value)
-    if not _NAMESPACE.fullmatch(str(value)):
+    if not NAMESPACE.fullmatch(str(value)):
         raise ConfigurationError(f"namespace {value!r}: use 1-100 letters, digits, '.', '_' and '-'")
 
 
@@ -71,13 +74,13 @@ def job_id(value: object) -> str:
     """*value* if it may be a job's id, else `TypeError` or `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"id must be a str, not {type(value).__name__}")
-    if not value or _CONTROL.search(value):
+    if not value or CONTROL.search(value):
         raise ValueError(f"id {value!r}: use 1-500 bytes of UTF-8 without control characters")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise ValueError(f"id {value!r} is not valid Unicode: use 1-500 bytes of UTF-8") from None
-    if size > 500:
+    if size > ID_BYTES:
         raise ValueError(f"id of {size} bytes: use at most 500 bytes of UTF-8")
     return value
 
@@ -86,9 +89,10 @@ def worker_name(value: object) -> str:
     """*value* if it may be a worker's name, else `TypeError` or `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"name must be a str, not {type(value).__name__}")
-    if not _WORKER.fullmatch(value) or value in (PARKED, BELL):
+    if not WORKER.fullmatch(value) or value in (PARKED, BELL, LIMITED):
         raise ValueError(
-            f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; {PARKED!r} and {BELL!r} are reserved"
+            f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; "
+            f"{PARKED!r}, {BELL!r} and {LIMITED!r} are reserved"
         )
     return value
 
@@ -96,10 +100,10 @@ def worker_name(value: object) -> str:
 def pattern(namespace: str) -> str:
     """What SCAN matches to find every queue of *namespace*. Raises `ValueError` for one that is no name."""
     _namespace(namespace)
-    return f"{namespace}:{{*}}:*:[jd]*"
+    return f"{namespace}:{{*}}:*:[jds][oec]*"
 
 
 def queue_of(key: str) -> str | None:
-    """The queue that *key* shows to exist, or `None`: it has a stream, or only delayed jobs as yet."""
-    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):(?:jobs|delayed)", key)
-    return match[2] if match and _QUEUE.fullmatch(match[2]) else None
+    """The queue that *key* shows to exist, or `None`: it has a stream, or only delayed jobs or schedules as yet."""
+    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):(?:jobs|delayed|schedules)", key)
+    return match[2] if match and QUEUE.fullmatch(match[2]) else None

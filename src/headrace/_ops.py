@@ -20,18 +20,24 @@ from headrace._codec import BytesCodec, Codec
 from headrace._job import (
     Claim,
     Counts,
+    Entered,
     Grant,
     JobState,
     NewJob,
     Page,
     Receipt,
     Reclaimed,
+    Repairs,
+    Schedule,
+    Ticking,
+    Turn,
     WorkerState,
 )
-from headrace._keys import BELL, GROUP, Keys, job_id
+from headrace._keys import BELL, GROUP, Keys, job_id, worker_name
 from headrace._op import Arg, Op, script
+from headrace._schedule import LIMIT, Timing, decide, missed_policy
 from headrace._settings import QueueSettings, millis
-from headrace.errors import CodecError, ConfigurationError
+from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
 BATCH = 1000  # jobs in one script: it stays under about 5 ms, and under Lua's limit on unpack
@@ -40,32 +46,44 @@ Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Delay = float | timedelta | datetime | None
 
 _KEYS = {
-    "enqueue": "jobs ids delayed bodies stats",
-    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats flows",
+    "enqueue": "jobs wake ids delayed bodies stats",
+    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats limited rates flows",
     "complete": "jobs ids leases released stats flows",
     "renew": "jobs leases workers",
     "release": "jobs wake leases released",
-    "retry": "jobs ids leases released delayed bodies dead stats flows",
+    "retry": "jobs wake ids leases released delayed bodies dead stats flows",
     "dead_letter": "jobs ids leases released dead stats flows",
     "beat": "workers registered",
-    "reclaim": "jobs wake ids workers registered leases released delayed bodies stats",
+    "reclaim": "jobs wake ids workers registered leases released delayed bodies ticks stats limited",
     "leave": "jobs wake workers registered leases released",
     "cancel": "jobs ids leases released delayed bodies blocked stats flows",
     "cancel_payload": "jobs ids leases released delayed bodies stats flows",
-    "purge": "jobs ids leases released delayed bodies stats flows",
+    "purge": "jobs ids leases released delayed bodies stats limited flows",
     "purge_dead": "dead stats",
-    "delete": "jobs wake ids leases released delayed bodies blocked dead stats flows",
+    "delete": "jobs wake ids leases released delayed bodies blocked schedules ticks dead stats limited rates flows",
     "redrive": "jobs ids released dead stats flows",
     "counts": "jobs delayed blocked dead stats",
-    "list": "jobs released delayed bodies dead",
-    "find": "jobs ids released delayed bodies blocked dead",
+    "list": "jobs released delayed bodies dead limited",
+    "find": "jobs ids released delayed bodies blocked dead limited",
     "workers": "jobs workers registered",
+    "reschedule": "jobs wake ids released delayed bodies stats",
+    "schedule": "wake schedules ticks",
+    "unschedule": "schedules ticks",
+    "schedules": "schedules ticks",
+    "tick": "jobs ids schedules ticks stats",
+    "pause": "wake stats",
+    "paused": "stats",
+    "expire": "jobs wake ids leases",
+    "fail_worker": "jobs wake workers registered leases",
+    "register": "workers registered",
+    "move": "jobs ids released delayed bodies stats",
+    "repair": "jobs wake ids workers registered leases released delayed bodies blocked dead stats flows",
     "flow_start": "index",
     "flow_advance": "index",
     "flow_events": "flows",
     "flow_find": "index",
 }
-_FOLLOW = "jobs ids delayed bodies stats"  # what a follow-up needs of its queue
+_FOLLOW = "jobs wake ids delayed bodies stats"  # what a follow-up needs of its queue
 
 
 @frozen
@@ -151,8 +169,12 @@ class Ops:
         ttl: float = 0.0,
         woken: bool = False,
         kind: type[Claim] = Claim,
+        heir_of: str = "",
     ) -> Op[Grant | None]:
-        """Hand out up to *limit* jobs, at most `BATCH`, as claims of *kind*. `None`: *worker* was declared dead."""
+        """Hand out up to *limit* jobs, at most `BATCH`, as claims of *kind*; those of *heir_of* before all others.
+
+        `None`: *worker* was declared dead.
+        """
         s = self.settings
         args: list[Arg] = [
             worker,
@@ -163,18 +185,24 @@ class Ops:
             s.max_attempts or 0,
             s.dead_limit,
             int(woken),
+            heir_of,
         ]
+        for rate in s.rates:
+            args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
         jobs = self._jobs
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
-    def wait(self, block: float) -> tuple[Arg, ...]:
+    def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
         """The one command that is no script: block until there may be something to lease.
 
         What it delivers goes to a reserved consumer, from which the next `lease` of anybody takes it: so
-        a reply that is lost, or a read that is cancelled, loses nothing.
+        a reply that is lost, or a read that is cancelled, loses nothing. While the queue is *paused* nothing may be
+        delivered at all, and everybody is to hear when that is over.
         """
         stream, wake = self.keys.part("jobs"), self.keys.part("wake")
         milliseconds = max(1, millis(block))  # 0 would be for ever
+        if paused:
+            return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", wake, "$")
         return (
             "XREADGROUP",
             "GROUP",
@@ -240,13 +268,18 @@ class Ops:
         """A follow-up, checked: it must stay in this queue's group, one hash slot."""
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
-        keys = self.keys if job.queue is None else Keys.of(job.queue, self.namespace)
+        keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
+        return keys, *self._item(job)
+
+    def _near(self, what: str, queue: str) -> Keys:
+        """The keys of another queue that one script can reach."""
+        keys = Keys.of(queue, self.namespace)
         if keys.group != self.keys.group:
             raise ConfigurationError(
-                f"then: queue {job.queue!r} is of group {keys.group!r}, this one of {self.keys.group!r}; "
+                f"{what} {queue!r} is of group {keys.group!r}, this one of {self.keys.group!r}; "
                 "one script reaches one group only: name both queues '<group>/<part>', or enqueue it yourself"
             )
-        return keys, *self._item(job)
+        return keys
 
     def result_bytes(self, result: Any) -> bytes:
         """A result as bytes, by the codec. `TypeError` or `CodecError` if it can't be."""
@@ -274,9 +307,9 @@ class Ops:
         return self._op("release", args, replies.bools)
 
     def retry(
-        self, items: Sequence[tuple[Claim, Delay, bool, str]], *, max_attempts: int | None = None
+        self, items: Sequence[tuple[Claim, Delay, int, str]], *, max_attempts: int | None = None
     ) -> Op[list[bool]]:
-        """Jobs of one worker go round again: (claim, delay, spend an attempt, reason) each."""
+        """Jobs of one worker go round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)."""
         limit = max_attempts if max_attempts is not None else self.settings.max_attempts
         args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
         for claim, delay, spend, reason in items:
@@ -296,6 +329,11 @@ class Ops:
         """Say that *worker* lives; `False`: it was declared dead."""
         args: list[Arg] = [worker, millis(timeout), millis(self.settings.lease), int(register)]
         return self._op("beat", args, bool)
+
+    def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
+        """Let *worker* in under *name*; *seen* is who may live under it, and has had its time when we *decide*."""
+        args: list[Arg] = [worker, name, millis(timeout), millis(self.settings.lease), seen, int(decide)]
+        return self._op("register", args, replies.entered)
 
     def reclaim(self, worker: str, timeout: float, cursor: str = "-") -> Op[Reclaimed]:
         """Put dead workers' jobs and expired leases to the front; promote what is due. 500 at a time."""
@@ -332,6 +370,30 @@ class Ops:
         """Send a page of dead letters back."""
         return self._op("redrive", [cursor, 500, *map(job_id, wanted)], replies.moved)
 
+    def pause(self, pause: bool) -> Op[bool]:
+        """Hand out nothing more, or again; whether that changed something."""
+        return self._op("pause", [int(pause)], bool)
+
+    def paused(self) -> Op[bool]:
+        """Whether nothing is handed out."""
+        return self._op("paused", [], bool)
+
+    def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
+        """End a page of leases, or those of *wanted*."""
+        return self._op("expire", [cursor, 500, *wanted], replies.moved)
+
+    def fail_worker(self, name: str) -> Op[tuple[int, str]]:
+        """Declare a worker dead. A second answer of '1' wants another call."""
+        return self._op("fail_worker", [worker_name(name), 500], replies.moved)
+
+    def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
+        """Move a page of what waits to another queue, or *wanted*."""
+        target = self._near("to", to)
+        if target == self.keys:
+            raise ConfigurationError(f"to={to!r} is this queue itself")
+        keys = [target.part(part) for part in _KEYS["move"].split()]
+        return self._op("move", [cursor, 200, *wanted], replies.moved, keys)
+
     def counts(self) -> Op[Counts]:
         """All counts at one instant."""
         return self._op("counts", [], replies.counts)
@@ -348,9 +410,59 @@ class Ops:
         """Who is registered."""
         return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
 
+    def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
+        """Mend a page of what foreign commands broke."""
+        return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
+
     def result(self, name: str) -> Op[bytes | None]:
         """What a completion kept."""
         return Op("result", script("result"), [self.keys.result(job_id(name))], [], replies.kept)
+
+    def reschedule(self, name: str, delay: Delay) -> Op[bool]:
+        """Another delay for a delayed job."""
+        return self._op("reschedule", [job_id(name), checked.delay(delay)], bool)
+
+    # -- what recurs ---------------------------------------------------------------------------------
+
+    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob) -> Callable[[int], Op[int]]:
+        """Make a job recur: given the server's now in ms, the operation; it answers -1 when there are too many."""
+        if len(job_id(name).encode()) > 400:
+            raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
+        fields: list[Arg] = ["data", self.codec.encode(job.payload), *checked.headers(job.headers)]
+        head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
+
+        def at(now: int) -> Op[int]:
+            return self._op("schedule", [*head, timing.after(now, now), LIMIT, *fields], int)
+
+        return at
+
+    def unschedule(self, name: str) -> Op[bool]:
+        """End a schedule."""
+        return self._op("unschedule", [job_id(name)], bool)
+
+    def schedules(self) -> Op[list[Schedule]]:
+        """All that recurs."""
+        return self._op("schedules", ["all"], replies.schedules)
+
+    def ticking(self, which: str = "due") -> Op[Ticking]:
+        """The schedules with a tick that is due; with 'none', what time it is."""
+        return self._op("schedules", [which], replies.ticking)
+
+    def turn(self, ticking: Ticking) -> Turn:
+        """What to do about the ticks that are due."""
+        ops: list[Op[bool]] = []
+        waits = [] if ticking.next is None else [ticking.next]
+        wrong: list[str] = []
+        for name, due, stored, missed in ticking.rows:
+            try:
+                timing = Timing.parse(stored)
+                ticks, following = decide(timing, missed, due, ticking.now)
+            except Exception as error:  # a library or a time zone that this machine lacks, or somebody else's data
+                wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {said(error)}")
+                continue
+            waits.append((following - ticking.now) / 1000)
+            ops.append(self._op("tick", [name, stored, due, following, *ticks], bool))
+        return Turn(ops, min(waits, default=None), wrong)
 
 
 def _reason(reason: object) -> str:

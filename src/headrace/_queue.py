@@ -21,6 +21,7 @@ from headrace._control import AsyncControl, Control
 from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Delay, Handle
 from headrace._job import NewJob, Receipt
+from headrace._settings import Rate
 
 
 class Lease(Handle["Queue"]):
@@ -88,11 +89,11 @@ class Queue(Control):
         self, name: str, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
         lease: float | timedelta = 60.0, max_attempts: int | None = None, priorities: int = 1,
         codec: Codec | None = None, dead_limit: int = 1000, result_ttl: float | timedelta = 86400,
-        fenced: bool = False,
+        fenced: bool = False, rate: Rate | Sequence[Rate] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name, url, client, redis.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit, result_ttl,
-            fenced,
+            fenced, rate,
         )  # fmt: skip
         self._executor = Executor(self._url, client)
 
@@ -203,10 +204,11 @@ class AsyncQueue(AsyncControl):
         namespace: str = "headrace", lease: float | timedelta = 60.0, max_attempts: int | None = None,
         priorities: int = 1, codec: Codec | None = None, dead_limit: int = 1000,
         result_ttl: float | timedelta = 86400, fenced: bool = False,
+        rate: Rate | Sequence[Rate] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name, url, client, redis.asyncio.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit,
-            result_ttl, fenced,
+            result_ttl, fenced, rate,
         )  # fmt: skip
         self._executor = AsyncExecutor(self._url, client)
 

@@ -10,8 +10,24 @@ from typing import Any
 
 from headrace import _job
 from headrace._codec import Codec
-from headrace._job import NO_HEADERS, Claim, Counts, Grant, Job, JobState, Page, Receipt, Reclaimed, WorkerState
+from headrace._job import (
+    NO_HEADERS,
+    Claim,
+    Counts,
+    Entered,
+    Grant,
+    Job,
+    JobState,
+    Page,
+    Receipt,
+    Reclaimed,
+    Repairs,
+    Schedule,
+    Ticking,
+    WorkerState,
+)
 from headrace._outcome import FlowState
+from headrace._schedule import Timing
 from headrace.errors import ReplyError, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
@@ -123,7 +139,7 @@ class Jobs:
             if ms != last:
                 last, enqueued = ms, int(ms) / 1000
             claims.append(kind(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment))
-        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed))
+        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2)
 
     def state(self, row: Any, now: int) -> JobState:
         """One row of a listing."""
@@ -166,8 +182,12 @@ def counts(reply: Any) -> Counts:
 
 def reclaimed(reply: Any) -> Reclaimed:
     """What a reclaim moved."""
-    moved, cursor, declared, more, promoted = reply
-    return Reclaimed(moved, text(cursor), declared, bool(more), promoted)
+    moved, cursor, declared, more, promoted, due, tick = reply
+    return Reclaimed(moved, text(cursor), declared, bool(more), promoted, _wait(due), _wait(tick))
+
+
+def _wait(ms: int) -> float | None:
+    return None if ms < 0 else ms / 1000
 
 
 def moved(reply: Any) -> tuple[int, str]:
@@ -175,9 +195,19 @@ def moved(reply: Any) -> tuple[int, str]:
     return int(reply[0]), text(reply[1])
 
 
+def entered(reply: Any) -> Entered:
+    """The answer of `register`."""
+    return Entered(int(reply[0]), text(reply[1]))
+
+
 def place(reply: Any) -> tuple[int, str, str]:
     """How many, and where (place, cursor) to go on."""
     return int(reply[0]), text(reply[1]), text(reply[2])
+
+
+def repairs(reply: Any) -> tuple[Repairs, str, str]:
+    """What was mended, and where (place, cursor) to go on."""
+    return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 
 
 def workers(reply: Any, queue: str) -> list[WorkerState]:
@@ -217,3 +247,21 @@ def flow_state(name: str, row: Any) -> FlowState | None:
 
 def _moment(ms: Any) -> float | None:
     return int(ms) / 1000 if ms else None
+
+
+def ticking(reply: Any) -> Ticking:
+    """Schedules as the worker needs them."""
+    now, following, rows = reply
+    return Ticking(
+        now, _wait(following), [(text(n), due, text(timing), text(missed)) for n, due, timing, missed in rows]
+    )
+
+
+def schedules(reply: Any) -> list[Schedule]:
+    """Schedules as their user knows them."""
+    found: list[Schedule] = []
+    for name, due, stored, missed in ticking(reply).rows:
+        t = Timing.parse(stored)
+        every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
+        found.append(Schedule(name, due / 1000, every, cron, zone, missed))
+    return found

@@ -20,12 +20,13 @@ from typing import Any, cast
 
 from attrs import define, field, frozen
 
-from headrace._job import Claim, Grant, Job, Reclaimed
-from headrace._judge import Verdict, judge
+from headrace._entry import Entry
+from headrace._job import Claim, Entered, Grant, Job, Reclaimed
+from headrace._judge import Verdict, judge, meant, overran
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
-from headrace._settings import HandlerSettings, WorkerSettings
-from headrace.errors import BatchError, Release, said
+from headrace._settings import FOREVER, HandlerSettings, Retry, WorkerSettings
+from headrace.errors import Release, said
 
 SOON = 0.05  # seconds: what is leased ahead of a free slot should start within this
 LATE = 1.0  # seconds without a free slot after which what waits for one goes back
@@ -90,12 +91,20 @@ class Abort:
 
 @frozen
 class Poke:
-    """Wake the roles of this feed, or of the whole worker."""
+    """Wake the roles of this feed, of *whose*, or of the whole worker."""
 
     everyone: bool = False
+    whose: Feed | None = None
 
 
-Effect = Send | Listen | Pause | Now | Start | Recall | Abort | Poke
+@frozen
+class Say:
+    """Tell the user, in the log, of something that goes wrong without us."""
+
+    text: str
+
+
+Effect = Send | Listen | Pause | Now | Start | Recall | Abort | Poke | Say
 Role = Generator[Effect, Any, None]
 
 
@@ -106,11 +115,6 @@ class Held(Claim):
     since: float = 0.0  # of the lease, or its last renewal
     started: float = 0.0  # 0: not yet
     ended: bool = False  # settled or given up: what the handler still says does not count
-
-
-def overran(deadline: float | None) -> str:
-    """What a job is told to have failed by."""
-    return f"the handler ran past its deadline of {deadline:g} s"
 
 
 @define(eq=False)
@@ -135,11 +139,15 @@ class Feed:
     moved: float = 0.0  # when a unit last got a slot, or began to wait for one
     stuck: bool = False  # no slot becomes free: lease nothing until a handler ends
     full_at: float = 0.0  # when what is gathered makes a batch, full or not
-    next_due: float | None = None
-    again: float | None = None  # when a job that we delayed is due
+    again: float | None = None  # when a delayed job is due
+    tick: float | None = None  # when a schedule is
     cursor: str = "-"
     lost: int = 0  # settlements that came too late
     stirred: bool = False  # there is something to `tend` to at once
+    paused: bool = False
+    named: bool = False  # `worker` is a name that nobody else may live under
+    entry: Entry = field(init=False)
+    beaten: float = 0.0  # when the last beat was sent that the server has answered
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -148,6 +156,13 @@ class Feed:
         """A new incarnation: nobody else, and no earlier self, ever had this name."""
         self.name = f"{self.worker}.{secrets.token_hex(6)}"
         self.registered = False
+        self.entry = Entry(self.ops, self.worker)
+
+    def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
+        """A beat; or what registers us."""
+        if self.named and not self.registered:
+            return self.entry.op(self.name, settings, now)
+        return self.ops.beat(self.name, settings.timeout, register=not self.registered)
 
     # -- what the engine tells us -----------------------------------------------------------------
 
@@ -178,35 +193,51 @@ class Feed:
                     self.completed.append(held)
                     self.forget(held)
             return
-        failures: dict[str, Any] = {}
-        if isinstance(error, BatchError) and self.handler.batch:
-            failures, error = error.failures, None
         for held in unit:
             if not held.ended:
-                failure = error if error is not None else failures.get(held.job.id)
-                if failure is not None and not isinstance(failure, BaseException):
-                    failure = TypeError(f"BatchError names {failure!r} for this job, which is no exception")
-                self.end(held, failure, result)
+                self.end(held, *meant(held.job.id, error, result, batch=self.handler.batch))
 
     def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
+        """How one job ended."""
+        held.ended = True
+        self.settle(held, self.verdict(held, error, result))
+
+    def settle(self, held: Held, verdict: Verdict) -> None:
         """One job's verdict."""
         held.ended = True
-        if error is None:
-            try:
-                kept = None if result is None else self.ops.result_bytes(result)
-            except Exception as wrong:  # whatever the user's codec raises is the job's failure
-                error = wrong
-            else:
-                self.done.append(Verdict("complete", held, kept))
-        if error is not None and self.phase < Phase.HALTING:
-            age = held.leased_at - held.job.enqueued_at  # both of the server's clock
-            try:
-                verdict = judge(self.handler.retry, held, error, max(0.0, age), self.default_wait)
-            except Exception as wrong:  # a broken strategy object must not lose the job
-                reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
-                verdict = Verdict("retry", held, delay=60.0, reason=reason)
+        if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
         self.forget(held)  # after its verdict: who finds neither takes everything for settled
+
+    def verdict(
+        self,
+        held: Held,
+        error: BaseException | None,
+        result: Any = None,
+        retry: Retry | None = None,
+        anew: bool = False,
+    ) -> Verdict:
+        """What becomes of a job. *retry* instead of its handler's; *anew*: earlier failures don't count any more."""
+        if error is None:
+            try:
+                return Verdict("complete", held, None if result is None else self.ops.result_bytes(result))
+            except Exception as wrong:  # whatever the user's codec raises is the job's failure
+                error = wrong
+        age = max(0.0, held.leased_at - held.job.enqueued_at)  # both of the server's clock
+        policy = retry or self.of(held).retry
+        try:
+            return judge(policy, held, error, age, self.default_wait, self.ops.result_bytes, anew=anew)
+        except Exception as wrong:  # a broken strategy object must not lose the job
+            reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
+            return Verdict("retry", held, delay=60.0, reason=reason, attempts=policy.attempts)
+
+    def of(self, held: Held) -> HandlerSettings:  # noqa: ARG002 - one for all, unless they are of several kinds
+        """The handler of this job."""
+        return self.handler
+
+    def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
+        """Those of the jobs just leased that there is a handler for."""
+        return fresh
 
     def forget(self, held: Held) -> None:
         """No longer held; other threads may say so at the same time."""
@@ -230,11 +261,11 @@ class Feed:
         soonest: float | None = None
         plain = [self.completed.popleft() for _ in range(min(len(self.completed), BATCH))]
         ops += [self.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
-        groups: dict[tuple[str, str], list[Verdict]] = {}
+        groups: dict[tuple[str, str, int | None], list[Verdict]] = {}
         for _ in range(min(len(self.done), BATCH)):
             verdict = self.done.popleft()
-            groups.setdefault((verdict.kind, verdict.claim.worker), []).append(verdict)
-        for (kind, _), some in groups.items():
+            groups.setdefault((verdict.kind, verdict.claim.worker, verdict.attempts), []).append(verdict)
+        for (kind, _, attempts), some in groups.items():
             claims = [v.claim for v in some]
             if kind == "complete":
                 results = {v.claim.entry: v.result for v in some if v.result is not None}
@@ -245,8 +276,9 @@ class Feed:
                 ops.append(self.ops.dead_letter([(v.claim, v.reason) for v in some]))
             else:
                 items = [(v.claim, v.delay, v.spend, v.reason) for v in some]
-                soonest = min((v.delay for v in some if isinstance(v.delay, float)), default=None)
-                ops.append(self.ops.retry(items, max_attempts=self.handler.retry.attempts))
+                delays = [v.delay for v in some if isinstance(v.delay, float)]
+                soonest = min(delays if soonest is None else [*delays, soonest], default=None)
+                ops.append(self.ops.retry(items, max_attempts=attempts))
         return ops, soonest
 
     def unsettled(self) -> bool:
@@ -272,10 +304,10 @@ class Feed:
                 yield Pause((yield from self.idle()))
                 continue
             ops: list[Op[Any]] = list(settles)
-            name = self.name
+            name, woken = self.name, self.woken
             if room > 0:
-                ops.append(self.ops.lease(name, room, woken=self.woken, kind=Held))
                 self.woken = False
+                ops.append(self.ops.lease(name, room, woken=woken, kind=Held, heir_of=self.entry.heir_of))
                 self.asking += room
             try:
                 replies = cast("list[Any]", (yield Send(ops)))
@@ -284,15 +316,26 @@ class Feed:
             for verdicts in replies[: len(settles)]:
                 self.lost += verdicts.count(False)
             if room > 0:
-                yield from self.granted(replies[-1], room, name)
+                yield from self.granted(replies[-1], room, name, woken)
             if self.stirred:
                 yield from self.tend()
             if soonest is not None:
-                due = cast(float, (yield Now())) + soonest
-                self.again = due if self.again is None else min(due, self.again)
+                self.expect(cast(float, (yield Now())), soonest)
             yield from self.gather()
         while settles := self.settlements()[0]:
             yield Send(settles)
+
+    def expect(self, now: float, after: float) -> None:
+        """A delayed job is due *after* seconds. Waited for here: a server may end a blocked read 0.1 s late."""
+        self.again = now + after if self.again is None else min(now + after, self.again)
+
+    def heard(self, now: float, swept: Reclaimed) -> bool:
+        """What a look has told of what is to come, whoever made it so; whether it comes soon."""
+        self.cursor = swept.cursor
+        self.tick = None if swept.next_tick is None else now + swept.next_tick
+        if swept.next_due is not None:
+            self.expect(now, swept.next_due)
+        return any(at is not None and at < now + 1.0 for at in (self.again, self.tick))
 
     def idle(self) -> Generator[Effect, Any, float]:
         """There is nothing to send; the seconds until there may be, if nobody pokes."""
@@ -313,7 +356,7 @@ class Feed:
                 return 0.0
         return left
 
-    def granted(self, grant: Grant | None, asked: int, name: str) -> Role:
+    def granted(self, grant: Grant | None, asked: int, name: str, woken: bool) -> Role:
         """Take in what a lease call under *name* brought."""
         if grant is None:
             if name == self.name:  # else we know already
@@ -329,10 +372,17 @@ class Feed:
             return
         for claim, reason in grant.undecodable:
             self.done.append(Verdict("dead", claim, reason=reason))
-        self.next_due = grant.next_due
+        self.paused = grant.paused
+        if not grant.paused:
+            self.entry.heir_of = ""
+        if grant.next_due is not None:
+            self.expect(now, grant.next_due)
         if len(fresh) + len(grant.undecodable) < asked:
             self.available = False
+            if woken and not fresh:
+                self.tick = 0.0  # it may have been a new schedule that rang
             yield Poke()  # `listen` may block now
+        fresh = self.admit(fresh)
         if self.handler.batch:
             if not self.gathered:
                 self.full_at = now + self.handler.max_wait
@@ -384,12 +434,8 @@ class Feed:
             if self.available or not self.registered or self.room() <= 0:
                 yield Pause(1.0)
                 continue
-            due = self.next_due
-            rung = cast(
-                bool,
-                (yield Listen(self.ops.wait(BLOCK if due is None else min(BLOCK, max(due, 0.001))))),
-            )
-            if rung or due is not None:
+            rung = cast(bool, (yield Listen(self.ops.wait(BLOCK, paused=self.paused))))
+            if rung or self.paused:  # it may go on by now
                 self.woken = self.available = True
                 yield Poke()
 
@@ -416,10 +462,10 @@ class Feed:
 
     def overdue(self, now: float) -> list[Held]:
         """What has run past the handler's deadline."""
-        limit = self.handler.deadline
-        if limit is None:
+        if self.handler.deadline is None:
             return []
-        return [h for h in list(self.held.values()) if h.started and not h.ended and now - h.started >= limit]
+        running = [held for held in list(self.held.values()) if held.started and not held.ended]
+        return [held for held in running if now - held.started >= (self.of(held).deadline or FOREVER)]
 
 
 @define(eq=False)
@@ -442,21 +488,25 @@ class Roles:
             feeds = list(self.feeds)
             fresh = [not feed.registered for feed in feeds]
             names = [feed.name for feed in feeds]
-            both = zip(feeds, fresh, strict=True)
-            beats = [feed.ops.beat(feed.name, self.settings.timeout, register=new) for feed, new in both]
-            alive = cast("list[bool]", (yield Send(beats)))
-            again = False
+            now = cast(float, (yield Now()))
+            alive = cast("list[bool | Entered]", (yield Send([feed.sign(self.settings, now) for feed in feeds])))
+            wait = self.settings.heartbeat
+            if cast(float, (yield Now())) - now >= wait:
+                wait = 0.0  # what took so long is old news
             for feed, new, name, yes in zip(feeds, fresh, names, alive, strict=True):
                 if feed.name != name:
-                    again = True  # it died and was renamed while we asked
+                    wait = 0.0  # it died and was renamed while we asked
+                elif isinstance(yes, Entered) and not feed.entry.admits(yes, now):
+                    wait = min(wait, self.settings.heartbeat / 4)
+                    continue
                 elif yes:
-                    feed.registered = True
+                    feed.beaten, feed.registered = now, True
                 else:
                     yield from feed.died()
-                    again = True
+                    wait = 0.0
                 if new:
                     yield Poke()
-            yield Pause(0.0 if again else self.settings.heartbeat)
+            yield Pause(wait)
 
     def keep(self) -> Role:
         """Renew our leases; put back the jobs of the dead and of expired leases; promote what is due."""
@@ -469,7 +519,7 @@ class Roles:
             hurry = further = False
             for feed in self.feeds:
                 for held in feed.overdue(now):
-                    feed.end(held, TimeoutError(overran(feed.handler.deadline)))
+                    feed.end(held, TimeoutError(overran(feed.of(held).deadline)))
                     yield Abort([held])
                     yield Poke()
                 renew = [held for held in feed.renewals(now) if held.worker == feed.name]
@@ -488,7 +538,8 @@ class Roles:
                     if lost:
                         yield from feed.lose(lost)
                 if feed.registered and isinstance(replies[-1], Reclaimed):
-                    feed.cursor = replies[-1].cursor
+                    if feed.heard(cast(float, (yield Now())), replies[-1]):
+                        yield Poke(whose=feed)
                     hurry = hurry or replies[-1].more
                     further = further or feed.cursor != "-"
             yield Pause(0.01 if hurry else min(tick, 0.25) if further else tick)

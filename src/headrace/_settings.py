@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from attrs import field, frozen
 
-RESERVED = frozenset({"data", "id", "attempt", "enq"})
+from headrace._job import Job
+from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
+
+OWN = ("data", "id", "attempt", "enq")  # fields of an entry that are no headers, in their order
 HEADERS = 1000  # of one job: Lua's limit on unpack is near 8,000 values
+KIND = "kind"  # the header by which a queue's handlers share its jobs
+GRACE = 300.0  # seconds for which jobs of unknown kinds are put back
 FOREVER = 10 * 365 * 86400.0  # longer than any duration we accept
 
 
@@ -67,8 +72,8 @@ def headers(value: object) -> list[str]:
     for key, text in items.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"headers must map str to str; {key!r}: {text!r} does not")
-        if not key or key in RESERVED:
-            raise ValueError(f"header name {key!r}: {', '.join(sorted(RESERVED))} and '' are taken")
+        if not key or key in OWN:
+            raise ValueError(f"header name {key!r}: {', '.join(sorted(OWN))} and '' are taken")
         try:
             f"{key}{text}".encode()
         except UnicodeEncodeError:
@@ -93,6 +98,52 @@ def _timeout(value: object) -> float:
     return seconds("timeout", value, zero=False)
 
 
+def _per(value: object) -> float:
+    return seconds("per", value, zero=False)
+
+
+@frozen
+class Rate:
+    """A rate limit: *limit* jobs in *per* seconds, by the server's clock, over all workers of the queue.
+
+    *key*: the name of a header; each of its values has a limit of its own, and jobs without it have none. Without *key*
+    the limit is the whole queue's. It is a token bucket of *burst* tokens (default *limit*): so many may start at once
+    after a quiet time, and then one every `per / limit` seconds.
+    """
+
+    limit: int
+    per: float = field(default=1.0, converter=_per)
+    key: str | None = None
+    burst: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        count("limit", self.limit)
+        if self.burst is not None:
+            count("burst", self.burst)
+        if self.key is not None:
+            headers({self.key: ""})
+
+    @property
+    def step(self) -> float:
+        """Milliseconds that a token takes to come back."""
+        return self.per * 1000 / self.limit
+
+    @property
+    def tokens(self) -> int:
+        """How many there are at most."""
+        return self.limit if self.burst is None else self.burst
+
+
+def _rates(value: object) -> tuple[Rate, ...]:
+    rates: Any = () if value is None else (value,) if isinstance(value, Rate) else value
+    if not isinstance(rates, (list, tuple)):
+        raise TypeError(f"rate must be a Rate(...) or a list of them, not {value!r:.100}")
+    for rate in cast("Iterable[object]", rates):
+        if not isinstance(rate, Rate):
+            raise TypeError(f"rate must be a Rate(...) or a list of them; {rate!r:.100} is none")
+    return tuple(cast("Iterable[Rate]", rates))
+
+
 @frozen
 class QueueSettings:
     """How a queue behaves for this client. Times are seconds."""
@@ -103,6 +154,7 @@ class QueueSettings:
     dead_limit: int = 1000
     result_ttl: float = field(default=86400.0, converter=_result_ttl)
     fenced: bool = False
+    rates: tuple[Rate, ...] = field(default=(), converter=_rates)
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:
@@ -128,6 +180,31 @@ class WorkerSettings:
             )
 
 
+On = Mapping[type[BaseException], Verdict | type[Verdict] | Callable[[Any], Verdict | None]]
+
+
+def _on(value: On | None) -> On:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"on must map exception types to verdicts, not {type(value).__name__}")
+    items: Any = value.items()  # nothing is known of them for those who use no type checker
+    for kind, rule in items:
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise TypeError(f"on: {kind!r} is no type of exceptions")
+        if issubclass(kind, Verdict):
+            raise ConfigurationError(f"on: {kind.__name__} says itself how its job ends")
+        if not issubclass(kind, (Exception, SystemExit)):
+            raise ConfigurationError(f"on: {kind.__name__} is no failure: it always releases the job")
+        if isinstance(rule, RetryLater):
+            delay(rule.delay)
+        elif isinstance(rule, type) and rule not in (DeadLetter, Release, Complete):
+            raise ConfigurationError(f"on: {rule.__name__}: give DeadLetter, Release, Complete, or RetryLater(seconds)")
+        elif not isinstance(rule, Verdict) and not callable(rule):
+            raise TypeError(f"on: {rule!r} is no verdict, and no function that makes one of an exception")
+    return dict(value)
+
+
 @frozen
 class Retry:
     """How failures of a handler are retried, in tenacity's own strategy objects.
@@ -136,12 +213,16 @@ class Retry:
     *wait*: any `wait_*` object, or seconds. *stop*: any `stop_*` object, asked besides *attempts*. *retry*: any
     `retry_if_*` object; an exception it does not want makes a dead letter at once. They are asked
     with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and `idle_for`.
+    *on*: exception types (the nearest counts), and as what a handler is taken that raised one, before all others are
+    asked: `DeadLetter`, `Release`, `Complete`, `RetryLater(seconds)`, or a function from the exception to one of
+    these, or to `None` for none.
     """
 
     attempts: int | None = None
     wait: Any = None
     stop: Any = None
     retry: Any = None
+    on: On = field(default=None, converter=_on, hash=False)
 
     def __attrs_post_init__(self) -> None:
         if self.attempts is not None:
@@ -168,6 +249,10 @@ class HandlerSettings:
     max_size: int = 1
     max_wait: float = 0.0
     flow: Any = None
+    persistent: bool = False
+    grace: float = GRACE
+    kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])
+    """If they share the queue: its handlers by kind, `None` for the rest; then this one is what they have in common."""
 
     def __attrs_post_init__(self) -> None:
         count("concurrency", self.concurrency, most=10_000)
@@ -176,3 +261,18 @@ class HandlerSettings:
             raise TypeError(f"a handler must be callable, {self.function!r} is not")
         if not isinstance(self.retry, Retry):
             raise TypeError(f"retry must be a Retry(...), not {type(self.retry).__name__}")
+        if not isinstance(self.persistent, bool):
+            raise TypeError(f"persistent must be a bool, not {type(self.persistent).__name__}")
+        limits = {
+            "deadline": self.deadline,
+            "max_attempts": self.queue_settings.max_attempts,
+            "attempts of its Retry": self.retry.attempts,
+            "stop of its Retry": self.retry.stop,
+        }
+        for name, limit in limits.items() if self.persistent else ():
+            if limit is not None:
+                raise ConfigurationError(f"persistent: it never ends, so give no {name}")
+
+    def takes(self, job: Job) -> HandlerSettings | None:
+        """Which handler of those that share the queue takes *job*."""
+        return self.kinds.get(job.headers.get(KIND)) or self.kinds.get(None)

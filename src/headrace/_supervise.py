@@ -44,12 +44,13 @@ class Process:
 
     popen: subprocess.Popen[bytes]
     line: socket.socket
+    number: int = 0  # among those that do the same
     began: float = field(factory=time.monotonic)
     ready: bool = False
     heard: bool = False  # all that it has to say
 
     @classmethod
-    def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None) -> Process:
+    def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0) -> Process:
         """Start Python with *arguments* and, behind them, the number of its end of the line."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -66,7 +67,7 @@ class Process:
             except BaseException:
                 ours.close()
                 raise
-        return cls(popen, ours)
+        return cls(popen, ours, number)
 
     def signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
@@ -112,7 +113,7 @@ class Supervisor:
     def __init__(self, target: str, processes: int) -> None:
         self.target, self.processes = target, processes
         self._running: list[Process] = []
-        self._due: list[float] = []  # when to start another
+        self._due: list[tuple[float, int]] = []  # when to start another, and its number
         self._asked = 0  # how often to stop
         self._proven = False  # some process was ready once: what fails now may work later
         self._failures = 0
@@ -122,7 +123,7 @@ class Supervisor:
         """Until all have ended, having been asked to or by themselves; the exit code."""
         with _signals() as wake:
             try:
-                self._due = [0.0]  # the others when it is ready: what it refuses they all would
+                self._due = [(0.0, 1)]  # the others when it is ready: what it refuses they all would
                 while self._running or self._due:
                     self._start_due()
                     self._listen(wake)
@@ -135,14 +136,16 @@ class Supervisor:
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        for moment in [moment for moment in self._due if moment <= now]:
-            self._due.remove(moment)
-            self._running.append(Process.start(["-m", "headrace._supervise", self.target]))
+        for due in [due for due in self._due if due[0] <= now]:
+            self._due.remove(due)
+            number = due[1] if self.processes > 1 else 0
+            arguments = ["-m", "headrace._supervise", self.target, str(number)]
+            self._running.append(Process.start(arguments, number=due[1]))
 
     def _listen(self, wake: socket.socket) -> None:
         """Wait for signals, among them deaths, for who becomes ready, and for the next start."""
         unready = {process.line: process for process in self._running if not process.heard}
-        timeout = max(0.0, min(self._due) - time.monotonic()) if self._due else None
+        timeout = max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
         heard, _, _ = select.select([wake, *unready], [], [], timeout)
         for line in heard:
             if line is wake:
@@ -161,7 +164,7 @@ class Supervisor:
         if not self._proven:
             self._proven = True
             if not self._asked:
-                self._due += [0.0] * (self.processes - 1)
+                self._due += [(0.0, number) for number in range(1, self.processes + 1) if number != process.number]
 
     def _ended(self, process: Process, status: int) -> None:
         self._running.remove(process)
@@ -183,7 +186,7 @@ class Supervisor:
             self._failures = 0 if process.ready and now - process.began >= STABLE else self._failures + 1
             pause = 0.0 if not self._failures else min(LONGEST, 0.05 * 2**self._failures)
             say(f"{who} {how}; another is started" + (f" in {pause:.1f} s" if pause >= 1 else ""))
-            self._due.append(now + pause)
+            self._due.append((now + pause, process.number))
 
     def _stop(self) -> None:
         """Once: let handlers finish. Again: let them go. And again: kill."""
@@ -254,10 +257,15 @@ def load(target: str) -> Worker | AsyncWorker:
     return worker
 
 
-def work(target: str, line: socket.socket) -> int:
-    """Load the worker, see that its server is there, and run it; the exit code."""
+def work(target: str, number: int, line: socket.socket) -> int:
+    """Load the worker, see that its server is there, and run it; the exit code.
+
+    One of several (*number* from 1 on) has that behind the name that its worker was given: nobody else may have it.
+    """
     try:
         worker = load(target)
+        if worker.named and number:
+            worker.name += f"-{number}"
         url: str | None = worker._url  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         if url is not None:  # with a client of the user's it will show
             with connected(url):
@@ -276,11 +284,11 @@ def work(target: str, line: socket.socket) -> int:
     line.send(b"1")
     try:
         worker.run()
-    except redis.RedisError as error:
+    except (redis.RedisError, HeadraceError) as error:
         say(f"{target}: {error}")
         return FAILED
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(work(sys.argv[1], follow(int(sys.argv[2]))))
+    sys.exit(work(sys.argv[1], int(sys.argv[2]), follow(int(sys.argv[3]))))

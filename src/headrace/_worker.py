@@ -15,6 +15,7 @@ from typing import Any, Self
 import redis
 
 from headrace._execute import PAUSE, Executor
+from headrace._feeds import Persistent
 from headrace._handlers import Handlers, Seconds, log
 from headrace._roles import (
     Abort,
@@ -29,9 +30,11 @@ from headrace._roles import (
     Recall,
     Role,
     Roles,
+    Say,
     Send,
     Start,
 )
+from headrace._ticks import tick
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -40,8 +43,9 @@ GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
 class Worker(Handlers):
     """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
 
-    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: shows in `queue.workers()`; every start adds a random
-    part. *heartbeat*, *timeout*: seconds between signs of life, and without one until peers take over.
+    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; started again under it, it has the
+    jobs first that it held when it died, and a second live one is refused (`NameTaken`). *heartbeat*, *timeout*:
+    seconds between signs of life, and without one until peers take over.
     """
 
     threads_only = True
@@ -159,6 +163,9 @@ class _Engine:
         for feed in self.roles.feeds:
             self._role("fetch", feed.fetch(), feed, self._work, self._fetchers)
             self._role("listen", feed.listen(), feed, self._ears, self._listeners)
+            self._role("tick", tick(feed), feed, self._work, self._others)
+            if isinstance(feed, Persistent):
+                self._role("watch", feed.watch(roles.settings), feed, self._work, self._others)
         for thread in [*self._runners, *self._others, *self._fetchers, *self._listeners]:
             thread.start()
 
@@ -209,8 +216,11 @@ class _Engine:
             case Pause(seconds):
                 event.wait(seconds)
                 event.clear()
-            case Poke(everyone):
+            case Poke(everyone, whose):
+                feed = whose or feed
                 self._poke(self._all if everyone or feed is None else self._events[id(feed)])
+            case Say(text):
+                log.error("schedule_failed: %s", text)
             case Start(units):
                 for unit in units:
                     self._units[id(feed)].put(unit)
@@ -239,7 +249,7 @@ class _Engine:
                 result = function(jobs if batch else jobs[0])
             except BaseException as raised:  # judged, whatever it is
                 error = raised
-            feed.finish(unit, time.monotonic(), error, None if batch else result)
+            feed.finish(unit, time.monotonic(), error, result)
             self._poke(self._events[id(feed)])
 
     def stop(self) -> None:

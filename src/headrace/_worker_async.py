@@ -18,7 +18,10 @@ from typing import Any, Self
 import redis.asyncio
 
 from headrace._execute import PAUSE, AsyncExecutor
+from headrace._feeds import Persistent
 from headrace._handlers import Handlers, Seconds, is_async, log
+from headrace._job import Job
+from headrace._judge import overran
 from headrace._roles import (
     Abort,
     Effect,
@@ -32,10 +35,12 @@ from headrace._roles import (
     Recall,
     Role,
     Roles,
+    Say,
     Send,
     Start,
-    overran,
 )
+from headrace._settings import KIND, HandlerSettings
+from headrace._ticks import tick
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -127,7 +132,7 @@ class AsyncWorker(Handlers):
 class _Slots:
     """The slots of one feed: units that wait for one, and how many run."""
 
-    __slots__ = ("backlog", "call", "events", "feed", "over", "running", "task", "tasks", "threads")
+    __slots__ = ("backlog", "call", "events", "feed", "over", "plain", "running", "task", "tasks", "threads")
 
     def __init__(self, feed: Feed, loop: asyncio.AbstractEventLoop) -> None:
         handler = feed.handler
@@ -146,10 +151,25 @@ class _Slots:
             if loop.get_task_factory() is None
             else partial(loop.create_task, name=name)
         )
-        if not is_async(handler.function):
+        self.plain: Callable[[Any], bool] = _always  # whether a call is for a thread, if there are threads
+        if handler.kinds:
+            self.threads = _Threads(handler.function, name, loop)
+            self.call = partial(_routed, handler)
+            threaded = {kind for kind, one in handler.kinds.items() if not is_async(one.function)}
+            self.plain = lambda job: next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
+        elif not is_async(handler.function):
             self.threads = _Threads(handler.function, name, loop)
         elif handler.deadline is not None:
             self.call = partial(_timed, handler.function, handler.deadline)
+
+
+def _always(_argument: object) -> bool:
+    return True
+
+
+async def _routed(handler: HandlerSettings, job: Job) -> Any:
+    one = handler.takes(job) or handler
+    return await (one.function(job) if one.deadline is None else _timed(one.function, one.deadline, job))
 
 
 async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, argument: Any) -> Any:
@@ -234,6 +254,12 @@ class _Engine:
             self._role(self.roles.beat(), None, self._pulse),
             self._role(self.roles.keep(), None, self._work),
         ]
+        self._others += [self._role(tick(feed), feed, self._work) for feed in self.roles.feeds]
+        self._others += [
+            self._role(feed.watch(roles.settings), feed, self._work)
+            for feed in self.roles.feeds
+            if isinstance(feed, Persistent)
+        ]
         self._ears = [self._role(feed.listen(), feed, self._work) for feed in self.roles.feeds]
         # Two a feed: while one waits for the server, the other takes in what it has answered.
         self._fetchers = [self._role(feed.fetch(), feed, self._work) for feed in self.roles.feeds for _ in range(2)]
@@ -278,8 +304,11 @@ class _Engine:
                     async with asyncio.timeout(seconds):
                         await event.wait()
                 event.clear()
-            case Poke(everyone):
+            case Poke(everyone, whose):
+                feed = whose or feed
                 self._poke(self._all if everyone or feed is None else self._slots[id(feed)].events)
+            case Say(text):
+                log.error("schedule_failed: %s", text)
             case Start(units):
                 slots = self._slots[id(feed)]
                 slots.backlog.extend(units)
@@ -319,7 +348,7 @@ class _Engine:
                 continue
             slots.running += 1
             argument = jobs if batch else jobs[0]
-            if slots.threads is not None:
+            if slots.threads is not None and slots.plain(argument):
                 run: Any = slots.threads.run(argument)
                 run.add_done_callback(partial(self._thread_ended, slots, unit))
             else:
@@ -358,9 +387,9 @@ class _Engine:
         """All that ended in one turn of the loop."""
         over, slots.over = slots.over, []
         slots.running -= len(over)
-        now, batch, finish = time.monotonic(), slots.feed.handler.batch, slots.feed.finish
+        now, finish = time.monotonic(), slots.feed.finish
         for unit, error, result in over:
-            finish(unit, now, error, None if batch else result)
+            finish(unit, now, error, result)
         if slots.backlog:
             self._fill(slots)
         self._poke(slots.events)
@@ -410,9 +439,9 @@ class _Engine:
                 with suppress(Exception):  # the server may be gone; then leases and heartbeats run out by themselves
                     while (await self._work.run(feed.ops.leave(feed.name)))[1] == "1":
                         pass
-            if halted := [
-                run for slots in self._slots.values() if slots.threads is None for run, _ in slots.tasks.values()
-            ]:
+            runs: list[Any] = [run for slots in self._slots.values() for run, _ in slots.tasks.values()]
+            halted: list[asyncio.Task[Any]] = [run for run in runs if isinstance(run, asyncio.Task)]
+            if halted:  # threads are not waited for
                 await asyncio.wait(halted, timeout=1)
             for slots in self._slots.values():
                 if slots.threads is not None:

@@ -5,8 +5,9 @@
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── ReplyError                        the server answered something no headrace script answers
     ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
-    └── Verdict                           raised *by handlers*, to say how a job ends
-        ├── RetryLater · DeadLetter · Release
+    ├── NameTaken                         another worker lives under this worker's name
+    └── Verdict                           raised or returned *by handlers*, to say how a job ends
+        ├── RetryLater · DeadLetter · Release · Complete
     BatchError (HeadraceError)            raised by batch handlers: a verdict per job
 
 Redis's own transport errors (`redis.ConnectionError`, …) pass through as they are.
@@ -21,9 +22,11 @@ from typing import Any
 __all__ = [
     "BatchError",
     "CodecError",
+    "Complete",
     "ConfigurationError",
     "DeadLetter",
     "HeadraceError",
+    "NameTaken",
     "Release",
     "ReplyError",
     "RetryLater",
@@ -58,8 +61,15 @@ class WorkerLost(HeadraceError):
     """
 
 
+class NameTaken(HeadraceError):
+    """Another worker lives under the name that was given to this one.
+
+    Give each process a name of its own, or none; a name is free once its worker has stopped, or been dead for a moment.
+    """
+
+
 class Verdict(HeadraceError):
-    """Base of what a handler raises to say how its job ends."""
+    """Base of what a handler raises, or returns, to say how its job ends. Both mean the same."""
 
 
 class RetryLater(Verdict):
@@ -87,6 +97,17 @@ class DeadLetter(Verdict):
 
 class Release(Verdict):
     """Give the job back untouched, to the front. No attempt is spent."""
+
+
+class Complete(Verdict):
+    """The job is done; *result* is kept as if the handler had returned it."""
+
+    def __init__(self, result: Any = None) -> None:
+        super().__init__("the job is done")
+        self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.result,)
 
 
 class BatchError(HeadraceError):

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 import headrace as package
-from headrace import ConfigurationError, Counts, Queue
+from headrace import ConfigurationError, Counts, NewJob, Queue
 from headrace._commands import app
 from headrace._input import BadLineError, Reader
 from headrace._supervise import load
@@ -313,8 +314,46 @@ def test_stats(headrace: Program, within: Program, queue: Queue, newest: Server)
     (worker,) = shown["q"].pop("workers")
     assert (worker["leased"], worker["alive"]) == (1, True)
     assert shown["q"].pop("lost") == 0
+    assert shown["q"].pop("paused") is False
     assert Counts(**shown["q"]) == Counts(waiting=1, leased=1, dead=1, enqueued=3)
     assert json.loads(within("stats", "--json", "--namespace", "else").stdout)["q"]["waiting"] == 7
+
+
+def test_pause_and_resume(within: Program, queue: Queue) -> None:
+    assert [within("pause", "q").stdout for _ in range(2)] == ["paused\n", "it was paused already\n"]
+    assert queue.paused()
+    head, row = (line.split("\t") for line in within("stats", "q").stdout.splitlines())
+    assert dict(zip(head, row, strict=True))["paused"] == "yes"
+    assert [within("resume", "q").stdout for _ in range(2)] == ["resumed\n", "it was not paused\n"]
+    assert not queue.paused()
+
+
+def test_move(within: Program, newest: Server) -> None:
+    """All, or some; what could not be moved is told, and makes it fail."""
+    with Queue("g/a", url=newest.url) as source, Queue("g/b", url=newest.url) as target:
+        source.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
+        assert within("move", "g/a", "g/b", "a").stdout == "moved 1\n"
+        part = within("move", "g/a", "g/b", "b", "a")
+        assert (part.returncode, part.stdout) == (1, "moved 1\n")
+        assert part.stderr == "headrace: 1 of 2: no such job waits, or its id is taken in g/b\n"
+        assert within("move", "g/a", "g/b").stdout == "moved 1\n"
+        assert target.counts().waiting == 3
+    wrong = within("move", "g/a", "h/b")
+    assert wrong.returncode == 2
+    assert "of group 'h'" in wrong.stderr
+
+
+def test_workers(within: Program, queue: Queue, newest: Server) -> None:
+    queue.enqueue_many([b"a", b"b"])
+    held = queue.lease_many(2)
+    with Queue("other", url=newest.url) as other:
+        other.enqueue(b"c")
+        other.lease()
+    lines = [line.split("\t") for line in within("workers").stdout.splitlines()]
+    assert lines[0] == ["queue", "worker", "since", "alive", "leased"]
+    assert [line[0] for line in lines[1:]] == ["other", "q"]
+    (line,) = within("workers", "q").stdout.splitlines()[1:]
+    assert (line.split("\t")[1], line.split("\t")[3:]) == (held[0].worker, ["yes", "2"])
 
 
 def test_dead_letters(headrace: Program, within: Program, queue: Queue) -> None:
@@ -341,6 +380,28 @@ def test_dead_letters(headrace: Program, within: Program, queue: Queue) -> None:
     bury(queue, b"e", b"f", b"g", b"h")
     assert within("dead", "purge", "q").stdout == "purged 4\n"
     assert queue.counts() == Counts(enqueued=8, waiting=3, dead_trimmed=5)
+
+
+# -- repair ------------------------------------------------------------------------------------------------
+
+
+def test_repair(within: Program, queue: Queue, newest: Server) -> None:
+    """What was mended, by kind; a key of somebody else's is named."""
+    assert (done := within("repair", "q")).stdout == "mended\tnumber\n"
+    assert (done.returncode, done.stderr) == (0, "headrace: nothing to mend in q\n")
+    queue.enqueue_many([b"a", b"b"])
+    leases = queue.lease_many(2)
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.xdel("headrace:{q}:q:jobs", leases[0].claim.entry)
+        client.xack("headrace:{q}:q:jobs", "workers", leases[1].claim.entry)
+        done = within("repair", "q")
+        assert done.stdout == "mended\tnumber\ndangling\t1\nstranded\t1\ndeleted\t1\n"
+        assert (done.returncode, done.stderr) == (0, "")
+        assert queue.counts() == Counts(parked=1, enqueued=2, deleted=1)
+        client.set("headrace:{q}:q:ids", "mine")
+    done = within("repair", "q")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "headrace:{q}:q:ids" in done.stderr
 
 
 # -- terminals and pipes ------------------------------------------------------------------------------------
@@ -453,6 +514,9 @@ def handle(job):
 
 awaited = AsyncWorker(heartbeat=0.2, timeout=1.0)
 
+named = AsyncWorker(name="mail", heartbeat=0.2, timeout=1.0)
+
+@named.handler("q")
 @awaited.handler("q")
 async def handle_too(job):
     return str(os.getpid()).encode()
@@ -506,6 +570,23 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_processes_have_names_of_their_own(working: Callable[..., Working], queue: Queue) -> None:
+    """A worker that has a name gets a number behind it, the same after a death."""
+
+    def names() -> list[str]:
+        return sorted(x.name.partition(".")[0] for x in queue.workers() if x.alive)
+
+    work = working("app:named", "--processes", "2")
+    until(lambda: names() == ["mail-1", "mail-2"], "two workers", PATIENCE)
+    os.kill(work.pids()[0], signal.SIGKILL)
+    until(lambda: len(work.pids()) == 3, "a third process", PATIENCE)
+    receipts = queue.enqueue_many([b"pid"] * 10)
+    assert all(queue.result(receipt.id, PATIENCE) for receipt in receipts)
+    until(lambda: names() == ["mail-1", "mail-2"], "two workers", PATIENCE)
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
 
 
 @pytest.mark.parametrize("name", ["worker", "awaited"])
@@ -572,7 +653,7 @@ def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "app_of_none": "MODULE:NAME",
         "app_of_none.py:worker": "not of a file",
         "absent:worker": "no module 'absent' in ",
-        "app_of_none:wrong": "it has awaited, nothing, worker",
+        "app_of_none:wrong": "it has awaited, named, nothing, worker",
         "app_of_none:number": "of type int; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:Worker": "the class Worker; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:nothing": "no handlers",
@@ -609,9 +690,8 @@ def test_version_and_help(headrace: Program) -> None:
     assert headrace("--version").stdout == f"{package.__version__}\n"
     done = headrace()
     assert done.returncode == 0
-    assert all(
-        re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in ("enqueue", "work", "stats", "dead", "demo")
-    )
+    commands = ("enqueue", "work", "stats", "dead", "repair", "demo")
+    assert all(re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in commands)
 
 
 def test_the_console_script(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+import redis
 
-from headrace import Counts, NewJob
+from headrace import Counts, NewJob, Queue
 from tests.awaiting import PATIENCE, until
 from tests.conformance.steps import LONG, key, leased, payloads, present, promote
 
@@ -131,3 +133,100 @@ def test_attempts_and_delays(queue):
         assert lease.retry(0.001)
         assert next(queue.delayed(), None) is None or next(queue.delayed()).job.attempt == attempt
         promote(queue)
+
+
+# -- reschedule ----------------------------------------------------------------------------------------
+
+
+def test_rescheduled(queue):
+    """Brought forward or pushed back, a delayed job is listed, found and cancelled as before, at its new place."""
+    for name, delay in (("a", LONG), ("b", 2 * LONG), ("c", 3 * LONG)):
+        queue.enqueue(name, id=name, delay=delay, headers={"a": "b"})
+    before = queue.find("c")
+    assert queue.reschedule("c", timedelta(seconds=LONG / 2))
+    assert queue.reschedule("a", 4 * LONG)
+    assert queue.reschedule("b", datetime(2999, 1, 1, tzinfo=UTC))
+    states = list(queue.delayed())
+    assert payloads(states) == [b"c", b"a", b"b"]
+    assert states[2].due == datetime(2999, 1, 1, tzinfo=UTC).timestamp()
+    found = queue.find("c")
+    assert round(before.due - found.due) in range(round(2.5 * LONG) - 30, round(2.5 * LONG) + 1)
+    assert (found.job.headers, found.job.enqueued_at) == (before.job.headers, before.job.enqueued_at)
+    assert queue.cancel("c")
+    assert not queue.reschedule("c", 1)
+    assert queue.counts() == Counts(delayed=2, cancelled=1, enqueued=3)
+
+
+@pytest.mark.parametrize("delay", [None, 0, datetime(2001, 1, 1, tzinfo=UTC)])
+def test_rescheduled_to_now(queue, delay):
+    """To the back of the queue, behind what waits, with its attempts and its id."""
+    lease = leased(queue, b"late", id="late")
+    assert lease.retry(LONG)
+    queue.enqueue(b"first")
+    assert queue.reschedule("late", delay)
+    assert [lease.job.payload for lease in (queue.lease(), queue.lease())] == [b"first", b"late"]
+    assert queue.find("late").job.attempt == 2
+    assert not queue.enqueue(b"x", id="late").added
+    assert present(queue) == {"leased": 2}
+
+
+def test_rescheduled_while_somebody_waits(connect, server):
+    """A reader that is blocked learns of a delay that is now the first to end."""
+    queue = connect()
+    name = queue.enqueue(b"x", delay=LONG).id
+    with Queue("q", url=server.url) as other, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.lease, PATIENCE)
+        until(lambda: blocked(server))
+        assert queue.reschedule(name, 0.05)
+        lease = waiting.result()
+        assert lease.job.id == name
+        assert lease.complete()
+
+
+def test_a_delay_by_another_client_while_a_reader_is_blocked(connect, server):
+    """G-9: it is told at once, whatever made the delay: an enqueue, a retry, or what follows a completion."""
+    queue = connect()
+    first, second = leased(queue), leased(queue)
+    ways = [
+        lambda: queue.enqueue(b"x", delay=0.05),
+        lambda: first.retry(0.05),
+        lambda: second.complete(then=[NewJob(b"x", delay=0.05)]),
+    ]
+    for way in ways:
+        with redis.Redis(unix_socket_path=server.path) as client:
+            client.xtrim(key("wake"), maxlen=0)
+            assert way()
+            assert client.xlen(key("wake")) == 1  # rung
+            assert queue.enqueue(b"later", delay=LONG).added
+            assert client.xlen(key("wake")) == 1
+        lease = queue.lease(block=PATIENCE)
+        assert lease.job.payload == b"x"
+        assert lease.complete()
+        assert queue.purge() == 1
+
+
+def test_promotion_is_in_the_order_of_due_times(queue, client):
+    """Promotion is in the order of due times, however many there are, and however late."""
+    queue.enqueue_many([NewJob(b"%d" % i, id=f"{i}", delay=LONG) for i in range(250)])
+    client.zadd(key("delayed"), {f"{i}": 1000 - i for i in range(250)})
+    until(lambda: promoted_all(queue))
+    assert payloads(queue.waiting()) == [b"%d" % i for i in reversed(range(250))]
+
+
+def promoted_all(queue):
+    queue._run(queue.ops.reclaim("sweeper", 10.0))
+    return queue.counts().delayed == 0
+
+
+def blocked(server):
+    with redis.Redis(unix_socket_path=server.path) as client:
+        return client.info("clients")["blocked_clients"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [((5, 1), TypeError), (("", 1), ValueError), (("i", -1), ValueError), (("i", "1"), TypeError)],
+)
+def test_rescheduled_wrongly(queue, arguments, error):
+    with pytest.raises(error):
+        queue.reschedule(*arguments)

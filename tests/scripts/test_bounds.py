@@ -35,7 +35,7 @@ def batch(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
 def test_the_page_is_the_client_s() -> None:
     ops = Ops(Keys.of("q"))
     paged = [ops.reclaim("w", 10), ops.leave("w"), ops.purge(), ops.purge_dead("-", []), ops.redrive("-", [])]
-    paged.append(ops.cancel_payload(b"x", "jobs", "-"))
+    paged += [ops.cancel_payload(b"x", "jobs", "-"), ops.repair()]
     assert [PAGE in op.args for op in paged] == [True] * len(paged)
 
 
@@ -81,7 +81,7 @@ def test_full_batches_with_results_and_followers(lua: Lua) -> None:
     assert lua.redis.exists(*keys) == BATCH
     (entry,) = lua.leased("x")
     follow = [1, "", "", 2, "data", "y"] * BATCH
-    parts = [lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats")] * BATCH
+    parts = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats")] * BATCH
     assert lua("complete", "", 1, 0, 0, BATCH, entry, *follow, extra=parts) == [1]
     assert lua.counts() == {"waiting": BATCH, "enqueued": 2 * BATCH + 1, "completed": BATCH + 1}
 
@@ -101,7 +101,7 @@ def test_a_dead_worker_with_more_than_a_page(lua: Lua) -> None:
     lua.redis.hset(lua.key("registered"), "v", f"1000 {TERM}")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     pages = [lua("reclaim", "v", 10_000, TERM, "-", PAGE) for _ in range(4)]
-    assert [(moved, declared, more) for moved, _, declared, more, _ in pages] == [
+    assert [(moved, declared, more) for moved, _, declared, more, *_ in pages] == [
         (PAGE, 1, 1), (PAGE, 0, 1), (1, 0, 0), (0, 0, 0),
     ]  # fmt: skip
     assert lua.counts() == {"parked": MANY, "enqueued": MANY}
@@ -170,6 +170,33 @@ def test_more_dead_letters_than_a_page(lua: Lua, name: str) -> None:
         pages.append(more)
     assert pages == [PAGE, PAGE, 0]
     assert lua.counts()["waiting" if name == "redrive" else "dead_trimmed"] == BATCH
+
+
+def test_more_to_repair_than_a_page(lua: Lua) -> None:
+    """Pending, in the stream, in hashes and sorted sets; what comes meanwhile does not prolong it."""
+    lua.add(*["x"] * BATCH)
+    items = [x for i in range(BATCH) for x in (f"i{i}", "", 4, "data", "x", "id", f"i{i}")]
+    lua("enqueue", "full", *items)
+    lua.lease(limit=BATCH, duration=TERM)
+    entries = [entry for entry, _ in lua.redis.xrange(lua.key("jobs"))]
+    lua.redis.xack(lua.key("jobs"), "workers", *entries[:BATCH:2])
+    lua.redis.xdel(lua.key("jobs"), *entries[1:BATCH:2])
+    lua.redis.delete(lua.key("ids"))
+    for part in ("ids", "bodies", "released", "registered"):
+        lua.redis.hset(lua.key(part), mapping={f"{part}{i}": "5-0" for i in range(MANY)})
+    lua.redis.zadd(lua.key("delayed"), {f"hollow{i}": 9e12 for i in range(MANY)})
+    place, cursor, found, pages = "jobs", "-", [0] * 11, 0
+    while place:
+        place, cursor, *more = lua("repair", place, cursor, PAGE, TERM)
+        assert sum(more) <= 6 * PAGE
+        found = [a + b for a, b in zip(found, more, strict=True)]
+        pages += 1
+        lua.add("meanwhile")
+    half = BATCH // 2
+    uncounted = MANY - half  # bodies that came in by hand, less what was taken out
+    assert found == [0, half, half, MANY, MANY, MANY, BATCH, MANY, MANY, 0, uncounted]
+    assert 8 * MANY // (2 * PAGE) <= pages <= 40
+    assert lua("repair", "jobs", "-", 100_000, TERM) == ["", "0", *[0] * 11]
 
 
 @pytest.mark.parametrize("how", ["retry", "retry, delayed", "retry, the last", "dead_letter", "lease"])

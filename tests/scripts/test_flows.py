@@ -11,8 +11,8 @@ import redis
 from tests.scripts.conftest import Lua
 from tests.scripts.test_full import FULL, fill
 
-PARTS = ["jobs", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
-BEGIN = ["jobs", "ids", "delayed", "bodies", "stats", "flows"]
+PARTS = ["jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
+BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows"]
 RUN = "headrace:{q}:q:flow:o"
 
 

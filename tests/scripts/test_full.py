@@ -84,12 +84,15 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
             ("dead_letter", ["w", 1000, g, 1, "why"], [1]),
             ("cancel", [h], 1),
             ("reclaim", ["v", 10_000, TERM, "-", 500], [0, "-", 0, 0, 0]),
+            ("reschedule", [e, "+70000"], 1),
             ("redrive", ["-", 1], [1, "("]),
             ("purge_dead", ["-", 500], [1, ""]),
         ],
         2,
     ):
         answered = lua(name, *arguments, call=number)
+        if name == "reclaim":
+            answered = answered[:5]  # the rest is when something is due
         assert (answered if name != "redrive" else [answered[0], answered[1][:1]]) == reply, name
     assert lua.counts() == {
         "waiting": 2, "parked": 1, "delayed": 1, "enqueued": 8, "completed": 2, "cancelled": 1, "dead_trimmed": 1,
@@ -122,7 +125,7 @@ def test_who_loses_hears_so(lua: Lua) -> None:
 def test_a_completion_keeps_its_result_and_enqueues_what_follows(lua: Lua) -> None:
     (a,) = lua.leased("a")
     fill(lua)
-    extra = [lua.key("result:a"), *(lua.key(part) for part in ("jobs", "ids", "delayed", "bodies", "stats"))]
+    extra = [lua.key("result:a"), *(lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats"))]
     assert lua("complete", "", 1, 0, 1, 1, a, 1, 5000, "r", 1, "", "", 2, "data", "b", extra=extra, call=1) == [1]
     assert lua.redis.get(extra[0]) == "r"
     assert lua.counts() == {"waiting": 1, "enqueued": 2, "completed": 1}
@@ -137,7 +140,7 @@ def test_the_dead_and_the_expired_are_reclaimed(lua: Lua) -> None:
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua.redis.zadd(lua.key("leases"), {b: 1})
     fill(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=1) == [2, "-", 1, 0, 0]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=1) == [2, "-", 1, 0, 0, -1, -1]
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
 
 
@@ -147,6 +150,18 @@ def test_what_has_come_due_is_promoted(lua: Lua) -> None:
     lua.redis.zadd(lua.key("delayed"), {"i": 1})
     fill(lua)
     assert [row[1][1] for row in lua.lease(call=1)[2]] == ["a"]
+
+
+def test_what_recurs_goes_on(lua: Lua) -> None:
+    """A tick is taken in, or all workers would fail of it; a schedule can be ended, but no other be made."""
+    lua("schedule", "s", "every 1000", "once", 5, 10, "data", "a")
+    fill(lua)
+    assert lua("tick", "s", "every 1000", 5, 1005, 5) == 1
+    assert lua.lease(call=1)[2][0][1] == ["data", "a", "id", "s@5"]
+    with pytest.raises(redis.ResponseError, match=FULL):
+        lua("schedule", "t", "every 1000", "once", 5, 10, "data", "a", call=2)
+    assert [row[0] for row in lua("schedules", "all")[2]] == ["s"]
+    assert lua("unschedule", "s", call=3) == 1
 
 
 def test_looking_goes_on(lua: Lua) -> None:
@@ -167,4 +182,4 @@ def test_the_group_is_made_even_then(lua: Lua) -> None:
     lua.redis.config_set("maxmemory", 0)
     lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
     fill(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=2) == [0, "-", 0, 0, 0]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=2) == [0, "-", 0, 0, 0, -1, -1]

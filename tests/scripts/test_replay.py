@@ -11,8 +11,22 @@ from attrs import frozen
 from headrace._op import script
 from tests.scripts.conftest import TERM, Lua
 
-# Repeated, these come to the same.
-UNRECORDED = {"beat", "counts", "find", "flow_events", "flow_find", "flow_read", "leave", "list", "result", "workers"}
+UNRECORDED = {
+    "beat",
+    "counts",
+    "find",
+    "flow_events",
+    "flow_find",
+    "flow_read",
+    "leave",
+    "list",
+    "paused",
+    "register",
+    "result",
+    "schedules",
+    "tick",
+    "workers",
+}  # repeated, they come to the same
 FLOWS = {"flow_start", "flow_advance"}  # see test_flows.py
 
 
@@ -44,9 +58,26 @@ def _dying(lua: Lua) -> list[Any]:
     return ["v", 10_000, TERM, "-", 500]
 
 
+def _late(lua: Lua) -> list[Any]:
+    lua("enqueue", "full", "i", "+60000", 4, "data", "a", "id", "i")
+    return ["i", ""]
+
+
+def _recurring(lua: Lua) -> list[Any]:
+    lua("schedule", "s", "every 1000", "once", 5, 10, "data", "x")
+    return ["s"]
+
+
 def _two(lua: Lua, *arguments: Any) -> list[Any]:
     lua.add("a", "b")
     return [*arguments]
+
+
+def _broken(lua: Lua) -> list[Any]:
+    a, b = lua.leased("a", "b")
+    lua.redis.xdel(lua.key("jobs"), a)
+    lua.redis.xack(lua.key("jobs"), "workers", b)
+    return ["jobs", "-", 500, TERM]
 
 
 CASES = {
@@ -58,13 +89,21 @@ CASES = {
     "retry": Case(lambda lua: ["w", 0, 1000, *lua.leased("a"), 1, "", 1, "why"], [0]),
     "retry, delayed": Case(lambda lua: ["w", 0, 1000, *lua.leased("a"), 1, "+60000", 1, "why"], [0]),
     "dead_letter": Case(lambda lua: ["w", 1000, *lua.leased("a"), 1, "why"], [0]),
-    "reclaim": Case(_dying, [0, "-", 0, 0, 0]),
+    "reclaim": Case(_dying, [0, "-", 0, 0, 0, -1, -1]),
     "cancel": Case(lambda lua: [*lua.add("a")], 0),
     "cancel_payload": Case(lambda lua: _two(lua, "a", "jobs", "-", 500), [0, "delayed", "0"]),
     "purge": Case(lambda lua: _two(lua, 1), 1),
     "purge_dead": Case(_dead, ...),
     "redrive": Case(_dead, ...),
     "delete": Case(_two, 0),
+    "reschedule": Case(_late, 0),
+    "schedule": Case(lambda _: ["s", "every 1000", "once", 5, 10, "data", "x"], 0),
+    "unschedule": Case(_recurring, 0),
+    "pause": Case(lambda _: [1], 0),
+    "expire": Case(lambda lua: ["-", 500, *lua.leased("a")], [0, ""]),
+    "fail_worker": Case(lambda lua: ["w", 500, *lua.leased("a")][:2], [0, 0]),
+    "move": Case(lambda lua: ["-", 200, *lua.add("a", "b")], [0, ""]),
+    "repair": Case(_broken, ["", "0", *[0] * 11]),
 }
 
 

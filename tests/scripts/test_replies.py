@@ -229,7 +229,8 @@ def test_complete_with_results_and_followers(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     other = "headrace:{q}:q/next:"
     extra = [lua.key("result:a"), lua.key("result:b")]
-    extra += [base + part for base in (lua.key(""), other) for part in ("jobs", "ids", "delayed", "bodies", "stats")]
+    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats")
+    extra += [base + part for base in (lua.key(""), other) for part in parts]
     lua("complete", "", 1, 0, 0, 0, b)
     args = ["", 2, 0, 2, 2, a, b, 1, 5000, "ra", 2, 5000, "rb"]
     args += [1, "n", LATER, 2, "data", "next", 1, "", "", 2, "data", "then"]
@@ -291,6 +292,19 @@ def test_retry(lua: Lua) -> None:
     assert lua.redis.hgetall(lua.key("ids")) == {a: entry, b: "delayed"}
     assert lua.redis.hgetall(lua.key("released")) == {b: "1"}
     assert lua.counts() == {"waiting": 1, "leased": 1, "delayed": 1, "enqueued": 3}
+
+
+def test_retry_gives_attempts_back(lua: Lua) -> None:
+    """The attempt starts anew while the token goes on growing; nothing of it is limited by max_attempts."""
+    (a,) = lua.leased("a")
+    assert lua("retry", "w", 9, 1000, a, 1, "", 1, "why") == [1]
+    ((entry, again),) = lua.redis.xrange(lua.key("jobs"))
+    lua.lease()
+    assert lua("retry", "w", 2, 1000, entry, 1, "", -1, "why") == [1]
+    ((entry, again),) = lua.redis.xrange(lua.key("jobs"))
+    assert again["attempt"] == "2"
+    assert lua.redis.hgetall(lua.key("released")) == {entry: "2"}
+    assert lua.counts() == {"waiting": 1, "enqueued": 1}
 
 
 def test_retry_no_attempts_left(lua: Lua) -> None:
@@ -368,9 +382,9 @@ def veteran(lua: Lua, worker: str = "v") -> None:
 def test_reclaim_of_the_dead(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     veteran(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0, -1, -1]
     lua.redis.zadd(lua.key("workers"), {"w": 1})  # its deadline was in 1970
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [2, "-", 1, 0, 0]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [2, "-", 1, 0, 0, -1, -1]
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
     assert lua.redis.zscore(lua.key("workers"), "w") is None
     assert not lua.redis.hexists(lua.key("registered"), "w")
@@ -383,8 +397,8 @@ def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
     lua.leased("a")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua("beat", "v", 600_000, TERM, 1)
-    assert lua("reclaim", "v", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
-    assert lua("reclaim", "nobody", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0]
+    assert lua("reclaim", "v", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "nobody", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0, -1, -1]
 
 
 def test_reclaim_of_expired_leases(lua: Lua) -> None:
@@ -395,7 +409,7 @@ def test_reclaim_of_expired_leases(lua: Lua) -> None:
     lua.redis.xclaim(lua.key("jobs"), "workers", "foreign", 0, [b], idle=5000, justid=True)
     until(lambda: lua("reclaim", "v", 10_000, 600_000, "-", 500)[0] == 1)
     assert lua.holders() == {a: ("parked", 1), b: ("foreign", 1)}
-    assert lua("reclaim", "v", 10_000, 5000, "-", 500) == [1, "-", 0, 0, 0]
+    assert lua("reclaim", "v", 10_000, 5000, "-", 500) == [1, "-", 0, 0, 0, -1, -1]
     assert lua.holders()[b] == ("parked", 1)
 
 

@@ -49,6 +49,18 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     "purge_dead": lambda _: ["-", 500],
     "redrive": lambda _: ["-", 500],
     "delete": lambda _: [],
+    "reschedule": lambda _: ["late", "+5000"],
+    "reschedule, now": lambda _: ["late", ""],
+    "schedule": lambda _: ["s", "every 2000", "once", 5, 10, "data", "x"],
+    "unschedule": lambda _: ["s"],
+    "tick": lambda _: ["s", "every 1000", 5, 1005, 5],
+    "pause": lambda _: [1],
+    "expire": lambda _: ["-", 500],
+    "fail_worker": lambda _: ["w", 500],
+    "move": lambda _: ["-", 200],
+    "move, waiting": lambda _: ["new -", 200],
+    "move, delayed": lambda _: ["delayed 0", 200],
+    "repair": lambda _: ["jobs", "-", 500, TERM],
 }
 
 
@@ -67,6 +79,7 @@ def prepare(lua: Lua) -> str:
     lua.lease(limit=2)
     lua("release", "w", parked, 1)
     lua("dead_letter", "w", 1000, dead, 1, "why")
+    lua("schedule", "s", "every 1000", "once", 5, 10, "data", "x")
     return entry
 
 

@@ -24,6 +24,7 @@ from headrace import (
     BatchError,
     Codec,
     CodecError,
+    Complete,
     ConfigurationError,
     Counts,
     DeadLetter,
@@ -36,9 +37,11 @@ from headrace import (
     Queue,
     Receipt,
     Release,
+    Repairs,
     ReplyError,
     Retry,
     RetryLater,
+    Schedule,
     Verdict,
     Worker,
     WorkerLost,
@@ -147,12 +150,20 @@ def looking(queue: Queue) -> None:
 
 def managing(queue: Queue) -> None:
     assert_type(queue.cancel("a"), bool)
+    assert_type(queue.reschedule("a", timedelta(hours=1)), bool)
+    assert_type(queue.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
+    assert_type(queue.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool)
+    assert_type(queue.unschedule("s"), bool)
+    assert_type(queue.schedules(), list[Schedule])
     assert_type(queue.cancel_payload(b"x"), int)
     assert_type(queue.redrive(), int)
     queue.redrive("a", "b")
     assert_type(queue.purge_dead("a"), int)
     assert_type(queue.purge(), int)
     assert_type(queue.delete(), int)
+    mended = queue.repair()
+    assert_type(mended, Repairs)
+    assert_type(mended.total + mended.stranded, int)
     queue.close()
 
 
@@ -207,11 +218,19 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
         assert_type(await queue.result("a", timeout=5.0), bytes | None)
         assert_type(await queue.workers(), list[WorkerState])
         assert_type(await queue.cancel("a"), bool)
+        assert_type(await queue.reschedule("a", timedelta(hours=1)), bool)
+        assert_type(await queue.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
+        assert_type(
+            await queue.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool
+        )
+        assert_type(await queue.unschedule("s"), bool)
+        assert_type(await queue.schedules(), list[Schedule])
         assert_type(await queue.cancel_payload("x"), int)
         assert_type(await queue.redrive("a"), int)
         assert_type(await queue.purge_dead(), int)
         assert_type(await queue.purge(), int)
         assert_type(await queue.delete(), int)
+        assert_type(await queue.repair(), Repairs)
     assert_type(await asyncio.gather(queue.counts(), queue.purge()), tuple[Counts, int])
     await queue.close()
 
@@ -248,6 +267,32 @@ def ingest(jobs: Sequence[Job]) -> None:
 async def send_async(job: Job) -> bytes:
     payload: bytes = job.payload  # whatever the codec makes of it
     return b"sent " + payload
+
+
+POLICY = Retry(
+    on={
+        ValueError: DeadLetter,
+        TimeoutError: RetryLater(5),
+        KeyError: Release,
+        FileExistsError: Complete(b"r"),
+        OSError: lambda error: RetryLater(error.errno),
+    }
+)
+
+
+@worker.handler("kinds", kind="a", grace=timedelta(minutes=5), retry=POLICY)
+def of_a_kind(job: Job) -> bytes | Verdict:
+    return RetryLater(5) if job.attempt == 1 else Complete(b"r") if job.attempt == 2 else b"x"
+
+
+@worker.batch_handler("verdicts")
+def with_verdicts(jobs: Sequence[Job]) -> dict[str, Verdict]:
+    return {job.id: DeadLetter("no") for job in jobs}
+
+
+@async_worker.handler("connections", persistent=True)
+async def hold(job: Job) -> Verdict | None:
+    return Complete() if job.lost else None
 
 
 @async_worker.handler("plain")

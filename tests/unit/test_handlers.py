@@ -15,6 +15,7 @@ import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Job, JSONCodec, Queue, Retry, Worker
 from headrace._codec import BytesCodec
+from headrace._feeds import Kinds, Persistent
 from headrace._handlers import is_async
 
 KINDS = [Worker, AsyncWorker]
@@ -93,6 +94,21 @@ def test_bad_arguments_are_refused(
     [
         ("handler", {"result_ttl": 0}, ValueError, "result_ttl=0"),
         ("handler", {"max_size": 5}, TypeError, "max_size"),
+        ("handler", {"kind": 5}, TypeError, "kind must be a str"),
+        ("handler", {"kind": ""}, ValueError, "kind=''"),
+        ("handler", {"kind": "a", "grace": -1}, ValueError, "grace=-1"),
+        ("handler", {"grace": 5}, ConfigurationError, "grace: for jobs of unknown kinds"),
+        ("handler", {"persistent": 1}, TypeError, "persistent must be a bool"),
+        ("handler", {"persistent": True, "deadline": 5}, ConfigurationError, "give no deadline"),
+        ("handler", {"persistent": True, "max_attempts": 5}, ConfigurationError, "give no max_attempts"),
+        (
+            "handler",
+            {"persistent": True, "retry": Retry(attempts=5)},
+            ConfigurationError,
+            "give no attempts of its Retry",
+        ),
+        ("handler", {"persistent": True, "kind": "a"}, ConfigurationError, "takes all of its jobs"),
+        ("batch_handler", {"kind": "a"}, TypeError, "kind"),
         ("batch_handler", {"max_size": 0}, ValueError, "max_size=0"),
         ("batch_handler", {"max_size": 1.5}, TypeError, "max_size must be an int"),
         ("batch_handler", {"max_wait": -1}, ValueError, "max_wait=-1"),
@@ -237,3 +253,77 @@ def test_both_registers_take_what_a_queue_takes() -> None:
         for name in ("lease", "max_attempts", "codec", "dead_limit", "fenced"):
             assert taken[name].default == of_queue[name].default, name
     assert inspect.signature(Worker.handler).parameters["result_ttl"].default == of_queue["result_ttl"].default
+
+
+# -- several handlers of one queue ---------------------------------------------------------------------------
+
+
+def test_a_handler_for_each_kind(worker: Any) -> None:
+    """Function, retry and deadline are each one's own; what the queue has is given anywhere."""
+    retry, codec = Retry(attempts=3), JSONCodec()
+    one = worker.handler("q", kind="a", deadline=9, concurrency=7, lease=5)(plain)
+    two = worker.handler("q", kind="b", deadline=4, retry=retry, codec=codec, grace=60)(print)
+    rest = worker.handler("q", lease=5, max_attempts=4)(len)
+    (common,) = worker.handlers.values()
+    assert {kind: handler.function for kind, handler in common.kinds.items()} == {"a": one, "b": two, None: rest}
+    assert [handler.deadline for handler in common.kinds.values()] == [9.0, 4.0, None]
+    assert [handler.retry for handler in common.kinds.values()] == [Retry(), retry, Retry()]
+    assert (common.concurrency, common.codec, common.grace, common.deadline) == (7, codec, 60.0, 4.0)
+    assert (common.queue_settings.lease, common.queue_settings.max_attempts) == (5.0, 4)
+    (feed,) = worker._roles().feeds
+    assert isinstance(feed, Kinds)
+
+
+def test_one_function_for_several_kinds(worker: Any) -> None:
+    worker.handler("q", kind="b")(worker.handler("q", kind="a")(plain))
+    assert set(worker.handlers["q"].kinds) == {"a", "b"}
+
+
+def test_who_takes_a_job(worker: Any) -> None:
+    worker.handler("q", kind="a")(plain)
+    worker.handler("q", kind="b")(print)
+
+    def takers() -> list[Any]:
+        headers: list[dict[str, str]] = [{"kind": "a"}, {"kind": "b", "x": "y"}, {"kind": "c"}, {"kind": ""}, {}]
+        taken = [worker.handlers["q"].takes(Job("1-0", b"", "q", given)) for given in headers]
+        return [handler and handler.function for handler in taken]
+
+    assert takers() == [plain, print, None, None, None]
+    worker.handler("q")(len)
+    assert takers() == [plain, print, len, len, len]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ({"kind": "a"}, {"kind": "a"}, "has a handler already of kind 'a'"),
+        ({}, {}, "queue 'q' has a handler already"),
+        ({"kind": "a", "lease": 5}, {"kind": "b", "lease": 6}, r"queue 'q': lease=5.0 and lease=6.0"),
+        ({"kind": "a", "concurrency": 5}, {"concurrency": 6}, "concurrency=5 and concurrency=6"),
+        ({"kind": "a", "grace": 5}, {"kind": "b", "grace": 6}, "grace=5.0 and grace=6.0"),
+        ({"kind": "a", "codec": JSONCodec()}, {"kind": "b", "codec": JSONCodec()}, "codec="),
+        ({"persistent": True}, {"kind": "a"}, "takes all of its jobs"),
+        ({"kind": "a"}, {"persistent": True}, "takes all of its jobs"),
+    ],
+)
+def test_what_does_not_go_together(worker: Any, first: dict[str, Any], second: dict[str, Any], says: str) -> None:
+    worker.handler("q", **first)(plain)
+    before = dict(worker.handlers)
+    with pytest.raises(ConfigurationError, match=says):
+        worker.handler("q", **second)(plain)
+    assert worker.handlers == before
+
+
+def test_batches_and_kinds_do_not_go_together(worker: Any) -> None:
+    worker.handler("q", kind="a")(plain)
+    with pytest.raises(ConfigurationError, match="queue 'q' has a handler already"):
+        worker.batch_handler("q")(plain)
+    worker.batch_handler("r")(plain)
+    with pytest.raises(ConfigurationError, match="queue 'r': a batch handler, or a persistent one, takes all"):
+        worker.handler("r", kind="a")(plain)
+
+
+def test_a_persistent_handler(worker: Any) -> None:
+    worker.handler("q", persistent=True, retry=Retry(wait=5))(plain)
+    (feed,) = worker._roles().feeds
+    assert isinstance(feed, Persistent)

@@ -11,16 +11,23 @@ from attrs import frozen
 
 from headrace import NewJob
 from headrace._flow_ops import Staged
-from headrace._job import Claim, Job
+from headrace._job import Claim, Job, Ticking
 from headrace._keys import Keys
 from headrace._op import Op, script
 from headrace._ops import _KEYS, Ops
+from headrace._schedule import Timing
+from headrace._settings import QueueSettings, Rate
 
 FOLDER = files("headrace") / "lua"
 NAMES = sorted(Path(str(path)).stem for path in FOLDER.iterdir() if str(path).endswith(".lua"))
 FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
 TYPES = {"string", "stream", "hash", "zset"}
-ALIASES = {"wake_stream": "wake", "n": "limit", "fetched": "limit"}  # names that a body gives to what its header calls
+ALIASES = {
+    "wake_stream": "wake",
+    "n": "limit",
+    "fetched": "limit",
+    "following": "next",
+}  # names that a body gives to what its header calls
 OTHERS = {"result", "flow_read"}  # all of their keys depend on their arguments
 _BINDING = re.compile(r"^local ([\w, ]+) = (.*(?:KEYS|ARGV)\[\d+\].*)$", re.MULTILINE)
 _VALUE = re.compile(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?(?: == '1')?")
@@ -156,23 +163,35 @@ SAMPLES: dict[str, Op[object]] = {
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
     "delete": OPS.delete(),
     "enqueue": OPS.enqueue([b"x"]),
+    "expire": OPS.expire("-", ["i"]),
+    "fail_worker": OPS.fail_worker("w"),
     "find": OPS.find("i"),
     "flow_advance": FLOW.ops.advance([FLOW.ops.cancelling("i")]),
     "flow_events": FLOW.ops.events(),
     "flow_find": FLOW.ops.found("a", "b", ""),
     "flow_read": FLOW.ops.read(["i", "j"]),
     "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
-    "lease": OPS.lease("w", 10),
+    "lease": Ops(Keys.of("shop/orders"), QueueSettings(rates=Rate(1))).lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
+    "move": OPS.move("shop/bills", "-", ["i"]),
+    "pause": OPS.pause(True),
+    "paused": OPS.paused(),
     "purge": OPS.purge(),
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
     "redrive": OPS.redrive("-", ["i"]),
+    "register": OPS.register("w.1", "w", 10.0),
     "release": OPS.release(CLAIMS),
     "renew": OPS.renew(CLAIMS),
+    "repair": OPS.repair(),
     "result": OPS.result("i"),
     "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
+    "reschedule": OPS.reschedule("i", 1.0),
+    "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
+    "schedules": OPS.schedules(),
+    "tick": OPS.turn(Ticking(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+    "unschedule": OPS.unschedule("s"),
     "workers": OPS.workers(),
 }
 
@@ -189,15 +208,18 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     if script(name).recorded:
         assert keys[0] == op.lane_prefix + "l"
         assert arguments[0] == "1"
-    assert all(str(key).startswith("headrace:{shop}:shop" + ("" if "flow" in name else "/orders:")) for key in keys)
+    near = "" if "flow" in name else "/orders:"
+    own = len(keys) if "flow" in name else len(head.keys)
+    assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
+    assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[own:])
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:
-    """In one slot with them: five of each queue that follows."""
+    """In one slot with them: six of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(_KEYS["complete"].split()) :]]
-    follow = ["jobs", "ids", "delayed", "bodies", "stats"]
+    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
     assert header("complete").more_keys

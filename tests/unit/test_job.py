@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from headrace import Counts, Job, JobState, NewJob, Receipt
+from headrace import Counts, Job, JobState, NewJob, Receipt, Repairs
 from headrace._job import NO_HEADERS, Claim, Lost
 
 
@@ -69,6 +69,13 @@ def test_counts_add_up() -> None:
     assert attrs.evolve(counts, completed=39).lost == 1
     assert Counts() == Counts(waiting=0)
     assert Counts().lost == 0
+
+
+def test_repairs_add_up() -> None:
+    assert not Repairs()
+    mended = Repairs(dangling=2, deleted=1) + Repairs(dangling=1, workers=4)
+    assert mended == Repairs(dangling=3, workers=4, deleted=1)
+    assert (bool(mended), mended.total) == (True, 8)
 
 
 def test_values_compare_by_what_they_say() -> None:

@@ -33,10 +33,11 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from headrace import BatchError, DeadLetter, Job, Release, Retry, RetryLater
+from headrace import BatchError, Complete, DeadLetter, Job, Release, Retry, RetryLater
+from headrace._codec import BytesCodec
 from headrace._job import Claim
-from headrace._judge import judge
-from headrace._settings import FOREVER
+from headrace._judge import judge, meant, spoken, stranger
+from headrace._settings import FOREVER, HandlerSettings, QueueSettings
 from headrace.errors import said
 
 
@@ -191,6 +192,7 @@ def test_an_exception_in_words() -> None:
         RetryLater(MOMENT),
         DeadLetter("no"),
         Release(),
+        Complete(b"x"),
         BatchError({"i": DeadLetter("no")}),
     ],
 )
@@ -200,3 +202,137 @@ def test_verdicts_come_whole_out_of_another_process(error: Exception) -> None:
     assert type(twin) is type(error)
     assert str(twin) == str(error)
     assert repr(twin.__dict__) == repr(error.__dict__)
+
+
+# -- verdicts that are returned ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", [RetryLater(5), DeadLetter("no"), Release()])
+def test_a_verdict_that_is_returned_is_as_if_raised(verdict: Exception) -> None:
+    assert meant("1-0", None, verdict, batch=False) == (verdict, None)
+    assert meant("1-0", None, verdict, batch=True) == (verdict, None)
+    assert meant("1-0", verdict, None, batch=False) == (verdict, None)
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [(Release, Release), (RetryLater, RetryLater), (Complete, Complete), (DeadLetter, TypeError)],
+)
+def test_a_class_that_is_returned_is_as_if_raised(returned: type, expected: type) -> None:
+    """`raise DeadLetter` lacks its reason as well."""
+    assert type(spoken(returned)) is expected
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"x", 5, {"1-0": Release()}, ValueError("x"), ValueError, BatchError({}), [Release()]]
+)
+def test_what_is_returned_else_is_a_result(value: Any) -> None:
+    assert meant("1-0", None, value, batch=False) == (None, value)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_complete_is_a_result(batch: bool) -> None:
+    assert meant("1-0", Complete(b"r"), None, batch=batch) == (None, b"r")
+    assert meant("1-0", None, Complete(), batch=batch) == (None, None)
+
+
+def test_the_verdicts_of_a_batch() -> None:
+    no, error = DeadLetter("no"), ValueError("v")
+    said_so: dict[str, Any] = {"a": no, "b": error, "c": None, "d": Complete(b"r"), "e": Release, "x": 5}
+    for raised, returned in [(BatchError(said_so), None), (None, BatchError(said_so)), (None, said_so)]:
+
+        def of(name: str, raised: Any = raised, returned: Any = returned) -> Any:
+            return meant(name, raised, returned, batch=True)
+
+        assert [of(name) for name in "abcdz"] == [(no, None), (error, None), (None, None), (None, b"r"), (None, None)]
+        assert isinstance(of("e")[0], Release)
+        assert isinstance(of("x")[0], TypeError)
+    assert meant("a", error, None, batch=True) == (error, None)
+    assert meant("a", None, b"a result of all", batch=True) == (None, None)
+
+
+# -- policies ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "rule", "expected"),
+    [
+        (ValueError("x"), DeadLetter, ("dead", "ValueError: x")),
+        (ValueError("x"), DeadLetter("no good"), ("dead", "no good")),
+        (ValueError("x"), Release, ("release", "")),
+        (ValueError("x"), Release(), ("release", "")),
+        (ValueError("x"), RetryLater(5), ("retry", 5.0)),
+        (ValueError("x"), Complete, ("complete", "")),
+        (ValueError("x"), lambda _: None, ("retry", 7.0)),
+        (ValueError(9), lambda error: RetryLater(error.args[0]), ("retry", 9.0)),
+        (UnicodeError("x"), DeadLetter, ("dead", "UnicodeError: x")),
+        (OSError("x"), DeadLetter, ("retry", 7.0)),
+        (Release(), DeadLetter, ("release", "")),
+        (KeyboardInterrupt(), DeadLetter, ("release", "")),
+    ],
+)
+def test_a_policy(error: BaseException, rule: Any, expected: tuple[str, Any]) -> None:
+    """It comes before `retry=`; a handler's own verdict comes before it."""
+    assert verdict(error, on={ValueError: rule}) == expected
+    if expected != ("retry", 7.0):
+        assert verdict(error, on={ValueError: rule}, retry=retry_never) == expected
+
+
+def test_the_nearest_type_counts() -> None:
+    on: dict[Any, Any] = {Exception: DeadLetter, OSError: RetryLater(5), ConnectionError: Release}
+    found = [verdict(error, on=on)[0] for error in (ValueError(), OSError(), TimeoutError(), ConnectionResetError())]
+    assert found == ["dead", "retry", "retry", "release"]
+    assert verdict(Release(), on=on)[0] == "release"
+
+
+def test_a_policy_keeps_what_was_raised() -> None:
+    """As the reason, unless the verdict has one of its own; and it spends what the verdict spends."""
+    claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
+    for rule, reason, spend in [
+        (RetryLater(5), "ValueError: x", 0),
+        (RetryLater(5, "busy"), "busy", 0),
+        (RetryLater(5, spend=True), "ValueError: x", 1),
+    ]:
+        found = judge(Retry(attempts=3, on={ValueError: rule}), claim, ValueError("x"), 0.0, wait_fixed(7))
+        assert (found.reason, found.spend, found.attempts) == (reason, spend, 3)
+
+
+def test_a_policy_may_complete_with_a_result() -> None:
+    claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
+    found = judge(Retry(on={KeyError: lambda _: Complete("r")}), claim, KeyError(), 0.0, wait_fixed(7), str.encode)
+    assert (found.kind, found.result) == ("complete", b"r")
+
+
+def test_a_policy_that_makes_no_verdict_comes_out() -> None:
+    with pytest.raises(TypeError, match="on: 5 is no verdict"):
+        verdict(ValueError("x"), on={ValueError: lambda _: 5})
+
+
+def test_anew() -> None:
+    claim = Claim(Job("1-0", b"x", "q", attempt=9), "w.1", "1-0", 9, 9)
+    found = judge(Retry(wait=wait_incrementing(10, 5)), claim, OSError(), 0.0, wait_fixed(7), anew=True)
+    assert found.delay == 10.0
+
+
+# -- jobs of unknown kinds -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age", "rounds", "grace", "expected"),
+    [
+        (0.0, 0, 300.0, ("retry", timedelta(seconds=10), 0)),
+        (299.0, 50, 300.0, ("retry", timedelta(seconds=10), 0)),
+        (5000.0, 29, 300.0, ("retry", timedelta(seconds=10), 0)),  # old, but perhaps it has only waited for long
+        (300.0, 30, 300.0, ("dead", 0.0, 1)),
+        (0.0, 0, 0.0, ("dead", 0.0, 1)),
+    ],
+)
+def test_a_job_of_an_unknown_kind(age: float, rounds: int, grace: float, expected: tuple[str, Any, int]) -> None:
+    def handler(**kinds: Any) -> HandlerSettings:
+        return HandlerSettings("q", print, 1, Retry(), None, QueueSettings(), BytesCodec(), grace=grace, kinds=kinds)
+
+    job = Job("1-0", b"x", "q", {"kind": "c"}, attempt=3, enqueued_at=1000.0)
+    claim = Claim(job, "w.1", "1-0", 3, 3 + rounds, leased_at=1000.0 + age)
+    found = stranger(handler(a=handler(), b=handler()), claim)
+    assert (found.kind, found.delay, found.spend) == expected
+    assert found.reason == "no handler for jobs of kind 'c': this worker knows 'a', 'b'"

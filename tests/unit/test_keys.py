@@ -73,8 +73,8 @@ def test_keys_that_show_no_queue(key: str) -> None:
 
 
 def test_the_pattern_finds_what_shows_a_queue() -> None:
-    glob = re.escape(pattern("ns")).replace(r"\*", ".*").replace(r"\[jd\]", "[jd]").replace(r"\:", ":")
-    for part, found in (("jobs", True), ("delayed", True), ("stats", False), ("wake", False)):
+    glob = re.escape(pattern("ns")).replace(r"\*", ".*").replace(r"\[", "[").replace(r"\]", "]").replace(r"\:", ":")
+    for part, found in (("jobs", True), ("delayed", True), ("schedules", True), ("stats", False), ("wake", False)):
         assert bool(re.fullmatch(glob, Keys.of("g/q", "ns").part(part))) is found, part
 
 

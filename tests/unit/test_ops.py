@@ -111,9 +111,9 @@ def test_joined_enqueues_are_one() -> None:
 def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
     settings = QueueSettings(lease=5, max_attempts=3, dead_limit=7)
     ops = Ops(Keys.of("q"), settings)
-    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", BATCH, "", 5000, 15_000, 3, 7, 1]
-    assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0]
-    assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 0, 1000, 0]
+    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", BATCH, "", 5000, 15_000, 3, 7, 1, ""]
+    assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0, ""]
+    assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 0, 1000, 0, ""]
 
 
 @pytest.mark.parametrize(("block", "ms"), [(0.0, 1), (0.0001, 1), (0.5, 500), (1.0, 1000)])

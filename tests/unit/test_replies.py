@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, JSONCodec, Receipt, ReplyError
+from headrace import Counts, JSONCodec, Receipt, Repairs, ReplyError
 from headrace import _replies as replies
 from headrace._codec import BytesCodec
 from headrace._job import Reclaimed
@@ -45,9 +45,10 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.plain_receipts, [b"1-9", 2], [Receipt("1-9", True), Receipt("1-10", True)]),
         (replies.plain_receipts, [b"1-0", b"1-1"], [Receipt("1-0", True), Receipt("1-1", True)]),
         (replies.counts, list(range(11)), Counts(*range(11))),
-        (replies.reclaimed, [3, b"(1-0", 1, 0, 2], Reclaimed(3, "(1-0", 1, False, 2)),
+        (replies.reclaimed, [3, b"(1-0", 1, 0, 2, -1, 1500], Reclaimed(3, "(1-0", 1, False, 2, None, 1.5)),
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
+        (replies.repairs, [b"ids", b"7", *range(11)], (Repairs(*range(11)), "ids", "7")),
         (replies.kept, None, None),
         (replies.kept, b"", b""),
         (replies.kept, b"r", b"r"),

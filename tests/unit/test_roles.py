@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from attrs import evolve
 from tenacity import wait_fixed
 
-from headrace import BatchError, DeadLetter, Job, Release, Retry, RetryLater
+from headrace import BatchError, DeadLetter, Job, NameTaken, Release, Retry, RetryLater
 from headrace._codec import BytesCodec
-from headrace._job import Grant, Reclaimed
+from headrace._job import Entered, Grant, Reclaimed, Ticking
 from headrace._keys import Keys
 from headrace._ops import BATCH, Ops
 from headrace._roles import (
@@ -29,10 +30,12 @@ from headrace._roles import (
     Recall,
     Role,
     Roles,
+    Say,
     Send,
     Start,
 )
 from headrace._settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._ticks import tick
 
 
 def make_feed(
@@ -64,6 +67,7 @@ class Hand:
         self.backlog: list[list[Held]] = []
         self.aborted: list[Held] = []
         self.pokes: list[bool] = []
+        self.said: list[str] = []
 
     def go(self, answer: Any = None) -> Any:
         """The next effect that somebody else must answer; `None` when the role has ended."""
@@ -84,6 +88,8 @@ class Hand:
                             one.job.lost.set()
                     case Poke(everyone):
                         self.pokes.append(everyone)
+                    case Say(text):
+                        self.said.append(text)
                     case _:
                         return effect
                 effect = self.role.send(reply)
@@ -180,18 +186,71 @@ def test_an_empty_queue_is_left_to_listen() -> None:
     assert isinstance(listen.go(False), Listen)  # nothing came
     assert isinstance(fetch.go(), Pause)
     assert isinstance(listen.go(True), Pause)
-    assert sent(fetch.go())[0][-1] == "1"  # woken: the call takes the tokens off the wake stream
+    assert sent(fetch.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
 
 
-def test_a_reader_blocks_no_longer_than_the_next_delay() -> None:
+def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
+    """A server may end a blocked read 0.1 s late; and what is far away costs no call before its time."""
     feed = make_feed()
     fetch, listen = Hand(feed.fetch()), Hand(feed.listen())
     fetch.go()
-    fetch.go([Grant([], next_due=0.25)])
+    assert fetch.go([Grant([], next_due=1.25)]) == Pause(1.0)
     heard = listen.go()
-    assert heard.command[heard.command.index("BLOCK") + 1] == 250
-    assert isinstance(listen.go(False), Pause)  # due by now, whether or not anything rang
+    assert heard.command[heard.command.index("BLOCK") + 1] == 1000
+    assert isinstance(listen.go(False), Listen)
+    fetch.now += 1.0
+    assert fetch.go() == Pause(0.25)
+    fetch.now += 0.25
+    assert fetch.go() == Pause(0.0)
     assert names(fetch.go()) == ["lease"]
+
+
+def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
+    feed = make_feed()
+    fetch, hand = Hand(feed.fetch()), keep(feed)
+    fetch.go()
+    assert fetch.go([Grant([])]) == Pause(1.0)
+    hand.go()
+    hand.go([evolve(NOTHING, next_due=0.5, next_tick=3.0)])
+    assert (feed.again, feed.tick) == (hand.now + 0.5, hand.now + 3.0)
+    assert hand.pokes == [False]
+    assert fetch.go() == Pause(0.5)
+    hand.go()
+    hand.go([NOTHING])
+    assert (feed.again, feed.tick) == (hand.now + 0.5, None)
+
+
+def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
+    feed = make_feed()
+    fetch, ticker = Hand(feed.fetch()), Hand(tick(feed))
+    assert ticker.go() == Pause(1.0)
+    fetch.go()
+    fetch.go([Grant([])])
+    assert ticker.go() == Pause(1.0)
+    feed.woken = feed.available = True
+    fetch.go()
+    fetch.go([Grant([])])
+    assert names(ticker.go()) == ["schedules"]
+    assert ticker.go([Ticking(5, 0.25, [])]) == Pause(0.25)
+
+
+def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
+    """What can't be computed here is said once, and left to others."""
+    feed = make_feed()
+    feed.tick = 0.0
+    hand = Hand(tick(feed))
+    hand.go()
+    rows = [("a", 1000, "every 1000", "once"), ("b", 1000, "every no", "once")]
+    assert sent(hand.go([Ticking(1200, 5.0, rows)])) == [("tick", "a", "every 1000", "1000", "2000", "1000")]
+    assert round(hand.go([[True]]).seconds, 6) == 0.8
+    assert len(hand.said) == 1
+    assert "schedule 'b' of queue 'q'" in hand.said[0]
+    feed.tick = 0.0
+    hand.go()
+    hand.go([Ticking(1200, None, rows[1:])])
+    assert (feed.tick, len(hand.said)) == (None, 1)
+    feed.phase = Phase.DRAINING
+    assert hand.go() is None
 
 
 def test_jobs_are_leased_ahead_as_far_as_they_will_start_soon() -> None:
@@ -431,6 +490,56 @@ def test_declared_dead() -> None:
     assert feed.registered
     feed.finish(unit, fetch.now, None)
     assert not settled(feed)  # a handler that was told returns because it gives up, not because it is done
+
+
+def test_a_name_of_its_own() -> None:
+    """It looks for one and a half heartbeats whether somebody lives under it; then it is in, and an heir."""
+    feed = make_feed()
+    feed.named, feed.registered = True, False
+    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [feed]).beat()), Hand(feed.fetch())
+    assert sent(beat.go())[0] == ("register", feed.name, "w", "10000", "60000", "", "0")
+    assert beat.go([Entered(0, "w.1 5")]) == Pause(0.5)
+    for after in (0.5, 2.9):
+        beat.now = 100.0 + after
+        assert sent(beat.go())[0][-2:] == ("w.1 5", "0")
+        assert beat.go([Entered(0, "w.1 5")]) == Pause(0.5)
+    assert isinstance(fetch.go(), Pause)
+    beat.now = 103.0
+    assert sent(beat.go())[0][-2:] == ("w.1 5", "1")
+    assert beat.go([Entered(1, "w.1")]) == Pause(2.0)
+    assert sent(fetch.go())[0][-1] == "w.1"
+    fetch.go([Grant([], paused=True)])
+    feed.available = True
+    assert sent(fetch.go())[0][-1] == "w.1"  # nothing was handed out yet
+    fetch.go([Grant([])])
+    feed.available = True
+    assert sent(fetch.go())[0][-1] == ""
+    assert sent(beat.go())[0][0] == "beat"
+
+
+def test_a_name_that_is_taken() -> None:
+    feed = make_feed()
+    feed.named, feed.registered = True, False
+    beat = Hand(Roles(WorkerSettings(), [feed]).beat())
+    beat.go()
+    with pytest.raises(NameTaken, match=r"name='w': w\.1 lives under this name, on queue 'q'; give each"):
+        beat.go([Entered(-1, "w.1")])
+    assert not feed.registered
+
+
+def test_a_paused_queue_is_asked_no_more_than_an_empty_one() -> None:
+    """The reader waits on the wake stream only, and asks again when it rings, or after as long as ever."""
+    feed = make_feed()
+    fetch, listen = Hand(feed.fetch()), Hand(feed.listen())
+    fetch.go()
+    assert isinstance(fetch.go([Grant([], paused=True)]), Pause)
+    heard = listen.go()
+    assert heard.command[0] == "XREAD"
+    assert heard.command[-3:] == ("STREAMS", "headrace:{q}:q:wake", "$")
+    assert isinstance(listen.go(False), Pause)
+    fetch.go()
+    fetch.go([Grant([])])
+    assert listen.go().command[0] == "XREADGROUP"
 
 
 def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from headrace import Retry
+from headrace import Complete, DeadLetter, Release, Retry, RetryLater
 from headrace import _settings as checked
 from headrace._codec import BytesCodec
 from headrace._settings import FOREVER, HandlerSettings, QueueSettings, WorkerSettings
@@ -143,9 +143,9 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False)
+    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, ())
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0)
-    assert attrs.astuple(Retry()) == (None, None, None, None)
+    assert attrs.astuple(Retry()) == (None, None, None, None, {})
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_retry_takes_tenacity_s_objects() -> None:
     options: dict[str, Any] = {
         "wait": wait_fixed(1), "stop": stop_after_attempt(2), "retry": retry_if_exception_type(OSError),
     }  # fmt: skip
-    assert attrs.astuple(Retry(3, **options)) == (3, *options.values())
+    assert attrs.astuple(Retry(3, **options)) == (3, *options.values(), {})
     assert Retry(wait=5).wait == 5
     assert Retry(wait=timedelta(seconds=5)).wait == timedelta(seconds=5)
 
@@ -212,11 +212,34 @@ def test_retry_takes_tenacity_s_objects() -> None:
         ({"wait": "1"}, TypeError),
         ({"stop": 5}, TypeError),
         ({"retry": "OSError"}, TypeError),
+        ({"on": [ValueError]}, TypeError),
+        ({"on": {"ValueError": DeadLetter}}, TypeError),
+        ({"on": {int: DeadLetter}}, TypeError),
+        ({"on": {(ValueError, OSError): DeadLetter}}, TypeError),
+        ({"on": {ValueError: 5}}, TypeError),
+        ({"on": {ValueError: None}}, TypeError),
+        ({"on": {ValueError: OSError("x")}}, TypeError),
+        ({"on": {ValueError: OSError}}, ValueError),
+        ({"on": {ValueError: RetryLater}}, ValueError),
+        ({"on": {ValueError: RetryLater("5")}}, TypeError),
+        ({"on": {ValueError: RetryLater(-5)}}, ValueError),
+        ({"on": {Release: DeadLetter}}, ValueError),
+        ({"on": {KeyboardInterrupt: DeadLetter}}, ValueError),
+        ({"on": {BaseException: DeadLetter}}, ValueError),
     ],
 )
 def test_what_is_no_retry(options: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error, match=next(iter(options))):
+    with pytest.raises(error, match=next("delay|on" if name == "on" else name for name in options)):
         Retry(**options)
+
+
+def test_what_may_be_on() -> None:
+    on: dict[Any, Any] = {ValueError: DeadLetter, SystemExit: Complete, KeyError: Release(), OSError: lambda _: None}
+    retry = Retry(on=on)
+    assert retry.on == on
+    on.clear()
+    assert len(retry.on) == 4  # ours, whatever becomes of theirs
+    assert hash(retry) == hash(Retry(on={}))
 
 
 @pytest.mark.parametrize(
@@ -229,6 +252,11 @@ def test_what_is_no_retry(options: dict[str, Any], error: type[Exception]) -> No
         ({"max_size": 10_001}, ValueError),
         ({"function": 5}, TypeError),
         ({"retry": 5}, TypeError),
+        ({"persistent": "yes"}, TypeError),
+        ({"persistent": True, "deadline": 5.0}, ValueError),
+        ({"persistent": True, "queue_settings": QueueSettings(max_attempts=5)}, ValueError),
+        ({"persistent": True, "retry": Retry(attempts=5)}, ValueError),
+        ({"persistent": True, "retry": Retry(stop=stop_after_attempt(5))}, ValueError),
     ],
 )
 def test_what_is_no_setting_of_a_handler(options: dict[str, Any], error: type[Exception]) -> None:

@@ -237,27 +237,6 @@ def test_a_worker_starts_again(work: Work, queue: Queue, record: Recorder) -> No
     assert record.ended == [b"0", b"1", b"2"]
 
 
-def test_two_workers_of_one_name(work: Work, queue: Queue, record: Recorder, gate: threading.Event) -> None:
-    """B-7: a name is for people; two that share it share nothing else."""
-    workers = [work(name="mail") for _ in range(2)]
-    for worker in workers:
-
-        @worker.handler("q", concurrency=1)
-        def body(job: Job) -> Iterator[Any]:
-            with record(job.payload):
-                yield gate
-
-        worker.start()
-    until(lambda: len(queue.workers()) == 2)
-    queue.enqueue_many([b"a", b"b"])
-    record.await_started(2)
-    assert len({state.worker for state in queue.running()}) == 2
-    gate.set()
-    until(lambda: queue.counts().completed == 2)
-    for worker in workers:
-        worker.close()
-
-
 def test_a_client_of_the_users(work: Work, queue: Queue, newest: Server, kind: str, record: Recorder) -> None:
     """Its settings are used; it is neither used itself, nor closed."""
     make = redis.Redis if kind == "threads" else redis.asyncio.Redis

@@ -6,7 +6,7 @@
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when the entry is the id); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, number of fields, fields...},
--- each with five keys: jobs, ids, delayed, bodies, stats of its queue. At most 1,000 jobs. For a flow's job
+-- each with six keys: jobs, wake, ids, delayed, bodies, stats of its queue. At most 1,000 jobs. For a flow's job
 -- flow_advance is the better way: here it moves on later, to the next stage of its declaration, without a result.
 -- @include record
 -- @include typed
@@ -14,6 +14,7 @@
 -- @include own
 -- @include unnamed
 -- @include add
+-- @include ring
 local lane, jobs, ids, leases, released, stats, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local worker, n, with_ids = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local results, follows = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -22,10 +23,10 @@ if known then return known end
 typed('HLEN', ids, released, stats)
 typed('ZCARD', leases)
 if with_ids then typed('ZCARD', flows) end
-for i = 8 + results, 7 + results + 5 * follows, 5 do
-  typed('XLEN', KEYS[i])
-  typed('HLEN', KEYS[i + 1], KEYS[i + 3], KEYS[i + 4])
-  typed('ZCARD', KEYS[i + 2])
+for i = 8 + results, 7 + results + 6 * follows, 6 do
+  typed('XLEN', KEYS[i], KEYS[i + 1])
+  typed('HLEN', KEYS[i + 2], KEYS[i + 4], KEYS[i + 5])
+  typed('ZCARD', KEYS[i + 3])
 end
 local at, won, reply = 7 + n, 0, {}
 local entries = {unpack(ARGV, 7, 6 + n)}
@@ -77,10 +78,13 @@ for i = 1, results do
 end
 local now = follows > 0 and clock()
 for i = 1, follows do
-  local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 5 * (i - 1)
+  local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 6 * (i - 1)
   for j = at + 4, last do fields[#fields + 1] = ARGV[j] end
   if reply[tonumber(ARGV[at])] == 1 then
-    add(KEYS[base + 1], KEYS[base + 2], KEYS[base + 3], KEYS[base + 4], KEYS[base + 5], now, ARGV[at + 1], ARGV[at + 2], fields)
+    local queue, wake = KEYS[base + 1], KEYS[base + 2]
+    local _, _, first =
+      add(queue, KEYS[base + 3], KEYS[base + 4], KEYS[base + 5], KEYS[base + 6], now, ARGV[at + 1], ARGV[at + 2], fields)
+    if first then ring(wake) end
   end
   at = last + 1
 end

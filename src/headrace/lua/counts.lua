@@ -6,7 +6,7 @@
 -- Entries that foreign producers added with a bare XADD count as enqueued on 7.0 and later, whose streams count
 -- what was ever added; 6.2 does not, and there the law of conservation misses them.
 local jobs, delayed, blocked, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local pending, parked, bell = 0, 0, 0
+local pending, parked, bell, limited = 0, 0, 0, 0
 local length = redis.call('XLEN', jobs)
 local summary = redis.pcall('XPENDING', jobs, 'workers')
 if not summary.err then
@@ -14,6 +14,7 @@ if not summary.err then
   for _, consumer in ipairs(summary[4] or {}) do
     if consumer[1] == 'parked' then parked = tonumber(consumer[2]) end
     if consumer[1] == 'bell' then bell = tonumber(consumer[2]) end
+    if consumer[1] == 'limited' then limited = tonumber(consumer[2]) end
   end
 end
 local numbers = redis.call('HMGET', stats, 'enqueued', 'completed', 'cancelled', 'deleted', 'dead_trimmed', 'added')
@@ -22,10 +23,10 @@ local stream = redis.pcall('XINFO', 'STREAM', jobs)
 for i = 1, #stream, 2 do
   if stream[i] == 'entries-added' then numbers[1] = numbers[1] + math.max(0, stream[i + 1] - numbers[6]) end
 end
-local waiting, leased = length - pending + bell, pending - parked - bell
+local waiting, leased = length - pending + bell, pending - parked - bell - limited
 if waiting < 0 then -- leased or parked entries that somebody removed by XDEL are in no state any more
   waiting, leased = 0, leased + waiting
   if leased < 0 then parked, leased = parked + leased, 0 end
 end
-return {waiting, parked, leased, redis.call('ZCARD', delayed), redis.call('HLEN', blocked), redis.call('XLEN', dead),
+return {waiting, parked, leased, redis.call('ZCARD', delayed) + limited, redis.call('HLEN', blocked), redis.call('XLEN', dead),
         numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]}

@@ -1,5 +1,5 @@
 -- find: where one job is, by id.
--- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream)
+-- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset)
 -- ARGV   id
 -- REPLY  {now, row}, row as in list; row is {} when there is no such job
 -- COST   10 us; up to 2 us per dead letter when the job is in no other state
@@ -7,7 +7,7 @@
 -- @include fields
 -- @include unnamed
 local jobs, ids, released, delayed, bodies = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local blocked, dead = KEYS[6], KEYS[7]
+local blocked, dead, limited = KEYS[6], KEYS[7], KEYS[8]
 local id = ARGV[1]
 local now = clock()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) end
@@ -30,6 +30,10 @@ if body then
   if (own.id or entry) == id then
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     if not row then return {now, {entry, body[2], 'waiting', 0, releases(entry), '', 0}} end
+    if row[2] == 'limited' then
+      local due = tonumber(redis.call('ZSCORE', limited, entry) or now)
+      return {now, {entry, body[2], 'delayed', row[4], releases(entry), '', due}}
+    end
     local state = row[2] == 'parked' and 'parked' or row[2] == 'bell' and 'waiting' or 'leased'
     return {now, {entry, body[2], state, row[4], releases(entry), row[2], row[3]}}
   end

@@ -4,7 +4,7 @@
 -- REPLY  one per item: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), or the
 --        flow would have to go to a stage that is not among these
 -- COST   10 us + 3 us per stage + 20 us per item + 8 us per child
--- Keys: jobs, ids, leases, released, delayed, bodies, blocked, dead, stats, flows of each stage's queue, then
+-- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows of each stage's queue, then
 -- flow:<id> for each item. worker: '' for first completer wins, else the fence. Items: `stages` times {name, default
 -- next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there is a result, 0 none),
 -- result, next stage ('' ends it), failed, number of children, children...}: the job leaves its stage, at once
@@ -19,19 +19,20 @@
 -- @include take
 -- @include fields
 -- @include bury
+-- @include ring
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local worker, result_ttl, dead_limit, stages = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local known = recorded()
 if known then return known end
-local PARTS = {'jobs', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows'}
+local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
 local queues, runs, now = {}, 2 + #PARTS * stages, clock()
 typed('ZCARD', index)
 for i = 1, stages do
   local q = {next = ARGV[5 + 2 * i]}
   for j, part in ipairs(PARTS) do q[part] = KEYS[2 + #PARTS * (i - 1) + j] end
-  typed('XLEN', q.jobs, q.dead)
+  typed('XLEN', q.jobs, q.wake, q.dead)
   typed('HLEN', q.ids, q.released, q.bodies, q.blocked, q.stats)
   typed('ZCARD', q.leases, q.delayed, q.flows)
   queues[ARGV[4 + 2 * i]] = q

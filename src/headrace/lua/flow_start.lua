@@ -3,19 +3,23 @@
 -- ARGV   call, id, stage, delay, attributes, members, items...
 -- REPLY  1 begun · 0 a run of this id goes on
 -- COST   25 us
--- Keys: flow:<id>, then jobs, ids, delayed, bodies, stats, flows of the stage's queue. attributes: JSON. Items:
+-- Keys: flow:<id>, then jobs, wake, ids, delayed, bodies, stats, flows of the stage's queue. attributes: JSON. Items:
 -- `members` entries for the index, then the job's fields.
 -- @include record
 -- @include typed
 -- @include clock
+-- @include ring
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
-local run, q = KEYS[3], {jobs = KEYS[4], ids = KEYS[5], delayed = KEYS[6], bodies = KEYS[7], stats = KEYS[8], flows = KEYS[9]}
+local run, q = KEYS[3], {
+  jobs = KEYS[4], wake = KEYS[5], ids = KEYS[6], delayed = KEYS[7], bodies = KEYS[8], stats = KEYS[9], flows = KEYS[10],
+}
 local id, stage, delay, attributes, members = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
 local length = redis.pcall('XLEN', q.jobs)
 if type(length) == 'table' then return length end
+typed('XLEN', q.wake)
 typed('HLEN', run, q.ids, q.bodies, q.stats)
 typed('ZCARD', index, q.delayed, q.flows)
 if redis.call('HGET', run, 'state') == 'running' then return answer(0) end

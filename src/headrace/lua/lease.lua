@@ -1,13 +1,17 @@
 -- lease: hand out up to `limit` jobs: parked ones first, then those a reader was woken for, then new ones.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), flows (zset)
--- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset), flows (zset)
+-- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken, heir_of, rates...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
---        next_due ms until a delayed job is due or -1 · taken {entry, fields, count, releases}... · fresh entries
+--        2 = nothing is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
+--        next_due ms until a delayed or limited job is due or -1 · taken {entry, fields, count, releases}... · fresh entries
 --        and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing else, after
 --        those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
 -- COST   6 us + 2-3 us per job
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
--- has no heartbeat, 0 when it must be registered already.
+-- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
+-- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Rates: {header or ''
+-- for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not admit
+-- goes to the consumer `limited` until it is due, and is handed out then, before all others.
 -- @include record
 -- @include typed
 -- @include clock
@@ -16,11 +20,21 @@
 -- @include hush
 -- @include bury
 -- @include promote
-local lane, jobs, wake, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, dead, stats, flows = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+-- @include wake
+-- @include park
+-- @include bereave
+-- @include rates
+local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local limited, rates, flows = KEYS[13], KEYS[14], KEYS[15]
 local worker, limit, duration, lease, ttl = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
-local max_attempts, dead_limit, woken = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1'
+local max_attempts, dead_limit, woken, heir_of = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10]
 local now = clock()
+local limits, keyed = {}, false
+for i = 11, #ARGV, 3 do
+  limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
+  keyed = keyed or ARGV[i] ~= ''
+end
 
 local known = recorded()
 if known then -- the reply was lost: what it handed out is still in our pending list
@@ -32,10 +46,10 @@ if known then -- the reply was lost: what it handed out is still in our pending 
   end
   return {1, -1, again, {}, 0, now}
 end
-local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', limit, 'parked')
+local parked, healed = grouped(jobs, wake_stream, 'XPENDING', 'workers', '-', '+', limit, 'parked')
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
-redis.call('XACK', wake, 'workers', '0-0')
+redis.call('XACK', wake_stream, 'workers', '0-0')
 if healed == 1 then redis.call('DEL', leases) end -- they went with the group: no deadline may outlive them
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
@@ -45,11 +59,30 @@ elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
-if woken then healed = math.max(healed, hush(wake)) end
+if woken then healed = math.max(healed, hush(wake_stream)) end
+if redis.call('HEXISTS', stats, 'paused') == 1 then return {2, -1, {}, {}, healed, now} end
 promote(jobs, ids, delayed, bodies, released, stats, now, 100)
 
-local taken, entries = {}, {}
+local taken, entries, hold = {}, {}, 0
+limit, hold = room(rates, limits, now, limit)
+if limit == 0 then return {2, hold, {}, {}, healed, now} end
+-- It waits for its turn: no delivery, so that no attempt is spent. *count*: deliveries so far.
+local function put_off(entry, count, due)
+  redis.call('XCLAIM', jobs, 'workers', 'limited', 0, entry, 'RETRYCOUNT', count, 'JUSTID')
+  redis.call('ZADD', limited, math.ceil(due), entry)
+end
+local function admitted(rows, bell)
+  if not keyed then return rows end
+  local some = {}
+  for i = 1, #rows do
+    local body = redis.call('XRANGE', jobs, rows[i][1], rows[i][1])[1]
+    local due = body and admit(rates, limits, now, body[2], false)
+    if due then put_off(rows[i][1], bell and 0 or rows[i][4], due) else some[#some + 1] = rows[i] end
+  end
+  return some
+end
 local function claim(rows, bell)
+  if #rows == 0 then return end
   local list, counts = {}, {}
   for i = 1, #rows do
     list[i] = rows[i][1]
@@ -96,17 +129,52 @@ end
 local function front(rows, owner)
   local asked, seen = limit - #taken, 0
   while #rows > 0 do
-    claim(rows, owner == 'bell')
+    claim(admitted(rows, owner == 'bell'), owner == 'bell')
     seen = seen + #rows
     if #rows < asked or #taken == limit or seen > limit + 100 then return end
     asked = limit - #taken
     rows = redis.call('XPENDING', jobs, 'workers', '-', '+', asked, owner)
   end
 end
+if heir_of and heir_of ~= '' then
+  front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of), heir_of)
+  if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
+  redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
+  wake(wake_stream, bereave(jobs, workers, registered, leases, heir_of, 1000))
+  parked = #taken < limit and redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'parked') or {}
+end
+-- Those that wait for their turn first: they are older.
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, limit)) do
+  local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
+  local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
+  local due = body and admit(rates, limits, now, body[2], true)
+  if due then
+    redis.call('ZADD', limited, math.ceil(due), entry)
+  else
+    redis.call('ZREM', limited, entry)
+    if row then claim({row}) end
+  end
+end
+while #parked > limit - #taken do parked[#parked] = nil end
 front(parked, 'parked')
 if #taken < limit then front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'bell'), 'bell') end
-local fresh = {}
-if #taken < limit then
+local fresh, seen, further = {}, 0, keyed
+while further and #taken < limit and seen < limit + 500 do
+  local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit - #taken, 'STREAMS', jobs, '>')
+  local rows = read and read[1][2] or {}
+  seen, further = seen + #rows, #rows > 0
+  for i = 1, #rows do
+    local entry, fields = rows[i][1], rows[i][2]
+    local due = admit(rates, limits, now, fields, false)
+    if due then
+      put_off(entry, 0, due)
+    else
+      entries[#entries + 1] = entry
+      taken[#taken + 1] = {entry, fields, 1, tonumber(redis.call('HGET', released, entry) or 0)}
+    end
+  end
+end
+if not keyed and #taken < limit then
   local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit - #taken, 'STREAMS', jobs, '>')
   local rows = read and read[1][2] or {}
   local carry = redis.call('EXISTS', released) == 1 -- some may carry releases from an earlier entry
@@ -134,4 +202,12 @@ if duration ~= '' then
 end
 local next_due, first = -1, redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
+first = redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')
+if first[2] then
+  local due = math.max(0, tonumber(first[2]) - now)
+  next_due = next_due < 0 and due or math.min(next_due, due)
+end
+if further then next_due = 0 end -- behind those that were put off there may be others
+spend(rates, limits, now, #entries)
+if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', now) end
 return answer({1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads

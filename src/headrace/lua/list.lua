@@ -1,12 +1,12 @@
 -- list: one page of the jobs in a state, oldest first.
--- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream)
+-- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream), limited (zset)
 -- ARGV   state, cursor, limit
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed
 -- COST   1-3 us per job
--- state: waiting (parked ones first), running, delayed, dead. Leased rows cost one XRANGE each.
+-- state: waiting (parked ones first), running, delayed (then those that a rate limit holds back), dead. Leased rows cost one XRANGE each.
 -- @include clock
-local jobs, released, delayed, bodies, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local jobs, released, delayed, bodies, dead, limited = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local state, cursor, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local rows, next_cursor = {}, ''
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) end
@@ -18,7 +18,7 @@ if state == 'running' then
   local from = cursor == '' and '-' or cursor
   local page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit)
   for i = 1, #page do
-    if page[i][2] ~= 'parked' and page[i][2] ~= 'bell' then pending(page[i], 'leased') end
+    if page[i][2] ~= 'parked' and page[i][2] ~= 'bell' and page[i][2] ~= 'limited' then pending(page[i], 'leased') end
   end
   if #page == limit then next_cursor = '(' .. page[#page][1] end
 elseif state == 'waiting' then
@@ -45,6 +45,13 @@ elseif state == 'waiting' then
     for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'waiting', 0, releases(page[i][1]), '', 0} end
     if #page == limit then next_cursor = 'new (' .. page[#page][1] end
   end
+elseif state == 'delayed' and string.sub(cursor, 1, 8) == 'limited ' then
+  local page = redis.pcall('XPENDING', jobs, 'workers', string.sub(cursor, 9), '+', limit, 'limited')
+  for i = 1, #page do
+    page[i][2], page[i][3] = '', tonumber(redis.call('ZSCORE', limited, page[i][1]) or 0)
+    pending(page[i], 'delayed')
+  end
+  if #page == limit then next_cursor = 'limited (' .. page[#page][1] end
 elseif state == 'delayed' then
   -- The cursor is the last job listed, 'due id': those before it may have been promoted, or cancelled, since.
   local due, id = string.match(cursor, '^(%d+) (.*)$')
@@ -55,7 +62,11 @@ elseif state == 'delayed' then
     local body = redis.call('HGET', bodies, page[i])
     if body then rows[#rows + 1] = {page[i], cmsgpack.unpack(body), 'delayed', 0, releases(page[i]), '', tonumber(page[i + 1])} end
   end
-  if #page == 2 * limit then next_cursor = page[#page] .. ' ' .. page[#page - 1] end
+  if #page == 2 * limit then
+    next_cursor = page[#page] .. ' ' .. page[#page - 1]
+  elseif redis.call('EXISTS', limited) == 1 then
+    next_cursor = 'limited -'
+  end
 else
   local page = redis.call('XRANGE', dead, cursor == '' and '-' or cursor, '+', 'COUNT', limit)
   for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'dead', 0, 0, '', 0} end

@@ -1,30 +1,32 @@
 -- purge: remove what waits (waiting, parked, delayed), a page at a time. Leased, blocked and dead jobs stay.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), flows (zset)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), limited (zset), flows (zset)
 -- ARGV   call, limit
 -- REPLY  how many were removed; 0 when nothing waits any more
 -- COST   about 3 us per job
 -- @include record
 -- @include typed
 -- @include fields
-local lane, jobs, ids, leases, released, delayed, bodies, stats, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local lane, jobs, ids, leases, released, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local bodies, stats, limited, flows = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local limit = tonumber(ARGV[2])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, bodies, stats)
-typed('ZCARD', leases, delayed, flows)
+typed('ZCARD', leases, delayed, limited, flows)
 local gone = 0
 local function remove(entry, fields)
   local own = parse(fields)
   gone = gone + redis.call('XDEL', jobs, entry)
   redis.pcall('XACK', jobs, 'workers', entry)
   redis.call('HDEL', released, entry)
+  redis.call('ZREM', limited, entry)
   if own.id and redis.call('HGET', ids, own.id) == entry then
     redis.call('HDEL', ids, own.id)
     redis.call('ZADD', flows, 'XX', 3, own.id)
   end
 end
-for _, owner in ipairs({'parked', 'bell'}) do
+for _, owner in ipairs({'parked', 'bell', 'limited'}) do
   local rows = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, owner)
   for i = 1, #rows do
     local body = redis.call('XRANGE', jobs, rows[i][1], rows[i][1])[1]

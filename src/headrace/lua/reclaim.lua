@@ -1,8 +1,9 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote what is due.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset)
 -- ARGV   call, worker, timeout, lease, cursor, limit
--- REPLY  {moved, cursor, declared, more, promoted}: cursor is where the sweep goes on, '-' from the start · declared
---        workers newly found dead · more 1 = a dead worker has more jobs than one call moves
+-- REPLY  {moved, cursor, declared, more, promoted, next_due, next_tick}: cursor is where the sweep goes on, '-' from the start · declared
+--        workers newly found dead · more 1 = a dead worker has more jobs than one call moves · ms until the next
+--        delayed job, and the next tick of a schedule, is due, or -1
 -- COST   10 us + 1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`
 -- A worker is dead when its deadline has passed. Nobody declares others dead before it has been alive, and coming
 -- here, for one unbroken `timeout`: after a server restart, everyone looks dead at once. lease: ms assumed for
@@ -14,9 +15,11 @@
 -- @include hush
 -- @include wake
 -- @include park
+-- @include bereave
 -- @include promote
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local leases, released, delayed, bodies, ticks, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local limited = KEYS[13]
 local worker, timeout, lease, cursor, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local known = recorded()
 if known then return known end
@@ -49,21 +52,7 @@ for _, name in ipairs(dead) do
       declared = declared + 1
       redis.call('ZADD', workers, 0, name) -- from here on it is told so, however many calls the rest takes
     end
-    local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit - moved, name)
-    local entries = {}
-    for i = 1, #held do entries[i] = held[i][1] end
-    park(jobs, leases, entries)
-    moved = moved + #entries
-    -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
-    if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
-      local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
-      for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
-    end
-    if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
-      redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only ever when seen empty
-      redis.call('ZREM', workers, name)
-      redis.call('HDEL', registered, name)
-    end
+    moved = moved + bereave(jobs, workers, registered, leases, name, limit - moved)
   end
 end
 if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 1)[1] then
@@ -78,6 +67,8 @@ for i = 1, #rows do
   if owner == 'bell' then
     -- It woke a reader that never came for it; wake another.
     if idle >= 1000 then forgotten = 1 end
+  elseif owner == 'limited' then
+    redis.call('ZADD', limited, 'NX', now, entry) -- somebody lost when it is due
   elseif owner ~= 'parked' then
     if not terms[owner] then
       local known_as = redis.call('HGET', registered, owner)
@@ -94,5 +85,10 @@ end
 park(jobs, leases, expired)
 moved = moved + #expired
 local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 500)
-wake(wake_stream, moved + forgotten)
-return answer({moved, #rows == limit and '(' .. rows[#rows][1] or '-', declared, more, promoted})
+if redis.call('HEXISTS', stats, 'paused') == 0 then wake(wake_stream, moved + forgotten) end
+local function ahead(key)
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  return first and math.max(0, tonumber(first) - now) or -1
+end
+cursor = #rows == limit and '(' .. rows[#rows][1] or '-'
+return answer({moved, cursor, declared, more, promoted, ahead(delayed), ahead(ticks)})

@@ -1,24 +1,26 @@
 -- retry: try jobs again later: to the back, or after a delay. Only the present holder may.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), flows (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), flows (zset)
 -- ARGV   call, worker, max_attempts, dead_limit, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
--- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none), reason. At most 1,000 jobs.
+-- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
+-- that were spent), reason. At most 1,000 jobs.
 -- @include record
 -- @include typed
 -- @include clock
 -- @include own
 -- @include fields
 -- @include bury
-local lane, jobs, ids, leases, released, delayed, bodies, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local flows = KEYS[10]
+-- @include ring
+local lane, jobs, wake, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local delayed, bodies, dead, stats, flows = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known = recorded()
 if known then return known end
 typed('HLEN', ids, released, bodies, stats)
 typed('ZCARD', leases, delayed, flows)
-typed('XLEN', dead)
-local entries, counts, reply = {}, {}, {}
+typed('XLEN', dead, wake)
+local entries, counts, reply, first = {}, {}, {}, false
 for i = 5, #ARGV, 5 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, now = own(jobs, worker, entries, counts), clock()
 for i, entry in ipairs(entries) do
@@ -26,10 +28,11 @@ for i, entry in ipairs(entries) do
   reply[i] = 0
   if body then
     local at = 5 * i + 2
-    local delay, spend, reason = ARGV[at], ARGV[at + 1] == '1', ARGV[at + 2]
+    local delay, spend, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local own_fields, headers = parse(body[2])
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
-    local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend and 0 or 1)
+    local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend == '0' and 1 or 0)
+    if spend == '-1' then releases = deliveries end
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
     local ours = not registered or registered == entry -- or else a bare XADD gave a second job this id
@@ -40,7 +43,7 @@ for i, entry in ipairs(entries) do
     redis.call('HDEL', released, entry)
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
-    if max_attempts > 0 and deliveries - releases >= max_attempts and spend then
+    if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
       if registered == entry then
         redis.call('HDEL', ids, id)
         redis.call('ZADD', flows, 'XX', 2, id)
@@ -55,6 +58,7 @@ for i, entry in ipairs(entries) do
         redis.call('HSET', bodies, key, cmsgpack.pack(compose(own_fields, headers)))
         redis.call('ZADD', delayed, string.format('%.0f', due), key)
         if ours then redis.call('HSET', ids, id, 'delayed') end
+        first = first or redis.call('ZRANK', delayed, key) == 0
       else
         key = redis.call('XADD', jobs, '*', unpack(compose(own_fields, headers)))
         if ours then redis.call('HSET', ids, id, key) end
@@ -65,4 +69,5 @@ for i, entry in ipairs(entries) do
     end
   end
 end
+if first then ring(wake) end
 return answer(reply)

@@ -17,6 +17,7 @@ local function put(q, id, now, delay, fields)
     redis.call('HSET', q.bodies, id, cmsgpack.pack(late))
     redis.call('ZADD', q.delayed, string.format('%.0f', due), id)
     redis.call('HSET', q.ids, id, 'delayed')
+    if redis.call('ZRANK', q.delayed, id) == 0 then ring(q.wake) end
   else
     redis.call('HSET', q.ids, id, redis.call('XADD', q.jobs, '*', unpack(fields)))
     redis.call('HINCRBY', q.stats, 'added', 1)

@@ -1,0 +1,165 @@
+"""From when a job is due to the start of its handler, on a worker that was idle and had blocked before.
+
+Another client delays the job while the worker blocks, one job at a time. When it is due is what the server says; the
+server runs on this machine, so that its clock also tells when the handler starts. `block` is a plain
+`Queue.lease(block=None)`. `schedule` is a recurring job, every 0.3 s.
+
+python bench/delays.py --server valkey-9.1 --jobs 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import queue
+import random
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from headrace import AsyncWorker, Job, Queue, Worker
+from tests.servers import Server, binaries
+
+Starts = queue.SimpleQueue[tuple[str, float]]
+
+
+@contextmanager
+def threads(url: str, starts: Starts) -> Iterator[None]:
+    """A worker with threads, in this process."""
+    worker = Worker(url=url)
+
+    @worker.handler("bench")
+    def handle(job: Job) -> None:
+        starts.put((job.id, time.time()))
+
+    with worker:
+        yield
+
+
+@contextmanager
+def tasks(url: str, starts: Starts) -> Iterator[None]:
+    """A worker with an event loop, in a thread of this process."""
+    over = threading.Event()
+
+    async def story() -> None:
+        worker = AsyncWorker(url=url)
+
+        @worker.handler("bench")
+        async def handle(job: Job) -> None:
+            starts.put((job.id, time.time()))
+
+        async with worker:
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(story(),))
+    thread.start()
+    yield
+    over.set()
+    thread.join(30)
+
+
+@contextmanager
+def block(url: str, starts: Starts) -> Iterator[None]:
+    """No worker: a loop around `Queue.lease`."""
+    over = threading.Event()
+
+    def run() -> None:
+        with Queue("bench", url=url) as jobs:
+            while not over.is_set():
+                lease = jobs.lease(block=5.0)
+                if lease is not None:
+                    starts.put((lease.job.id, time.time()))
+                    lease.complete()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield
+    over.set()
+    thread.join(30)
+
+
+def enqueue(jobs: Queue, delay: float) -> str:
+    """A delayed job arrives."""
+    return jobs.enqueue(b"x", delay=delay).id
+
+
+def reschedule(jobs: Queue, delay: float) -> str:
+    """A delayed job is brought forward."""
+    name = jobs.enqueue(b"x", delay=3600).id
+    assert jobs.reschedule(name, delay)
+    return name
+
+
+WORKERS = {"threads": threads, "tasks": tasks, "block": block}
+WAYS: dict[str, Callable[[Queue, float], str]] = {"enqueue": enqueue, "reschedule": reschedule}
+
+
+def delayed(server: Server, worker: str, way: str, jobs: int) -> list[float]:
+    """Milliseconds from due to start, for each job."""
+    chance, starts, took = random.Random(1), Starts(), []
+    with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts):
+        time.sleep(1.0)
+        for _ in range(jobs):
+            time.sleep(chance.uniform(0.005, 0.05))  # the worker blocks again
+            name = WAYS[way](producer, chance.uniform(0.02, 1.2))
+            state = producer.find(name)
+            assert state is not None
+            assert state.due is not None
+            started, at = starts.get(timeout=30)
+            assert started == name
+            took.append((at - state.due) * 1e3)
+    return took
+
+
+def recurring(server: Server, worker: str, jobs: int) -> list[float]:
+    """The same for the ticks of a schedule; the due time is in the id."""
+    starts, took = Starts(), []
+    with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts):
+        time.sleep(1.0)
+        producer.schedule("tick", b"x", every=0.3)
+        for _ in range(jobs):
+            name, at = starts.get(timeout=30)
+            took.append(at * 1e3 - int(name.partition("@")[2]))
+        producer.unschedule("tick")
+    return took
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument("--jobs", type=int, default=200)
+    options = parser.parse_args()
+    binary = next(b for b in binaries() if b.name == options.server)
+    print(f"{options.server}: {options.jobs} jobs each, ms from due to the start of the handler")
+    print(f"{'worker':10}{'after':12}{'min':>8}{'p50':>8}{'p90':>8}{'p99':>8}{'max':>8}")
+    lines: list[dict[str, object]] = []
+    with Server(binary) as server:
+        for worker in WORKERS:
+            for way in (*WAYS, "schedule"):
+                with redis.Redis(unix_socket_path=server.path) as client:
+                    client.flushall()
+                if way == "schedule":
+                    took = recurring(server, worker, options.jobs)
+                else:
+                    took = delayed(server, worker, way, options.jobs)
+                cuts = statistics.quantiles(took, n=100, method="inclusive")
+                row = {"min": min(took), "p50": cuts[49], "p90": cuts[89], "p99": cuts[98], "max": max(took)}
+                print(f"{worker:10}{way:12}" + "".join(f"{value:8.2f}" for value in row.values()), flush=True)
+                rounded = {key: round(value, 3) for key, value in row.items()}
+                lines.append({"worker": worker, "after": way, "server": options.server, **rounded})
+    for line in lines:
+        print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""How a worker comes in under a name that nobody else may live under: it looks first whether somebody does."""
+
+from __future__ import annotations
+
+from attrs import define
+
+from headrace._job import Entered
+from headrace._op import Op
+from headrace._ops import Ops
+from headrace._settings import WorkerSettings
+from headrace.errors import NameTaken
+
+WATCH = 1.5  # heartbeats without a sign of life after which who had our name before us is dead
+
+
+@define(eq=False)
+class Entry:
+    """One incarnation's."""
+
+    ops: Ops
+    name: str  # without its random part
+    seen: str = ""  # who perhaps lives under it, in the server's words
+    since: float = 0.0  # when we saw that
+    heir_of: str = ""  # who did live under it, and may hold jobs yet: they are ours
+
+    def op(self, worker: str, settings: WorkerSettings, now: float) -> Op[Entered]:
+        """What asks to be let in."""
+        decide = bool(self.seen) and now - self.since >= WATCH * settings.heartbeat
+        return self.ops.register(worker, self.name, settings.timeout, self.seen, decide=decide)
+
+    def admits(self, answer: Entered, now: float) -> bool:
+        """Whether we are in, or else have to ask again. `NameTaken`: somebody lives under this name."""
+        if answer.verdict < 0:
+            raise NameTaken(
+                f"name={self.name!r}: {answer.who} lives under this name, on queue {self.ops.keys.queue!r}; give each "
+                "process a name of its own, or none, or stop the other; one that was killed is forgotten in a moment"
+            )
+        if answer.verdict > 0:
+            self.heir_of = answer.who
+        elif not self.seen:
+            self.seen, self.since = answer.who, now
+        return answer.verdict > 0

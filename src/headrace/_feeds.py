@@ -1,0 +1,76 @@
+"""Feeds whose jobs are shared out by kind, or never end. What they do otherwise than others, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from attrs import define, evolve
+
+from headrace._judge import spoken, stranger
+from headrace._roles import Abort, Feed, Held, Now, Pause, Phase, Role
+from headrace._settings import HandlerSettings, Retry, WorkerSettings
+from headrace.errors import Complete, DeadLetter, Release, Verdict
+
+
+@define(eq=False)
+class Kinds(Feed):
+    """The jobs of a queue that several handlers share, by the header `kind`."""
+
+    def of(self, held: Held) -> HandlerSettings:
+        """The handler of this job's kind."""
+        return self.handler.takes(held.job) or self.handler
+
+    def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
+        """Jobs of a kind that no handler takes get no slot."""
+        takes = self.handler.takes
+        for held in fresh:
+            if takes(held.job) is None:
+                self.settle(held, stranger(self.handler, held))
+        return [held for held in fresh if not held.ended]
+
+
+@define(eq=False)
+class Persistent(Feed):
+    """Jobs that never end: what their handler holds, such as a connection, one worker holds at a time."""
+
+    def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
+        """A handler returned, or raised: the job goes round again, unless it said that it is over."""
+        held = unit[0]
+        told = error if error is not None else spoken(result)
+        if self.phase is Phase.DRAINING and not isinstance(told, (Complete, DeadLetter)):
+            told = Release()
+        if held.ended or self.phase >= Phase.HALTING or isinstance(told, Verdict):
+            super().finish(unit, now, told or Release())
+        else:
+            # Held for as long as a lease, it was well: what failed before counts no more.
+            anew = now - held.started >= self.ops.settings.lease
+            if told is not None:
+                verdict = self.verdict(held, told, anew=anew)
+            else:
+                again = Retry(wait=self.handler.retry.wait)  # to return is no failure that others would judge
+                verdict = evolve(self.verdict(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
+            if anew and (verdict.spend or told is None):
+                verdict = evolve(verdict, spend=-1)
+            self.settle(held, verdict)
+        self.mean, self.stuck = None, False  # without a mean nothing is leased ahead of a slot
+
+    def recall(self) -> Role:
+        """It waits for no handler to end by itself: those that run are told that the worker stops."""
+        yield from super().recall()
+        running = [held for held in list(self.held.values()) if held.started and not held.job.lost]
+        if running:
+            yield Abort(running)
+
+    def watch(self, settings: WorkerSettings) -> Role:
+        """Give up by ourselves what others may soon take, as long as the server can't tell us."""
+        patience = max(settings.timeout - settings.heartbeat, 1.5 * settings.heartbeat)
+        lease = self.ops.settings.lease
+        while self.phase < Phase.HALTING:
+            now = cast(float, (yield Now()))
+            if self.registered and now - self.beaten >= patience:
+                yield from self.died()
+            late = [held for held in list(self.held.values()) if held.started and now - held.since >= lease * 5 / 6]
+            if late:
+                yield from self.lose(late)
+            yield Pause(min(settings.heartbeat / 4, lease / 12))

@@ -1,0 +1,135 @@
+"""When recurring jobs are due. Pure arithmetic: the present is an argument, and comes from the server.
+
+Moments are whole milliseconds since the epoch. A tick is a moment at which a job is due. An interval counts
+from its first tick, so that it never drifts. A cron expression is read as Debian's cron does (by cronsim), in a time
+zone: where clocks go forward, what was to run in the hour that is left out runs right after it; where they go back, it
+runs once; an expression whose minute or hour begins with `*` goes by real time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from attrs import frozen
+
+from headrace._settings import seconds
+from headrace.errors import ConfigurationError
+
+MISSED = ("skip", "once", "all")
+GRACE = 60_000  # ms after which a tick that nobody has taken in counts as missed
+MOST = 1000  # ticks put in at a time: of more than that, the latest
+LIMIT = 1000  # schedules of one queue
+
+
+@frozen
+class Timing:
+    """When the ticks are: every *every* ms, or by *cron* in *zone*."""
+
+    every: int = 0
+    cron: str = ""
+    zone: str = "UTC"
+
+    @classmethod
+    def of(cls, every: object, cron: object, timezone: object) -> Timing:
+        """What the user said, checked."""
+        if (every is None) == (cron is None):
+            raise ValueError("give every= or cron=, one of the two")
+        if cron is None:
+            if timezone is not None:
+                raise ValueError("timezone: it is for cron=; an interval is the same everywhere")
+            return cls(round(seconds("every", every, least=0.1) * 1000))
+        if not isinstance(cron, str):
+            raise TypeError(f"cron must be a str, not {type(cron).__name__}")
+        if isinstance(timezone, ZoneInfo):
+            timezone = timezone.key
+        if timezone is not None and not isinstance(timezone, str):
+            raise TypeError(f"timezone must be a name such as 'Europe/Berlin', not {type(timezone).__name__}")
+        timing = cls(0, " ".join(cron.split()), "UTC" if timezone is None else timezone)
+        timing.after(0, 0)
+        return timing
+
+    @classmethod
+    def parse(cls, text: str) -> Timing:
+        """From how it is stored."""
+        kind, _, rest = text.partition(" ")
+        if kind == "every":
+            return cls(every=int(rest))
+        zone, _, cron = rest.partition(" ")
+        return cls(cron=cron, zone=zone)
+
+    def __str__(self) -> str:
+        return f"every {self.every}" if self.every else f"cron {self.zone} {self.cron}"
+
+    def after(self, moment: int, anchor: int) -> int:
+        """The first tick after *moment*; *anchor* is any tick."""
+        if self.every:
+            return anchor + ((moment - anchor) // self.every + 1) * self.every
+        return next(self._cron(moment))
+
+    def passed(self, due: int, now: int, most: int = 1) -> list[int]:
+        """The ticks from *due*, which is one, up to *now*; the latest *most* of them."""
+        if self.every:
+            count = (now - due) // self.every + 1
+            return [due + n * self.every for n in range(max(0, count - most), count)]
+        span = 60_000
+        while True:  # from near *now*: there may be a year of them
+            start = max(due - 1, now - span)
+            ticks: list[int] = []
+            for tick in self._cron(start):
+                if tick > now:
+                    break
+                ticks.append(tick)
+            if start < due or len(ticks) >= most:
+                return ticks[-most:] or [due]  # a time zone that was changed meanwhile may not have it any more
+            span *= 4
+
+    def _cron(self, moment: int) -> Iterator[int]:
+        try:
+            from cronsim import CronSim, CronSimError
+        except ImportError:
+            raise ConfigurationError("cron needs cronsim: pip install 'headrace[cron]'") from None
+        start = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
+        try:
+            ticks = CronSim(self.cron, start.astimezone(_zone(self.zone)))
+        except CronSimError as error:
+            raise ValueError(
+                f"cron {self.cron!r}: {error}; give minute, hour, day of month, month and day of week"
+            ) from None
+        for tick in ticks:
+            found = round(tick.timestamp() * 1000)
+            if found > moment:  # in an hour that comes twice, cronsim finds ticks of the first again
+                yield found
+        raise ValueError(f"cron {self.cron!r}: no such day in 50 years")
+
+
+def _zone(name: str) -> Any:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown, no name at all, or a folder
+        raise ValueError(
+            f"timezone {name!r}: give an IANA name such as 'Europe/Berlin' "
+            "(a system without time zone data has it from: pip install tzdata)"
+        ) from None
+
+
+def missed_policy(value: object) -> str:
+    """*value* if it says what becomes of missed ticks."""
+    if not isinstance(value, str):
+        raise TypeError(f"missed must be a str, not {type(value).__name__}")
+    if value not in MISSED:
+        raise ValueError(f"missed={value!r}: give 'skip', 'once' or 'all'")
+    return value
+
+
+def decide(timing: Timing, missed: str, due: int, now: int) -> tuple[list[int], int]:
+    """The ticks whose jobs go in at *now*, with a tick that was due at *due*; and the next tick."""
+    ticks = timing.passed(due, now, MOST if missed == "all" else 1)
+    following = timing.after(now, due)
+    if missed == "skip" and now - ticks[-1] > GRACE:
+        ticks = []
+    return ticks, following

@@ -1,0 +1,35 @@
+-- expire: leases end now, as if their time were over: their jobs go to the front, the attempt spent.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset)
+-- ARGV   call, cursor, limit, wanted...
+-- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
+-- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`
+-- wanted: ids of the jobs, at most 1,000; none for all leases.
+-- @include record
+-- @include typed
+-- @include unnamed
+-- @include wake
+-- @include park
+local lane, jobs, wake_stream, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local cursor, limit = ARGV[2], tonumber(ARGV[3])
+local known = recorded()
+if known then return known end
+typed('XLEN', jobs, wake_stream)
+typed('HLEN', ids)
+typed('ZCARD', leases)
+local rows, next_cursor = {}, ''
+if #ARGV == 3 then
+  rows = redis.pcall('XPENDING', jobs, 'workers', cursor, '+', limit) -- an error has no rows: no group yet
+  if #rows == limit then next_cursor = '(' .. rows[#rows][1] end
+end
+for i = 4, #ARGV do
+  local entry = redis.call('HGET', ids, ARGV[i]) or unnamed(jobs, ARGV[i]) and ARGV[i]
+  local there = entry and entry ~= 'delayed' and entry ~= 'blocked'
+  if there then rows[#rows + 1] = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] end
+end
+local expired = {}
+for i = 1, #rows do
+  if rows[i][2] ~= 'parked' and rows[i][2] ~= 'bell' then expired[#expired + 1] = rows[i][1] end
+end
+park(jobs, leases, expired)
+wake(wake_stream, #expired)
+return answer({#expired, next_cursor})

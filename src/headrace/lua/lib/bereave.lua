@@ -1,0 +1,19 @@
+-- Move what a dead worker holds to the front, at most *limit* jobs, and forget the worker once it holds nothing.
+-- Answers how many.
+local function bereave(jobs, workers, registered, leases, name, limit)
+  local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit, name)
+  local entries = {}
+  for i = 1, #held do entries[i] = held[i][1] end
+  park(jobs, leases, entries)
+  -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
+  if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
+    local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
+    for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
+  end
+  if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
+    redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only ever when seen empty
+    redis.call('ZREM', workers, name)
+    redis.call('HDEL', registered, name)
+  end
+  return #entries
+end

@@ -1,0 +1,115 @@
+-- move: jobs that wait (parked, waiting, delayed) go to the back of another queue of the group, in their order.
+-- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash), target...
+-- ARGV   call, cursor, limit, wanted...
+-- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
+-- COST   about 15 us per job
+-- target: the same six keys of the other queue. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its
+-- id, headers, attempts and times, a delayed one its moment; one whose id is taken there stays where it is, and so does
+-- one of a flow, with the header `headrace-flow`. Here it counts as deleted, there as enqueued.
+-- @include record
+-- @include typed
+-- @include fields
+-- @include unnamed
+local lane, jobs, ids, released, delayed, bodies, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local cursor, limit = ARGV[2], tonumber(ARGV[3])
+local known = recorded()
+if known then return known end
+typed('XLEN', jobs, to_jobs)
+typed('HLEN', ids, released, bodies, stats, to_ids, to_released, to_bodies, to_stats)
+typed('ZCARD', delayed, to_delayed)
+local added, late = 0, 0
+local function taken(id) return redis.call('HEXISTS', to_ids, id) == 1 or unnamed(to_jobs, id) end
+local function flows(headers)
+  for i = 1, #headers, 2 do
+    if headers[i] == 'headrace-flow' then return true end
+  end
+end
+local function put(entry, fields, deliveries)
+  local own, headers = parse(fields)
+  local id, spent = own.id or entry, tonumber(own.attempt or 0) + deliveries
+  if taken(id) or flows(headers) then return end
+  local releases = redis.call('HGET', released, entry)
+  redis.call('XDEL', jobs, entry)
+  redis.pcall('XACK', jobs, 'workers', entry)
+  redis.call('HDEL', released, entry)
+  if redis.call('HGET', ids, id) == entry then redis.call('HDEL', ids, id) end
+  own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
+  own.enq = own.enq or string.match(entry, '^%d+')
+  local moved = redis.call('XADD', to_jobs, '*', unpack(compose(own, headers)))
+  redis.call('HSET', to_ids, id, moved)
+  if releases then redis.call('HSET', to_released, moved, releases) end
+  added = added + 1
+end
+local function put_late(id)
+  local body, due = redis.call('HGET', bodies, id), redis.call('ZSCORE', delayed, id)
+  if not body or not due or taken(id) then return end
+  local own, headers = parse(cmsgpack.unpack(body))
+  if flows(headers) then return end
+  local releases = redis.call('HGET', released, id)
+  redis.call('ZREM', delayed, id)
+  redis.call('HDEL', bodies, id)
+  redis.call('HDEL', released, id)
+  redis.call('HDEL', ids, id)
+  redis.call('HSET', to_bodies, id, body)
+  redis.call('ZADD', to_delayed, due, id)
+  if own.id == id then redis.call('HSET', to_ids, id, 'delayed') end
+  if releases then redis.call('HSET', to_released, id, releases) end
+  late = late + 1
+end
+local function put_pending(row)
+  local body = redis.call('XRANGE', jobs, row[1], row[1])[1]
+  if body then put(row[1], body[2], row[2] == 'parked' and row[4] or 0) end -- what only rang was not delivered
+end
+
+local place, from = string.match(cursor, '^(%a+) (.*)$')
+if #ARGV > 3 then
+  for i = 4, #ARGV do
+    local id = ARGV[i]
+    local entry = redis.call('HGET', ids, id) or unnamed(jobs, id) and id
+    if entry == 'delayed' then
+      put_late(id)
+    elseif entry and entry ~= 'blocked' then
+      local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
+      local body = not row and redis.call('XRANGE', jobs, entry, entry)[1]
+      if body then put(entry, body[2], 0) end
+      if row and (row[2] == 'parked' or row[2] == 'bell') then put_pending(row) end
+    end
+  end
+  cursor = ''
+elseif not place or place == 'parked' or place == 'bell' then
+  place = place or 'parked'
+  local page = redis.pcall('XPENDING', jobs, 'workers', from or '-', '+', limit, place)
+  for i = 1, #page do put_pending(page[i]) end
+  cursor = place == 'parked' and 'bell -' or 'new -'
+  if #page == limit then cursor = place .. ' (' .. page[#page][1] end
+elseif place == 'new' then
+  if from == '-' then
+    local groups = redis.pcall('XINFO', 'GROUPS', jobs)
+    for i = 1, #groups do
+      local named = {}
+      for j = 1, #groups[i], 2 do named[groups[i][j]] = groups[i][j + 1] end
+      if named.name == 'workers' then from = '(' .. named['last-delivered-id'] end
+    end
+  end
+  local page, leased = redis.call('XRANGE', jobs, from, '+', 'COUNT', limit), {}
+  if #page > 0 then -- some may have been handed out since the page before
+    local rows = redis.pcall('XPENDING', jobs, 'workers', page[1][1], page[#page][1], limit)
+    for i = 1, #rows do leased[rows[i][1]] = true end
+  end
+  for i = 1, #page do
+    if not leased[page[i][1]] then put(page[i][1], page[i][2], 0) end
+  end
+  cursor = #page == limit and 'new (' .. page[#page][1] or 'delayed 0'
+else
+  local stay = tonumber(from) -- those that were looked at before, and are there still
+  local page = redis.call('ZRANGE', delayed, stay, stay + limit - 1)
+  for i = 1, #page do put_late(page[i]) end
+  cursor = #page == limit and 'delayed ' .. string.format('%.0f', stay + #page - late) or ''
+end
+if added + late > 0 then
+  redis.call('HINCRBY', stats, 'deleted', added + late)
+  redis.call('HINCRBY', to_stats, 'enqueued', added + late)
+end
+if added > 0 then redis.call('HINCRBY', to_stats, 'added', added) end
+return answer({added + late, cursor})

@@ -1,0 +1,7 @@
+-- paused: whether the queue hands out nothing.
+-- KEYS   stats (hash)
+-- ARGV   (none)
+-- REPLY  1 paused · 0 not
+-- COST   2 us
+local stats = KEYS[1]
+return redis.call('HEXISTS', stats, 'paused')

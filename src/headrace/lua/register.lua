@@ -1,0 +1,27 @@
+-- register: a worker comes in under a name that is its own, unless another one lives under it.
+-- KEYS   workers (zset), registered (hash)
+-- ARGV   worker, name, timeout, lease, seen, decide
+-- REPLY  {verdict, who}: 1 registered, `who` was here before under this name ('': nobody) · 0 somebody may live under
+--        this name, `who` is to be sent as `seen` · -1 somebody does: `who`
+-- COST   10 us + 1 us per worker
+-- worker: `<name>.<random>`. lease: ms that its leases last. seen: '' at first. decide: 1 = those of `seen` have had
+-- the time for a beat; who has none since then is dead. What it holds is handed out by `lease`, to its heir first.
+-- @include clock
+local workers, registered = KEYS[1], KEYS[2]
+local worker, name, timeout, lease, seen, decide = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6] == '1'
+local last_seen, others = {}, {}
+for other, deadline in string.gmatch(seen, '(%S+) (%S+)') do last_seen[other] = deadline end
+local rows = redis.call('ZRANGE', workers, 0, -1, 'WITHSCORES')
+for i = 1, #rows, 2 do
+  local other, deadline = rows[i], rows[i + 1]
+  if other ~= worker and deadline ~= '0' and string.match(other, '^(.*)%.[^.]*$') == name then
+    if seen ~= '' and last_seen[other] ~= deadline then return {-1, other} end
+    others[#others + 1] = other .. ' ' .. deadline
+  end
+end
+if #others > 0 and not decide then return {0, table.concat(others, ' ')} end
+local now = clock()
+redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
+redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
+redis.call('ZADD', workers, string.format('%.0f', now + timeout), worker)
+return {1, #others > 0 and string.match(others[#others], '^%S+') or ''}

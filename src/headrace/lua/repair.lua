@@ -1,0 +1,242 @@
+-- repair: find and mend what foreign commands broke, a page at a time. Safe beside anybody, other repairs included.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset)
+-- ARGV   call, place, cursor, limit, lease
+-- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
+--        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
+-- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, 10 us more for each that is mended
+-- place and cursor: 'jobs' and '-' at first. lease: ms assumed for workers of which nothing else is known.
+-- @include record
+-- @include clock
+-- @include fields
+-- @include wake
+local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local leases, released, delayed, bodies, blocked = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local dead, stats, flows = KEYS[12], KEYS[13], KEYS[14]
+local place, cursor, limit, lease = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local known = recorded()
+if known then return known end
+local lengths = {XLEN = {jobs, wake_stream, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows}}
+for length, keys in pairs(lengths) do
+  for _, key in ipairs(keys) do
+    local reply = redis.pcall(length, key)
+    if type(reply) == 'table' then return {err = reply.err .. ': the key ' .. key} end
+  end
+end
+redis.call('XACK', wake_stream, 'workers', '0-0') -- a full server permits it, and then what follows
+
+local looked, now, found = 0, clock(), {}
+local kinds = {'groups', 'dangling', 'stranded', 'undated', 'hollow', 'ids_released', 'ids_taken', 'leftovers', 'workers', 'deleted', 'enqueued'}
+for _, kind in ipairs(kinds) do found[kind] = 0 end
+local function mended(kind, number) found[kind] = found[kind] + (number or 1) end
+-- Whether entry ID *a* is after *b*. Lua's numbers do not hold 64 bits.
+local function after(a, b)
+  local a_ms, a_n = string.match(a, '^(%d+)-(%d+)$')
+  local b_ms, b_n = string.match(b, '^(%d+)-(%d+)$')
+  if a_ms == b_ms then a_ms, b_ms = a_n, b_n end
+  return #a_ms > #b_ms or #a_ms == #b_ms and a_ms > b_ms
+end
+local function info(what, stream)
+  local named, reply = {}, redis.pcall('XINFO', what, stream)
+  if what == 'GROUPS' then
+    for _, group in ipairs(reply) do
+      for i = 1, #group, 2 do named[group[i]] = group[i + 1] end
+      if named.name == 'workers' then return named end
+    end
+    return
+  end
+  for i = 1, #reply, 2 do named[reply[i]] = reply[i + 1] end
+  return named
+end
+local function there(entry)
+  local body = string.match(entry, '^%d+%-%d+$') and redis.pcall('XRANGE', jobs, entry, entry)[1]
+  return body and body[1] == entry and parse(body[2])
+end
+-- Whether the job that *marker* names is there, and has this id.
+local function marked(id, marker)
+  if marker == 'delayed' then return redis.call('HEXISTS', bodies, id) == 1 end
+  if marker == 'blocked' then return redis.call('HEXISTS', blocked, id) == 1 end
+  local own = there(marker)
+  return own and (own.id or marker) == id
+end
+-- A job's id is taken by it, unless another job has it.
+local function take(id, marker)
+  local present = redis.call('HGET', ids, id)
+  if present ~= marker and not (present and marked(id, present)) then
+    redis.call('HSET', ids, id, marker)
+    mended('ids_taken')
+  end
+end
+
+-- The groups are there, and where they stood: before the end of the stream, and not before what was handed out.
+local function group()
+  local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake_stream)
+  if theirs and not ours then -- both are made together; without either nobody has leased yet
+    redis.call('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
+    redis.call('DEL', leases) -- they went with the group
+    mended('groups')
+  elseif ours and not theirs then
+    redis.call('XGROUP', 'CREATE', wake_stream, 'workers', '0', 'MKSTREAM')
+    mended('groups')
+  end
+  if not ours then return end
+  local delivered, last = ours['last-delivered-id'], info('STREAM', jobs)['last-generated-id']
+  local right = after(delivered, last) and last or delivered
+  local highest = redis.call('XPENDING', jobs, 'workers')[3]
+  if highest and after(highest, right) then right = highest end
+  if right ~= delivered then
+    redis.call('XGROUP', 'SETID', jobs, 'workers', right)
+    mended('groups')
+  end
+end
+-- How often this entry was delivered is not known any more: these attempts are forgotten, those that it carries are not.
+-- Its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as released;
+-- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
+local function front(entry, own)
+  local releases, carried = tonumber(redis.call('HGET', released, entry) or 0), tonumber(own.attempt or 0)
+  local thousands = math.floor(releases / 1000)
+  local count = 1000 * (thousands + 1)
+  local kept = math.min(releases % 1000, carried) + 1000 * math.min(thousands, math.floor(carried / 1000))
+  redis.call('XCLAIM', jobs, 'workers', 'parked', 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
+  redis.call('HSET', released, entry, count + kept)
+  redis.call('ZREM', leases, entry)
+  mended('stranded')
+end
+-- A page of the stream beside the same stretch of the pending list. The cursor has its end too: 'from end'.
+local function stream()
+  local from, last = string.match(cursor, '^(%S+) (%S+)$')
+  if not from then
+    group()
+    from, last = '-', info('STREAM', jobs)['last-generated-id']
+    if not last then return '' end
+  end
+  local delivered = (info('GROUPS', jobs) or {})['last-delivered-id']
+  local page = redis.call('XRANGE', jobs, from, last, 'COUNT', limit)
+  local rows = delivered and redis.call('XPENDING', jobs, 'workers', from, last, limit) or {}
+  looked = looked + math.max(#page, #rows)
+  local upto, entries, pending, stranded = last, {}, {}, 0
+  if #page == limit then upto = page[limit][1] end
+  if #rows == limit and after(upto, rows[limit][1]) then upto = rows[limit][1] end
+  local pages, held = #page, #rows -- as far as both lists reach
+  while pages > 0 and after(page[pages][1], upto) do pages = pages - 1 end
+  while held > 0 and after(rows[held][1], upto) do held = held - 1 end
+  for i = 1, pages do entries[page[i][1]] = true end
+  for i = 1, held do
+    local entry = rows[i][1]
+    pending[entry] = true
+    if not entries[entry] then
+      redis.call('XACK', jobs, 'workers', entry)
+      redis.call('ZREM', leases, entry)
+      redis.call('HDEL', released, entry)
+      mended('dangling')
+    end
+  end
+  local handed = delivered
+  for i = 1, pages do
+    local entry, fields = page[i][1], page[i][2]
+    local own = #fields == 2 and fields[1] == 'data' and {} or parse(fields)
+    if handed and not pending[entry] then
+      if after(entry, delivered) then
+        handed = nil -- nor are those that follow
+      else
+        front(entry, own)
+        stranded = stranded + 1
+      end
+    end
+    if own.id and own.id ~= '' and own.id ~= entry then take(own.id, entry) end
+  end
+  wake(wake_stream, stranded)
+  return (#page == limit or #rows == limit) and '(' .. upto .. ' ' .. last or ''
+end
+
+-- A page of a hash or a sorted set: *check* is asked for each name and value.
+local function scan(command, key, check)
+  return function()
+    local page = redis.call(command, key, cursor, 'COUNT', limit)
+    looked = looked + #page[2] / 2
+    for i = 1, #page[2], 2 do check(page[2][i], page[2][i + 1]) end
+    return page[1] == '0' and '' or page[1]
+  end
+end
+local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers'}
+local steps = {
+  jobs = stream,
+  ids = scan('HSCAN', ids, function(id, marker)
+    if not marked(id, marker) then
+      redis.call('HDEL', ids, id)
+      redis.call('ZADD', flows, 'XX', 3, id) -- its flow is told that the job is gone
+      mended('ids_released')
+    end
+  end),
+  delayed = scan('ZSCAN', delayed, function(id)
+    local body = redis.call('HGET', bodies, id)
+    if not body then
+      redis.call('ZREM', delayed, id)
+      redis.call('HDEL', released, id)
+      mended('hollow')
+    end
+  end),
+  bodies = scan('HSCAN', bodies, function(id, body)
+    if not redis.call('ZSCORE', delayed, id) then
+      redis.call('ZADD', delayed, string.format('%.0f', now), id) -- when it was due is not known any more
+      mended('undated')
+    end
+    local readable, fields = pcall(cmsgpack.unpack, body)
+    if readable and type(fields) == 'table' and parse(fields).id == id then take(id, 'delayed') end
+  end),
+  blocked = scan('HSCAN', blocked, function(id) take(id, 'blocked') end),
+  leases = scan('ZSCAN', leases, function(entry)
+    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+    if not row or row[2] == 'parked' or row[2] == 'bell' then
+      redis.call('ZREM', leases, entry)
+      mended('leftovers')
+    end
+  end),
+  released = scan('HSCAN', released, function(name)
+    if not redis.call('ZSCORE', delayed, name) and not there(name) then
+      redis.call('HDEL', released, name)
+      mended('leftovers')
+    end
+  end),
+  registered = scan('HSCAN', registered, function(worker)
+    if not redis.call('ZSCORE', workers, worker) then
+      redis.call('HDEL', registered, worker)
+      mended('workers')
+    end
+  end),
+  workers = scan('ZSCAN', workers, function(worker)
+    if redis.call('HEXISTS', registered, worker) == 0 then
+      redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
+      mended('workers')
+    end
+  end),
+}
+-- The law of conservation holds again: what is missing was deleted, what is too much was enqueued.
+local function settle()
+  local names = {'completed', 'cancelled', 'deleted', 'dead_trimmed', 'enqueued', 'added'}
+  local numbers = redis.call('HMGET', stats, unpack(names))
+  for i = 1, #names do numbers[i] = tonumber(numbers[i] or 0) end
+  local missing = numbers[5] - numbers[1] - numbers[2] - numbers[3] - numbers[4]
+  missing = missing - redis.call('XLEN', jobs) - redis.call('ZCARD', delayed) - redis.call('HLEN', blocked) - redis.call('XLEN', dead)
+  local added = redis.call('EXISTS', jobs) == 0 and 0 or info('STREAM', jobs)['entries-added']
+  if added and added < numbers[6] then -- the stream was made anew
+    redis.call('HSET', stats, 'added', added)
+  elseif added then
+    missing = missing + added - numbers[6]
+  end
+  if missing ~= 0 then
+    local kind = missing > 0 and 'deleted' or 'enqueued'
+    mended(kind, math.abs(missing))
+    redis.call('HINCRBY', stats, kind, found[kind])
+  end
+end
+
+local at = 1
+while order[at] ~= place do at = at + 1 end
+repeat
+  cursor = steps[order[at]]()
+  if cursor == '' then at, cursor = at + 1, '0' end
+until at > #order or looked >= limit
+if at > #order then settle() end
+local reply = {order[at] or '', cursor}
+for i, kind in ipairs(kinds) do reply[i + 2] = found[kind] end
+return answer(reply)

@@ -1,0 +1,14 @@
+-- unschedule: end a schedule. Jobs that it has put in stay.
+-- KEYS   lane (string), schedules (hash), ticks (zset)
+-- ARGV   call, name
+-- REPLY  1 ended · 0 there is no schedule of that name
+-- COST   5 us
+-- @include record
+-- @include typed
+local lane, schedules, ticks = KEYS[1], KEYS[2], KEYS[3]
+local name = ARGV[2]
+local known = recorded()
+if known then return known end
+typed('HLEN', schedules)
+redis.call('ZREM', ticks, name)
+return answer(redis.call('HDEL', schedules, name))

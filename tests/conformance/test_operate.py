@@ -1,0 +1,338 @@
+"""What an operator does to a queue: pause and resume, drain, move, expire leases, fail workers."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headrace import ConfigurationError, Counts, NewJob, Queue
+from tests.awaiting import PATIENCE, until
+from tests.conformance.steps import LONG, key, leased, payloads, present, promote
+
+MANY = 450  # more than two pages
+
+
+# -- pause ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_handed_out_while_paused(queue, client):
+    """Neither what waits, nor what is parked, nor what comes due; leased jobs go on, and jobs are enqueued."""
+    queue.enqueue_many([b"parked", b"leased", b"waiting"])
+    parked, running = queue.lease_many(2)
+    parked.release()
+    queue.enqueue(b"late", delay=0.05)
+    assert [queue.paused(), queue.pause(), queue.paused(), queue.pause()] == [False, True, True, False]
+    promote(queue)
+    queue.enqueue(b"new")
+    assert queue.lease() is None
+    assert queue.lease_many(10, block=0.1) == []
+    assert running.renew()
+    assert present(queue) == {"parked": 1, "leased": 1, "waiting": 3}
+    assert running.complete()
+    assert client.xpending(key("jobs"), "workers")["pending"] == 1  # no blocked read was given one
+    assert [queue.resume(), queue.paused(), queue.resume()] == [True, False, False]
+    assert [lease.job.payload for lease in queue.lease_many(10)] == [b"parked", b"waiting", b"late", b"new"]
+
+
+def test_who_waits_notices_at_once(queue, meanwhile, client):
+    """A blocked lease of a paused queue blocks on the server, and wakes when the queue goes on."""
+    queue.enqueue(b"x")
+    queue.pause()
+    before = client.info("commandstats").get("cmdstat_xread", {}).get("calls", 0)
+    meanwhile(lambda other: other.resume())
+    assert queue.lease(block=PATIENCE).job.payload == b"x"
+    assert client.info("commandstats")["cmdstat_xread"]["calls"] - before < 100
+
+
+def test_everybody_who_waits_is_woken(newest_connect, newest):
+    """One call wakes all, also more than tokens are written."""
+    queue = newest_connect()
+    queue.pause()
+    queue.enqueue_many([b"x"] * 20)
+    barrier = threading.Barrier(21)
+
+    def wait(_: int) -> bytes:
+        with Queue("q", url=newest.url) as other:
+            barrier.wait(PATIENCE)
+            return other.lease(block=PATIENCE).complete()
+
+    with ThreadPoolExecutor(20) as pool:
+        waiting = [pool.submit(wait, number) for number in range(20)]
+        barrier.wait(PATIENCE)
+        queue.resume()
+        assert all(one.result(PATIENCE) for one in waiting)
+    assert queue.counts() == Counts(enqueued=20, completed=20)
+
+
+def test_a_pause_lasts(queue, connect, client):
+    """It is the server's: other clients know it; only `resume` and `delete` end it; other queues go on."""
+    queue.pause()
+    queue.enqueue(b"x")
+    queue.purge()
+    assert connect().paused()
+    assert connect("other").enqueue(b"x").added
+    assert connect("other").lease() is not None
+    assert queue.delete() == 0
+    assert not queue.paused()
+    assert client.hget(key("stats"), "paused") is None
+
+
+def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
+    """A sweep rings for jobs that it moves; not while nobody may have them."""
+    leased(queue, b"x", duration=0.01)
+    queue.pause()
+    moved = 0
+
+    def swept() -> bool:
+        nonlocal moved
+        moved += queue._run(queue.ops.reclaim("sweeper", 10.0)).moved
+        return moved == 1
+
+    until(swept)
+    assert client.xlen(key("wake")) == 0
+    assert queue.resume()
+    assert queue.lease().job.attempt == 2
+
+
+# -- drain ---------------------------------------------------------------------------------------------
+
+
+def test_drain(queue, server):
+    """Until what waits, runs or is delayed is gone; dead letters stay."""
+    assert queue.drain(0)
+    leased(queue).dead_letter("no")
+    assert queue.drain(0)
+    queue.enqueue_many([b"a", NewJob(b"b", delay=0.2)])
+    assert not queue.drain(0)
+    assert not queue.drain(0.05)
+
+    def work() -> None:
+        with Queue("q", url=server.url) as other:
+            for _ in range(2):
+                other.lease(block=PATIENCE).complete()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work)
+        assert queue.drain(PATIENCE)
+        done.result(PATIENCE)
+    assert present(queue) == {"dead": 1}
+
+
+# -- move ----------------------------------------------------------------------------------------------
+
+
+def test_move_everything_that_waits(connect):
+    """In order, with ids, headers, attempts and times; leased and dead ones stay; both queues add up."""
+    source, target = connect("g/a"), connect("g/b")
+    target.enqueue(b"first")
+    leased(source, b"dead").dead_letter("no")
+    parked = leased(source, b"parked", headers={"a": "b"})
+    leased(source, b"tried", id="t", headers={"c": "d"}).retry()
+    source.enqueue(b"plain")
+    source.enqueue(b"late", id="l", delay=LONG)
+    running = source.lease_many(1)
+    parked.release()
+    before = {state.job.payload: state.job for state in [*source.waiting(), *source.delayed()]}
+    assert source.move("g/b") == 3
+    assert present(source) == {"leased": 1, "dead": 1}
+    assert present(target) == {"waiting": 3, "delayed": 1}
+    assert source.counts().deleted == 3
+    assert target.counts().enqueued == 4
+    assert payloads(target.waiting()) == [b"first", b"parked", b"plain"]
+    for state in [*target.waiting(), *target.delayed()][1:]:
+        job, was = state.job, before[state.job.payload]
+        assert (job.id, job.headers, job.attempt) == (was.id, was.headers, was.attempt)
+        assert job.enqueued_at == was.enqueued_at
+        assert target.find(job.id).job.payload == job.payload
+        assert source.find(job.id) is None
+    assert running[0].complete(fenced=True)
+    assert source.enqueue(b"again", id="l").added  # free here, taken there
+    assert not target.enqueue(b"again", id="l").added
+    assert target.lease_many(3)[1].job.attempt == 1
+
+
+def test_attempts_move_along(connect):
+    """Deliveries count on where they were spent, also by a lease that expired; tokens grow."""
+    source, target = connect("g/a", max_attempts=2), connect("g/b", max_attempts=2)
+    source.enqueue(b"x", id="x")
+    first = source.lease()
+    assert source.expire() == 1
+    assert source.move("g/b", "x") == 1
+    second = target.lease()
+    assert (second.job.id, second.job.attempt) == ("x", 2)
+    assert second.token > first.token
+    assert target.expire("x") == 1
+    assert target.lease() is None
+    assert present(target) == {"dead": 1}
+
+
+def test_move_some(connect):
+    """Those whose ids are given, wherever they wait; others, and those that are unknown, stay."""
+    source, target = connect("g/a"), connect("g/b")
+    plain = source.enqueue(b"plain").id
+    parked = source.lease()
+    source.enqueue_many([NewJob(b"a", id="a"), NewJob(b"b", id="b"), NewJob(b"c", id="c", delay=LONG)])
+    parked.release()
+    held = source.lease_many(2)[1]
+    assert held.job.id == "a"
+    source.enqueue(b"d", id="d")
+    assert source.move("g/b", "d", "nobody", "c", "a", "9-9", "d") == 2
+    assert source.move("g/b", plain) == 0  # leased
+    assert {state.job.id for state in [*target.waiting(), *target.delayed()]} == {"c", "d"}
+    assert {state.job.id for state in [*source.waiting(), *source.running()]} == {plain, "a", "b"}
+    assert held.release()
+    assert source.move("g/b", "a") == 1
+    assert target.counts().lost == source.counts().lost == 0
+
+
+def test_an_id_that_is_taken_there_stays(connect):
+    source, target = connect("g/a"), connect("g/b")
+    target.enqueue_many([NewJob(b"there", id="x"), NewJob(b"there", id="y")])
+    source.enqueue_many([NewJob(b"here", id="x"), b"plain", NewJob(b"here", id="y", delay=LONG)])
+    assert source.move("g/b") == 1
+    assert source.move("g/b", "x", "y") == 0
+    assert present(source) == {"waiting": 1, "delayed": 1}
+    assert payloads(target.waiting()) == [b"there", b"there", b"plain"]
+
+
+def test_move_many(newest_connect):
+    """Page by page, in order: parked, waiting and delayed ones, and some that stay between them."""
+    source, target = newest_connect("g/a"), newest_connect("g/b")
+    target.enqueue_many([NewJob(b"x", id=f"taken-{number}") for number in range(MANY)])
+    source.enqueue_many([b"parked %d" % number for number in range(MANY)])
+    for lease in source.lease_many(MANY):
+        lease.release()
+    for number in range(MANY):
+        source.enqueue_many([NewJob(b"x", id=f"taken-{number}"), b"new %d" % number])
+    source.enqueue_many([NewJob(b"late", id=f"l{number}", delay=LONG + number) for number in range(MANY)])
+    assert source.move("g/b") == 3 * MANY
+    assert present(source) == {"waiting": MANY}
+    moved = payloads(target.waiting())[MANY:]
+    assert moved == [*(b"parked %d" % n for n in range(MANY)), *(b"new %d" % n for n in range(MANY))]
+    assert [state.job.id for state in target.delayed()] == [f"l{number}" for number in range(MANY)]
+    ids = [f"l{number}" for number in range(MANY)]
+    assert target.move("g/c", *ids) == MANY
+    assert newest_connect("g/c").counts().delayed == MANY
+
+
+def test_a_moved_job_wakes_who_waits_there(connect, server, client):
+    source = connect("g/a")
+    source.enqueue(b"x")
+
+    def wait() -> bytes:
+        with Queue("g/b", url=server.url) as target:
+            return target.lease(block=PATIENCE).job.payload
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait)
+        until(lambda: client.info("clients")["blocked_clients"], "somebody who waits")
+        assert source.move("g/b") == 1
+        assert waiting.result(PATIENCE) == b"x"
+
+
+@pytest.mark.parametrize("to", ["other", "h/b", "g/a", "a b", ""])
+def test_where_nothing_can_move(newest_connect, to):
+    """Another group, this queue itself, what is no name: refused before anything is sent."""
+    queue = newest_connect("g/a", url="redis://127.0.0.1:1/0")
+    with pytest.raises(ConfigurationError, match=r"of group|itself|queue name"):
+        queue.move(to)
+
+
+@pytest.mark.parametrize("ids", [("a", ""), ("a", 3), ("a", "\n")])
+def test_bad_ids(newest_connect, ids):
+    queue = newest_connect("g/a", url="redis://127.0.0.1:1/0")
+    for verb in (lambda: queue.move("g/b", *ids), lambda: queue.expire(*ids)):
+        with pytest.raises((ValueError, TypeError), match="id"):
+            verb()
+
+
+# -- expire --------------------------------------------------------------------------------------------
+
+
+def test_all_leases_expire(queue, connect):
+    """They go to the front, oldest first, the attempt spent; their holders' settlements say False."""
+    ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 3)]
+    first = queue.lease_many(2, duration=LONG)
+    second = connect().lease()
+    queue.enqueue(b"new")
+    assert queue.expire() == 3
+    assert queue.expire() == 0
+    assert present(queue) == {"parked": 3, "waiting": 1}
+    assert not any([first[0].release(), first[1].renew(), second.retry(), first[0].complete(fenced=True)])
+    again = queue.lease_many(4)
+    assert [lease.job.id for lease in again[:3]] == ids
+    assert [lease.job.attempt for lease in again] == [2, 2, 2, 1]
+    assert all(lease.complete() for lease in again)
+    assert not first[0].complete()
+
+
+def test_some_leases_expire(queue):
+    """Those of the jobs that are named and leased, with ids of their own or without."""
+    plain = queue.enqueue(b"a").id
+    queue.enqueue_many([NewJob(b"b", id="b"), NewJob(b"c", id="c")])
+    leases = queue.lease_many(3)
+    queue.enqueue_many([NewJob(b"d", id="d"), NewJob(b"e", id="e", delay=LONG)])
+    assert queue.expire(plain, "b", "d", "e", "nobody", "9-9") == 2
+    assert present(queue) == {"parked": 2, "leased": 1, "waiting": 1, "delayed": 1}
+    assert leases[2].renew()
+
+
+def test_more_leases_than_a_page(newest_connect):
+    queue = newest_connect()
+    queue.enqueue_many([b"x"] * 1100)
+    queue.lease_many(1100)
+    assert queue.expire() == 1100
+    assert present(queue) == {"parked": 1100}
+
+
+# -- fail_worker ---------------------------------------------------------------------------------------
+
+
+def test_a_worker_is_failed(connect):
+    """What it holds is in front, oldest first, the attempts spent; others keep theirs; it may come back."""
+    failed, other = connect(), connect()
+    failed.enqueue_many([b"a", b"b", b"c"])
+    held, kept = failed.lease_many(2), other.lease()
+    assert other.fail_worker(held[0].worker) == 2
+    assert other.fail_worker(held[0].worker) == 0
+    assert [worker.name for worker in other.workers()] == [kept.worker]
+    assert present(other) == {"parked": 2, "leased": 1}
+    assert not held[0].complete(fenced=True)
+    assert not held[1].renew()
+    assert [(lease.job.payload, lease.job.attempt) for lease in failed.lease_many(3)] == [(b"a", 2), (b"b", 2)]
+
+
+def test_a_foreign_consumer_is_failed(queue, client):
+    """It never registered; what it holds comes back all the same."""
+    leased(queue).complete()
+    queue.enqueue_many([b"a", b"b"])
+    client.xreadgroup("workers", "foreign", {key("jobs"): ">"}, count=1)
+    assert queue.fail_worker("nobody") == 0
+    assert queue.fail_worker("foreign") == 1
+    assert present(queue) == {"parked": 1, "waiting": 1}
+    assert "foreign" not in {row["name"].decode() for row in client.xinfo_consumers(key("jobs"), "workers")}
+
+
+def test_a_worker_with_more_than_a_page(newest_connect):
+    queue = newest_connect()
+    queue.enqueue_many([b"x"] * 1100)
+    name = queue.lease_many(1100)[0].worker
+    assert newest_connect().fail_worker(name) == 1100
+    assert present(queue) == {"parked": 1100}
+    assert queue.workers() == []
+
+
+@pytest.mark.parametrize("name", ["parked", "bell", "", "a b", 3])
+def test_who_is_no_worker(newest_connect, name):
+    queue = newest_connect(url="redis://127.0.0.1:1/0")
+    with pytest.raises((ValueError, TypeError), match="name"):
+        queue.fail_worker(name)
+
+
+def test_a_queue_that_nobody_has_used(queue):
+    """Nothing there is no error."""
+    assert [queue.expire(), queue.expire("x"), queue.fail_worker("w"), queue.move("q/to"), queue.paused()] == [
+        0, 0, 0, 0, False,
+    ]  # fmt: skip

@@ -1,0 +1,294 @@
+"""Rate limits: of the whole queue and of the values of a header, by the server's clock, exact under many workers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import Counter
+
+import pytest
+
+from headrace import Counts, NewJob, Queue, Rate
+
+SLOW = Rate(3, per=600)
+BY_GROUP = Rate(3, per=600, key="group")
+
+
+def jobs(number, groups):
+    return [NewJob(b"%d" % i, id=f"{i}", headers={"group": f"{i % groups}"}) for i in range(number)]
+
+
+def pass_by(client, queue, seconds):
+    """As if so much time had passed for every bucket and whatever waits for one."""
+    for part in ("rates", "limited"):
+        key = queue.ops.keys.part(part)
+        for member, score in client.zrange(key, 0, -1, withscores=True):
+            client.zadd(key, {member: score - seconds * 1000})
+
+
+def now(client):
+    seconds, micros = client.time()
+    return seconds + micros / 1e6
+
+
+def payloads(leases):
+    return [lease.job.payload for lease in leases]
+
+
+# -- of the whole queue --------------------------------------------------------------------------------
+
+
+def test_no_more_than_the_burst_at_once(connect, client):
+    """What the limit does not admit stays where it is, in its order; a token later one more is handed out."""
+    queue = connect(rate=SLOW)
+    queue.enqueue_many(b"%d" % i for i in range(6))
+    assert payloads(queue.lease_many(10)) == [b"0", b"1", b"2"]
+    assert queue.lease_many(10) == []
+    assert queue.counts() == Counts(waiting=3, leased=3, enqueued=6)
+    pass_by(client, queue, 199)
+    assert queue.lease_many(10) == []
+    pass_by(client, queue, 2)
+    (lease,) = queue.lease_many(10)
+    assert (lease.job.payload, lease.job.attempt) == (b"3", 1)
+    pass_by(client, queue, 6000)
+    assert payloads(queue.lease_many(10)) == [b"4", b"5"]
+
+
+def test_a_burst_of_its_own(connect):
+    queue = connect(rate=Rate(10, per=600, burst=2))
+    queue.enqueue_many([b"x"] * 5)
+    assert len(queue.lease_many(5)) == 2
+
+
+def test_the_tightest_of_several_limits_decides(connect, client):
+    queue = connect(rate=[Rate(4, per=600), Rate(3, per=6)])
+    queue.enqueue_many([b"x"] * 9)
+    assert len(queue.lease_many(9)) == 3
+    pass_by(client, queue, 10)
+    assert len(queue.lease_many(9)) == 1
+
+
+def test_never_faster_than_the_rate(connect, client):
+    """The last of 12 jobs can't be leased before its token is there, however many ask."""
+    queue = connect(rate=Rate(100, burst=2))
+    queue.enqueue_many([b"x"] * 12)
+    start = now(client)
+    leases = [queue.lease(block=10) for _ in range(12)]
+    assert all(leases)
+    assert now(client) - start >= 10 / 100 - 0.002  # the server counts in whole milliseconds
+
+
+def test_a_reader_waits_for_the_token_and_does_not_spin(connect, client):
+    queue = connect(rate=Rate(1, per=600))
+    queue.enqueue_many([b"x"] * 5)
+    assert queue.lease()
+    assert queue.lease() is None  # every script is known
+    client.config_resetstat()
+    assert queue.lease(block=1.0) is None
+    asked = client.info("commandstats")
+    assert asked["cmdstat_evalsha"]["calls"] <= 5
+    assert queue.counts() == Counts(waiting=4, leased=1, enqueued=5)
+
+
+def test_many_workers_share_one_limit(newest):
+    """Eight threads, each a client of its own: together they get what the bucket holds."""
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue_many([b"x"] * 200)
+    got = []
+
+    def take():
+        with Queue("q", url=newest.url, rate=Rate(50, per=6000)) as mine:
+            for _ in range(20):
+                got.extend(mine.lease_many(7))
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 50
+
+
+# -- of a header's values ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "groups", "delayed"), [(10, 2, 4), (60, 4, 48)])
+def test_each_value_has_a_limit_of_its_own(connect, number, groups, delayed):
+    """G-10: what is beyond the limit of its group waits as delayed, and does not stop the others."""
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(number, groups))
+    leases = queue.lease_many(1000)
+    assert payloads(leases) == [b"%d" % i for i in range(3 * groups)]
+    assert queue.lease_many(1000) == []
+    assert queue.counts() == Counts(leased=3 * groups, delayed=delayed, enqueued=number)
+
+
+def test_jobs_without_the_header_have_no_limit(connect):
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many([*jobs(8, 1), *[b"plain"] * 8])
+    assert payloads(queue.lease_many(100)) == [b"0", b"1", b"2", *[b"plain"] * 8]
+
+
+def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, client):
+    queue = connect(rate=BY_GROUP, max_attempts=2)
+    queue.enqueue_many(jobs(8, 1))
+    assert len(queue.lease_many(100)) == 3
+    states = list(queue.delayed())
+    assert [state.job.id for state in states] == ["3", "4", "5", "6", "7"]
+    dues = [state.due for state in states]
+    assert all(190 < later - due < 210 for due, later in itertools.pairwise(dues))
+    assert 190 < dues[0] - now(client) <= 200
+    assert (queue.find("5").state, queue.find("5").due) == ("delayed", dues[2])
+    queue.enqueue_many([NewJob(b"later", headers={"group": "0"})])
+    for expected in [b"3", b"4", b"5", b"6", b"7", b"later"]:
+        assert queue.lease_many(100) == []
+        pass_by(client, queue, 201)
+        (lease,) = queue.lease_many(100)
+        assert (lease.job.payload, lease.job.attempt, lease.token) == (expected, 1, 1)
+    assert not client.exists(queue.ops.keys.part("limited"))
+
+
+def test_what_waits_too_long_does_not_come_all_at_once(connect, client):
+    """After an hour without workers a group has its burst, not an hour's jobs."""
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(20, 1))
+    queue.lease_many(3)
+    queue.lease_many(100)
+    pass_by(client, queue, 36_000)
+    assert payloads(queue.lease_many(100)) == [b"3", b"4", b"5"]
+    assert queue.lease_many(100) == []
+    pass_by(client, queue, 201)
+    assert payloads(queue.lease_many(100)) == [b"6"]
+
+
+def test_a_newer_job_does_not_overtake_those_that_wait(connect, client):
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(5, 1))
+    queue.lease_many(100)
+    pass_by(client, queue, 201)
+    queue.enqueue(b"new", headers={"group": "0"})
+    assert payloads(queue.lease_many(100)) == [b"3"]
+
+
+def test_released_and_retried_jobs_spend_a_token_again(connect, client):
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(3, 1))
+    one, two, three = queue.lease_many(3)
+    assert (one.release(), two.retry()) == (True, True)
+    assert queue.lease_many(3) == []
+    assert queue.counts() == Counts(delayed=2, leased=1, enqueued=3)
+    pass_by(client, queue, 6000)
+    again = queue.lease_many(3)
+    assert [(lease.job.payload, lease.job.attempt) for lease in again] == [(b"0", 1), (b"1", 2)]
+    assert queue.complete_many([*again, three]) == [True] * 3
+
+
+def test_what_waits_can_be_cancelled_purged_and_deleted(connect, client):
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(7, 1))
+    queue.lease_many(100)
+    assert (queue.cancel("3"), queue.find("3")) == (True, None)
+    assert queue.cancel_payload(b"4") == 1
+    assert [state.job.id for state in queue.delayed()] == ["5", "6"]
+    assert queue.purge() == 2
+    assert queue.counts() == Counts(leased=3, enqueued=7, cancelled=2, deleted=2)
+    queue.enqueue_many([NewJob(b"x", headers={"group": "0"})] * 3)
+    queue.lease_many(100)
+    assert queue.delete() == 6
+    assert queue.counts() == Counts(enqueued=10, cancelled=2, deleted=8)
+    for part in ("rates", "limited"):
+        assert not client.exists(queue.ops.keys.part(part))
+
+
+def test_more_than_a_page_waits(connect):
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many([*jobs(1500, 1), NewJob(b"last", headers={"group": "other"})])
+    leases = []
+    while more := queue.lease_many(100):
+        leases += more
+    assert payloads(leases) == [b"0", b"1", b"2", b"last"]
+    assert [state.job.id for state in queue.delayed()] == [f"{i}" for i in range(3, 1500)]
+
+
+def test_without_the_limit_what_waits_is_handed_out_when_it_is_due(connect, client):
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(5, 1))
+    queue.lease_many(100)
+    plain = connect()
+    assert plain.lease_many(100) == []
+    pass_by(client, queue, 6000)
+    assert payloads(plain.lease_many(100)) == [b"3", b"4"]
+
+
+def test_a_lost_due_time_loses_no_job(connect, client):
+    """Somebody deletes the key by hand: the next sweep finds who waited."""
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(5, 1))
+    queue.lease_many(100)
+    client.delete(queue.ops.keys.part("limited"), queue.ops.keys.part("rates"))
+    fresh = connect()  # the sweep goes with the first lease call
+    assert payloads(fresh.lease_many(100)) == [b"3", b"4"]
+
+
+def test_full_buckets_are_forgotten(connect, client):
+    queue = connect(rate=Rate(10, per=0.001, key="group"))
+    leases = []
+    queue.enqueue_many(jobs(300, 300))
+    for _ in range(30):
+        leases += queue.lease_many(10, block=1)
+    assert len(leases) == 300
+    assert client.zcard(queue.ops.keys.part("rates")) <= 30
+    queue.lease(block=0.01)
+    assert client.zcard(queue.ops.keys.part("rates")) == 0
+
+
+def test_no_window_has_more_than_burst_and_rate_admit(newest):
+    """Jobs of three groups taken by three clients as fast as it goes: no window of any group exceeds the limit."""
+    rate, groups, number = Rate(200, burst=4, key="group"), "abc", 25
+    with Queue("q", url=newest.url) as queue:
+        names = list(groups * number)
+        random.Random(7).shuffle(names)
+        queue.enqueue_many(NewJob(b"x", headers={"group": name}) for name in names)
+    starts, lock = [], threading.Lock()
+
+    def take():
+        with Queue("q", url=newest.url, rate=rate) as mine:
+            while lease := mine.lease(block=2):
+                with lock:
+                    starts.append((lease.job.headers["group"], lease.claim.leased_at))
+                assert lease.complete()
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(name for name, _ in starts) == dict.fromkeys(groups, number)
+    for group in groups:
+        times = sorted(at for name, at in starts if name == group)
+        for first, last in itertools.combinations(range(number), 2):
+            held = (times[last] - times[first] + 0.001) * 200 + 4
+            assert last - first + 1 <= held + 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"limit": 0}, ValueError, "limit=0"),
+        ({"limit": 1.5}, TypeError, "limit"),
+        ({"limit": 1, "per": 0}, ValueError, "per=0"),
+        ({"limit": 1, "burst": 0}, ValueError, "burst=0"),
+        ({"limit": 1, "key": "id"}, ValueError, "header name 'id'"),
+        ({"limit": 1, "key": 5}, TypeError, "headers must map"),
+    ],
+)
+def test_bad_limits(options, error, says):
+    with pytest.raises(error, match=says):
+        Rate(**options)
+
+
+@pytest.mark.parametrize("rate", [5, "3/s", [5]])
+def test_what_is_no_limit(connect, rate):
+    with pytest.raises(TypeError, match="rate must be a Rate"):
+        connect(rate=rate)

@@ -1,0 +1,239 @@
+"""Jobs that recur: by the server's clock, one for each tick, however many look after them."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+
+import headrace
+from headrace import ConfigurationError, Counts, JSONCodec, Queue, Schedule
+from tests.awaiting import PATIENCE, until
+from tests.conformance.steps import LONG, key
+
+HOUR = 3_600_000
+
+
+def now(client):
+    """The server's clock, in ms."""
+    seconds, micros = client.time()
+    return seconds * 1000 + micros // 1000
+
+
+def tick(job):
+    """The moment that a job is for, in ms."""
+    return int(job.id.rpartition("@")[2])
+
+
+def turn(queue):
+    """Put in the jobs of what is due, as whoever leases does."""
+    for op in queue.ops.turn(queue._run(queue.ops.ticking())).ops:
+        queue._run(op)
+
+
+def overdue(queue, client, hours, **options):
+    """A schedule whose next tick was due so many hours ago; when that was."""
+    queue.schedule("s", b"x", every=3600, **options)
+    due = now(client) - round(hours * HOUR)
+    client.zadd(key("ticks"), {"s": due})
+    return due
+
+
+def test_schedules(queue, client):
+    """They are listed, the next due first, until they are ended."""
+    before = now(client)
+    assert queue.schedule("b", b"x", every=timedelta(hours=2))
+    assert queue.schedule("a", b"x", every=1.5, missed="skip")
+    assert queue.schedule("c", b"x", cron="0 0 1 1 *", timezone="Europe/Berlin", missed="all")
+    a, b, c = queue.schedules()
+    assert a == Schedule("a", a.next_due, 1.5, None, None, "skip")
+    assert b == Schedule("b", b.next_due, 7200.0, None, None, "once")
+    assert c == Schedule("c", c.next_due, None, "0 0 1 1 *", "Europe/Berlin", "all")
+    assert before + 1500 <= a.next_due * 1000 <= now(client) + 1500
+    assert queue.counts() == Counts()
+    assert [queue.unschedule(name) for name in ("b", "b", "nobody")] == [True, False, False]
+    assert [schedule.name for schedule in queue.schedules()] == ["a", "c"]
+    for name in ("a", "c"):
+        assert queue.unschedule(name)
+    assert queue.schedules() == []
+    assert not client.exists(key("schedules"), key("ticks"))
+
+
+def test_an_interval(queue, client):
+    """One job a tick, with the tick in its id; none too early, and no drift."""
+    assert queue.schedule("s", b"x", every=0.15, missed="all", headers={"a": "b"})
+    leases = []
+    for _ in range(4):
+        leases.append(queue.lease(block=PATIENCE))
+        assert now(client) >= tick(leases[-1].job)
+    jobs = [lease.job for lease in leases]
+    assert {(job.payload, job.headers["a"], job.attempt, job.id[:2]) for job in jobs} == {(b"x", "b", 1, "s@")}
+    assert {tick(after) - tick(before) for before, after in pairwise(jobs)} == {150}
+    assert queue.complete_many(leases) == [True] * 4
+    assert queue.unschedule("s")
+    queue.purge()
+    assert queue.counts().lost == 0
+    assert not client.exists(key("ids"))
+
+
+def test_a_cron_expression(connect, client):
+    """With seconds, in a time zone, and a codec."""
+    queue = connect(codec=JSONCodec())
+    assert queue.schedule("s", {"a": 1}, cron="*/1 * * * * *", timezone=ZoneInfo("Asia/Kolkata"), missed="all")
+    first, second = queue.lease(block=PATIENCE).job, queue.lease(block=PATIENCE).job
+    assert (first.payload, tick(first) % 1000, tick(second) - tick(first)) == ({"a": 1}, 0, 1000)
+
+
+def test_replaced(queue, client):
+    """By one of the same timing it goes on as it was, however often a program that starts says so; by another, anew."""
+    due = overdue(queue, client, -0.5)
+    assert not queue.schedule("s", b"new", every=3600, missed="all", headers={"h": "1"})
+    (schedule,) = queue.schedules()
+    assert (round(schedule.next_due * 1000), schedule.missed) == (due, "all")
+    client.zadd(key("ticks"), {"s": due - HOUR})
+    job = queue.lease(block=PATIENCE).job
+    assert (job.payload, dict(job.headers), tick(job)) == (b"new", {"h": "1"}, due - HOUR)
+    assert not queue.schedule("s", b"other", cron="0 0 1 1 *")
+    assert not queue.schedule("s", b"other", every=7200)
+    (schedule,) = queue.schedules()
+    assert schedule.next_due * 1000 >= now(client) + 2 * HOUR - 60_000
+    turn(queue)
+    assert queue.counts() == Counts(leased=1, enqueued=1)
+
+
+def test_replaced_while_somebody_decides(queue, client):
+    """Who has looked before the schedule was replaced, or ended, puts in nothing of the old one."""
+    overdue(queue, client, 0.5)
+    late = queue.ops.turn(queue._run(queue.ops.ticking())).ops
+    queue.schedule("s", b"new", every=1800)
+    assert [queue._run(op) for op in late] == [False]
+    queue.unschedule("s")
+    assert [queue._run(op) for op in late] == [False]
+    assert queue.counts() == Counts()
+
+
+@pytest.mark.parametrize(("missed", "hours"), [("skip", []), ("once", [3]), ("all", [0, 1, 2, 3])])
+def test_missed(queue, client, missed, hours):
+    """Ticks for which nobody was there, for three and a half hours; then it goes on in its old rhythm."""
+    due = overdue(queue, client, 3.5, missed=missed)
+    turn(queue)
+    turn(queue)
+    assert [tick(state.job) for state in queue.waiting()] == [due + hour * HOUR for hour in hours]
+    (schedule,) = queue.schedules()
+    assert round(schedule.next_due * 1000) == due + 4 * HOUR
+    assert queue.counts() == Counts(waiting=len(hours), enqueued=len(hours))
+
+
+def test_missed_for_very_long(queue, client):
+    """Of `all`, the latest thousand."""
+    due = overdue(queue, client, 5000.5, missed="all")
+    turn(queue)
+    assert queue.counts().waiting == 1000
+    assert tick(queue.peek()) == due + 4001 * HOUR
+
+
+def test_one_job_a_tick_however_many_look(server, client):
+    """Many at once, with the same due ticks before their eyes."""
+    peers = [Queue("q", url=server.url) for _ in range(8)]
+    due = overdue(peers[0], client, 20.5, missed="all")
+    together = threading.Barrier(len(peers))
+
+    def look(queue):
+        ops = queue.ops.turn(queue._run(queue.ops.ticking())).ops
+        together.wait(PATIENCE)
+        return [queue._run(op) for op in ops]
+
+    with ThreadPoolExecutor(len(peers)) as pool:
+        verdicts = list(pool.map(look, peers))
+    assert sorted(verdicts) == [[False]] * 7 + [[True]]
+    assert [tick(state.job) for state in peers[0].waiting()] == [due + hour * HOUR for hour in range(21)]
+    for queue in peers:
+        queue.close()
+
+
+def test_an_id_that_is_taken(queue, client):
+    """Somebody's job with the id of a tick stands for it; the schedule goes on."""
+    due = overdue(queue, client, 1.5, missed="all")
+    assert queue.enqueue(b"mine", id=f"s@{due}").added
+    turn(queue)
+    assert [(tick(state.job) - due, state.job.payload) for state in queue.waiting()] == [(0, b"mine"), (HOUR, b"x")]
+
+
+def test_schedules_and_the_whole_queue(queue, client, server):
+    """Purging leaves them, deleting does not; until then the queue is there. Jobs that are in can be cancelled."""
+    due = overdue(queue, client, 0.5)
+    assert headrace.queues(client) == ["q"]
+    turn(queue)
+    assert queue.find(f"s@{due}").state == "waiting"
+    assert queue.cancel(f"s@{due}")
+    client.zadd(key("ticks"), {"s": due})
+    turn(queue)
+    assert queue.purge() == 1
+    assert [schedule.name for schedule in queue.schedules()] == ["s"]
+    client.zadd(key("ticks"), {"s": due})
+    turn(queue)
+    assert queue.delete() == 1
+    assert queue.schedules() == []
+    turn(queue)
+    assert queue.counts() == Counts(enqueued=3, cancelled=1, deleted=2)
+
+
+def test_what_somebody_else_wrote_stops_nobody(queue, client):
+    """A schedule that can't be read here, a tick without a schedule: others go on."""
+    due = overdue(queue, client, 0.5)
+    record = client.hget(key("schedules"), "s")
+    client.hset(key("schedules"), "bad", record.replace(b"every 3600000", b"wrong 360000x"))
+    client.zadd(key("ticks"), {"bad": due - 5, "lost": due - 6})
+    lease = queue.lease(block=PATIENCE)
+    assert tick(lease.job) == due
+    wrong = queue.ops.turn(queue._run(queue.ops.ticking())).wrong
+    assert len(wrong) == 1
+    assert "schedule 'bad' of queue 'q'" in wrong[0]
+
+
+def test_too_many(queue, client):
+    """A queue has at most a thousand; those that are there can be replaced."""
+    queue.schedule("s", b"x", every=LONG)
+    client.hset(key("schedules"), mapping={f"s{i}": b"" for i in range(999)})
+    with pytest.raises(ConfigurationError, match="1000 schedules"):
+        queue.schedule("t", b"x", every=LONG)
+    assert not queue.schedule("s", b"y", every=LONG)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (("s", b"x"), ValueError, "every= or cron="),
+        (("", b"x", 5), ValueError, "''"),
+        ((5, b"x", 5), TypeError, "str"),
+        (("s" * 401, b"x", 5), ValueError, "400 bytes"),
+        (("s", 5, 5), TypeError, "payload"),
+        (("s", b"x", 0.01), ValueError, "every=0.01"),
+        (("s", b"x", None, "* * * *"), ValueError, "cron"),
+        (("s", b"x", None, "* * * * *", "Mars/Olympus"), ValueError, "timezone"),
+        (("s", b"x", 5, None, None, "sometimes"), ValueError, "missed"),
+        (("s", b"x", 5, None, None, "once", {"data": "x"}), ValueError, "header"),
+    ],
+)
+def test_refused_before_anything_is_sent(connect, arguments, error, says):
+    queue = connect(url="redis://127.0.0.1:1")
+    names = ("every", "cron", "timezone", "missed", "headers")
+    with pytest.raises(error, match=says):
+        queue.schedule(*arguments[:2], **dict(zip(names, arguments[2:], strict=False)))
+    with pytest.raises((TypeError, ValueError)):
+        queue.unschedule("")
+
+
+def test_a_reader_that_waits_takes_part(connect, client):
+    """A plain `lease` that blocks puts in what comes due meanwhile."""
+    queue = connect()
+    overdue(queue, client, 0.5)
+    assert queue.lease(block=PATIENCE).complete()
+    client.zadd(key("ticks"), {"s": now(client) + 300})
+    lease = queue.lease(block=PATIENCE)
+    assert now(client) >= tick(lease.job)
+    until(lambda: queue.schedules()[0].next_due * 1000 > now(client))

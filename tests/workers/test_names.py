@@ -1,0 +1,277 @@
+"""Workers under names of their own, operators who act on workers, and queues that are paused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace import Counts, Job, NameTaken, Queue
+from tests.awaiting import until
+from tests.servers import Server
+from tests.workers.engines import Recorder, Running
+from tests.workers.processes import Processes
+from tests.workers.test_handlers import calls
+
+Work = Callable[..., Running]
+ENGINES = pytest.mark.parametrize("kind", ["threads", "tasks"])
+NEVER = 600.0  # seconds of a timeout that no test awaits
+
+
+def consumers(queue: Queue, server: Server) -> set[str]:
+    """Whoever the group knows, without the random parts and the reserved ones."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        rows = client.xinfo_consumers(queue.ops.keys.part("jobs"), "workers")
+    return {row["name"].decode().partition(".")[0] for row in rows} - {"parked", "bell"}
+
+
+# -- names -------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
+    """W-4: one worker is listed, itself, with its queue and what it holds; and none when it has gone."""
+    gate = threading.Event()
+    worker = work(name="w1")
+
+    @worker.handler("q")
+    def body(_: Job) -> Iterator[threading.Event]:
+        yield gate
+
+    with worker:
+        queue.enqueue_many([b"x"] * 2)
+        until(lambda: [x.leased for x in queue.workers()] == [2])
+        (state,) = queue.workers()
+        assert state.name.startswith("w1.")
+        assert (state.queue, state.alive) == ("q", True)
+        assert {job.worker for job in queue.running()} == {state.name}
+        gate.set()
+    assert queue.workers() == []
+
+
+@pytest.mark.parametrize("kind", ["threads"])
+def test_a_killed_worker_resumes(
+    server: Server, processes: Processes, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """B-1: started again under its name it runs its own jobs first, before those in front, long before its leases
+    or its heartbeat would have run out; they are deliveries like any other."""
+    processes = Processes(processes.kind, server.url, tmp_path)
+    with Queue("q", url=server.url) as queue:
+        try:
+            first = processes.start("w1", concurrency=2, heartbeat=0.5, timeout=NEVER)
+            queue.enqueue_many([b"hold 0", b"hold 1"])
+            processes.await_notes(2, "began")
+            queue.enqueue_many([b"front", b"new"])
+            front, new = queue.lease_many(2)
+            new.release()
+            front.release()
+            os.kill(first.pid, signal.SIGKILL)
+            began = time.monotonic()
+            second = processes.start("w1", concurrency=1, heartbeat=0.5, timeout=NEVER)
+            done = processes.await_notes(4, "done")
+            record_property("seconds until its jobs ran", round(done[0].at - began, 2))
+            assert done[0].at - began < 60.0
+            assert {note.pid for note in done} == {second.pid}
+            order = [note.payload for note in done]
+            assert order[0] == "hold 0"
+            assert sorted(order) == ["front", "hold 0", "hold 1", "new"]
+            assert {note.payload: note.attempt for note in done} == {"hold 0": 2, "hold 1": 2, "front": 1, "new": 1}
+            until(lambda: queue.counts() == Counts(enqueued=4, completed=4))
+            assert consumers(queue, server) == {"w1", queue._peer.name}
+            assert len([x for x in queue.workers() if x.name.startswith("w1.")]) == 1
+        finally:
+            processes.close()
+
+
+def test_poison_under_a_name(processes: Processes, queue: Queue) -> None:
+    """A job that kills its process each time is dead after `max_attempts`, though it is resumed at once."""
+    queue.enqueue(b"die")
+    for _ in range(3):
+        if queue.counts().dead:
+            break
+        process = processes.start("w1", concurrency=1, heartbeat=0.2, timeout=NEVER, max_attempts=2)
+        until(lambda process=process: queue.counts().dead or not process.is_alive())
+    assert [note.attempt for note in processes.notes("began")] == [1, 2]
+    assert queue.counts() == Counts(dead=1, enqueued=1)
+
+
+@ENGINES
+def test_a_second_one_under_a_name(work: Work, queue: Queue, record: Recorder) -> None:
+    """B-7: it is refused, with what to do about it; the first goes on. Once the first has gone it is let in."""
+    first, second = (work(name="w1", heartbeat=0.3, timeout=NEVER) for _ in range(2))
+    for worker in first, second:
+
+        @worker.handler("q")
+        def body(job: Job) -> None:
+            with record(job.id):
+                pass
+
+    with first:
+        until(queue.workers)
+        (name,) = [x.name for x in queue.workers()]
+        second.start()
+        until(lambda: second.engine.error is not None)
+        with pytest.raises(NameTaken, match=rf"name='w1': {name} lives under this name, on queue 'q'; give each"):
+            second.close()
+        queue.enqueue(b"x")
+        record.await_ended(1)
+        assert [x.name for x in queue.workers()] == [name]
+    again = work(name="w1", heartbeat=30.0, timeout=NEVER)
+
+    @again.handler("q")
+    def body_too(job: Job) -> None:
+        with record(job.id):
+            pass
+
+    with again:  # at once: who has stopped holds no name
+        queue.enqueue(b"y")
+        record.await_ended(2)
+
+
+@pytest.mark.parametrize("kind", ["threads"])
+def test_a_frozen_one_loses_its_name(processes: Processes, queue: Queue) -> None:
+    """Another takes its name and jobs over; woken, it learns so, and ends."""
+    frozen = processes.start("w1", concurrency=1, heartbeat=0.3, timeout=NEVER)
+    queue.enqueue(b"hold")
+    processes.await_notes(1, "began")
+    os.kill(frozen.pid, signal.SIGSTOP)
+    other = processes.start("w1", concurrency=1, heartbeat=0.3, timeout=NEVER)
+    assert [note.pid for note in processes.await_notes(1, "done")] == [other.pid]
+    os.kill(frozen.pid, signal.SIGCONT)
+    processes.await_notes(1, "lost", pid=frozen.pid)
+    until(lambda: not frozen.is_alive())
+    assert frozen.exitcode == 1  # NameTaken
+    assert other.is_alive()
+    assert queue.counts() == Counts(enqueued=1, completed=1)
+
+
+def test_without_names_any_number_may_come(work: Work, queue: Queue, record: Recorder) -> None:
+    workers = [work() for _ in range(3)]
+    for worker in workers:
+
+        @worker.handler("q")
+        def body(job: Job) -> None:
+            with record(job.id):
+                pass
+
+        worker.start()
+    until(lambda: len(queue.workers()) == 3)
+    for worker in workers:
+        worker.close()
+    assert queue.workers() == []
+
+
+# -- what an operator does to workers ------------------------------------------------------------------------
+
+
+@ENGINES
+def test_a_failed_worker(work: Work, queue: Queue) -> None:
+    """Row 58: its jobs are elsewhere at once. It learns so with its next heartbeat, stops them, and comes back."""
+    lost: list[bytes] = []
+    release = threading.Event()
+    worker = work(name="w1", heartbeat=0.3, timeout=NEVER)
+
+    @worker.handler("q", concurrency=2)
+    def body(job: Job) -> Iterator[float]:
+        try:
+            while job.attempt == 1 and not release.is_set():
+                if job.lost:
+                    return
+                yield 0.01
+        finally:
+            if job.lost:
+                lost.append(job.payload)
+
+    with worker:
+        queue.enqueue_many([b"a", b"b"])
+        until(lambda: [x.leased for x in queue.workers()] == [2])
+        (before,) = [x.name for x in queue.workers()]
+        assert queue.fail_worker("w1") == 2
+        until(lambda: queue.counts() == Counts(enqueued=2, completed=2))
+        until(lambda: sorted(lost) == [b"a", b"b"])
+        (after,) = [x.name for x in queue.workers()]
+        assert before != after
+        release.set()
+
+
+@ENGINES
+def test_expired_leases_of_a_worker(work: Work, queue: Queue, record: Recorder) -> None:
+    """They run again, also where they ran before, and each is completed once."""
+    gate = threading.Event()
+    worker = work()
+
+    @worker.handler("q", concurrency=4)
+    def body(job: Job) -> Iterator[threading.Event]:
+        with record(job.attempt):
+            yield gate
+
+    with worker:
+        queue.enqueue_many([b"a", b"b"])
+        record.await_started(2)
+        assert queue.expire() == 2
+        record.await_started(4)
+        assert record.started == [1, 1, 2, 2]
+        gate.set()
+        until(lambda: queue.counts() == Counts(enqueued=2, completed=2))
+
+
+# -- pause -----------------------------------------------------------------------------------------------------
+
+
+@ENGINES
+def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event) -> None:
+    """What runs goes on; nothing more is begun, nor is the server asked in vain; then it begins at once."""
+    worker = work()
+
+    @worker.handler("q", concurrency=5)
+    def body(job: Job) -> Iterator[threading.Event]:
+        with record(job.payload):
+            yield gate
+
+    with worker:
+        queue.enqueue(b"running")
+        record.await_started(1)
+        queue.pause()
+        queue.enqueue_many([b"x"] * 10)
+        reads = calls(newest)["xread"]
+        until(lambda: calls(newest)["xread"] > reads + 1)
+        before = calls(newest)
+        time.sleep(2.0)  # what is awaited is that hardly anything happens
+        ran = calls(newest) - before
+        assert ran["xread"] + ran["evalsha"] <= 16  # 8, as a rule: a read and a lease a second, looks, beats
+        assert not ran["xreadgroup"]
+        gate.set()
+        until(lambda: queue.counts().completed == 1)
+        assert record.started == [b"running"]
+        assert queue.counts() == Counts(waiting=10, enqueued=11, completed=1)
+        began = time.monotonic()
+        queue.resume()
+        until(lambda: queue.counts() == Counts(enqueued=11, completed=11))
+        assert time.monotonic() - began < 10.0
+
+
+def test_paused_before_it_starts(work: Work, queue: Queue, record: Recorder) -> None:
+    """A worker of a paused queue waits, and can stop; one that comes later begins when the queue goes on."""
+    queue.pause()
+    queue.enqueue(b"x")
+    workers = [work(), work()]
+    for worker in workers:
+
+        @worker.handler("q")
+        def body(job: Job) -> None:
+            with record(job.id):
+                pass
+
+    with workers[0]:
+        until(queue.workers)
+    assert queue.counts() == Counts(waiting=1, enqueued=1)
+    with workers[1]:
+        until(queue.workers)
+        queue.resume()
+        record.await_ended(1)
+    assert queue.counts() == Counts(enqueued=1, completed=1)
