@@ -26,8 +26,8 @@ BESIDES = {
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
-        "delete", "enqueue", "enqueue_many", "find", "lease", "lease_many", "peek", "purge", "purge_dead", "redrive",
-        "release", "renew", "result", "retry", "running", "waiting", "workers",
+        "delete", "enqueue", "enqueue_many", "find", "lease", "lease_many", "peek", "position", "purge", "purge_dead",
+        "redrive", "release", "renew", "result", "retry", "running", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",

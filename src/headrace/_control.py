@@ -105,6 +105,12 @@ class Control(Sender, Face):
         """Where a job is, or `None`: it is gone, or never was. find.lua."""
         return self._run(self.ops.find(id))
 
+    def position(self, id: str) -> int | None:
+        """How many jobs would be leased before this one, 0 for the next, 1,000 for that many or more; `None`: it does
+        not wait. position.lua, O(jobs in front).
+        """
+        return self._run(self.ops.position(id))
+
     def redrive(self, *ids: str) -> int:
         """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
 
@@ -215,6 +221,10 @@ class AsyncControl(AsyncSender, Face):
     async def find(self, id: str) -> JobState | None:
         """Like `Queue.find`."""
         return await self._run(self.ops.find(id))
+
+    async def position(self, id: str) -> int | None:
+        """Like `Queue.position`."""
+        return await self._run(self.ops.position(id))
 
     async def redrive(self, *ids: str) -> int:
         """Like `Queue.redrive`."""

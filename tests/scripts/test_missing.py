@@ -26,6 +26,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     ],
     "leave": [(["w", 500], [0, 0])],
     "list": [([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "dead")],
+    "position": [(["i", 10], -1), (["5-0", 10], -1), (["99999999999999999999-0", 10], -1)],
     "purge": [([500], 0)],
     "purge_dead": [(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
     "reclaim": [(["w", 10_000, TERM, "-", 500], [0, "-", 0, 0, 0])],

@@ -165,6 +165,7 @@ SAMPLES: dict[str, Op[object]] = {
     "lease": OPS.lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
+    "position": OPS.position("i"),
     "purge": OPS.purge(),
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
