@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from attrs import evolve
 from tenacity import wait_exponential_jitter
 
 from headrace import _settings as checked
@@ -143,14 +142,8 @@ class Handlers:
         if not wanted:
             raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
         for name in wanted:
-            known = dict(declared[name].options)
-            queue_settings = evolve(
-                ops.settings, lease=known.pop("lease", 60.0), max_attempts=known.pop("max_attempts", None)
-            )
-            self._register(
-                f"{flow.name}/{name}", declared[name].functions[0], known.pop("concurrency", None),
-                known.pop("retry", None), known.pop("deadline", None), queue_settings, ops.codec, flow=ops, **known,
-            )  # fmt: skip
+            function, options = declared[name].functions[0], declared[name].options
+            self._register(f"{flow.name}/{name}", function, codec=ops.codec, flow=ops, **options)
 
     def _register(
         self,
