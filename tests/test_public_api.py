@@ -28,8 +28,9 @@ MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
         "delete", "drain", "enqueue", "enqueue_many", "expire", "fail_worker", "find", "lease", "lease_many", "move",
-        "pause", "paused", "peek", "purge", "purge_dead", "redrive", "release", "renew", "repair", "reschedule",
-        "result", "resume", "retry", "running", "schedule", "schedules", "unschedule", "waiting", "workers",
+        "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew", "repair",
+        "reschedule", "result", "resume", "retry", "running", "schedule", "schedules", "unschedule", "waiting",
+        "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",

@@ -107,6 +107,12 @@ class Control(Sender, Face):
         """Where a job is, or `None`: it is gone, or never was. find.lua."""
         return self._run(self.ops.find(id))
 
+    def position(self, id: str) -> int | None:
+        """How many jobs would be leased before this one, 0 for the next, 1,000 for that many or more; `None`: it does
+        not wait. position.lua, O(jobs in front).
+        """
+        return self._run(self.ops.position(id))
+
     def redrive(self, *ids: str) -> int:
         """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
 
@@ -153,7 +159,7 @@ class Control(Sender, Face):
         """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; how many.
 
         They keep their order, ids, headers, attempts and times. One whose id is taken there stays, and so do leased
-        and dead ones. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if *to* is of
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if *to* is of
         another group. move.lua, 200 jobs a call, about 15 µs a job.
         """
         return self._drive(self._move(to, ids))
@@ -304,6 +310,10 @@ class AsyncControl(AsyncSender, Face):
     async def find(self, id: str) -> JobState | None:
         """Like `Queue.find`."""
         return await self._run(self.ops.find(id))
+
+    async def position(self, id: str) -> int | None:
+        """Like `Queue.position`."""
+        return await self._run(self.ops.position(id))
 
     async def redrive(self, *ids: str) -> int:
         """Like `Queue.redrive`."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from headrace import _replies as replies
 from headrace._codec import Codec, chosen
@@ -17,7 +17,7 @@ from headrace._keys import FLOW, Keys, job_id
 from headrace._op import Arg, Op, script
 from headrace._ops import Ops
 from headrace._outcome import FanOut, FlowState, Next
-from headrace._settings import QueueSettings, millis
+from headrace._settings import QueueSettings, Rate, Retry, millis
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,10 +74,6 @@ class FlowOps:
         keys = Keys.of(f"{self.name}/{short}", self.namespace)  # refuses what is no name, or of another group
         if short in self.stages:
             raise ConfigurationError(f"stage {short!r} of flow {self.name!r} is declared already")
-        if taken := {"codec", "dead_limit", "result_ttl", "fenced"} & set(options):
-            raise TypeError(f"{', '.join(sorted(taken))}: give it to the flow, not to a stage")
-        if taken := {"kind", "grace", "persistent"} & set(options):
-            raise TypeError(f"{', '.join(sorted(taken))}: a stage has one handler, and its jobs end")
         ops = Ops(keys, self.settings, self.codec, self.namespace)
         stage = Stage(short, ops, self._names("next", following), self._names("children", children), options)
         self.stages[short] = stage
@@ -290,14 +286,18 @@ class Staged:
         return f"{type(self).__name__}({self.name!r})"
 
     def stage(
-        self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (), **options: Any
-    ) -> Callable[[F], F]:
+        self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
+        concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
+        lease: float | timedelta = 60.0, max_attempts: int | None = None, rate: Rate | Sequence[Rate] | None = None,
+    ) -> Callable[[F], F]:  # fmt: skip
         """Declare a stage, whose jobs are in the queue `<flow>/<name>`; the first one declared is where runs begin.
 
         *next*: where its jobs go, or a list: the first is the default, `Next` chooses another. *children*: where the
-        children of its fan-outs may begin. *options* are those of `Worker.handler`. Decorates the stage's
+        children of its fan-outs may begin. The others are those of `Worker.handler`. Decorates the stage's
         handler, which takes a `FlowJob`; a program that runs none needs only the call.
         """
+        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rates=rate)
+        options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
         stage = self.ops.declare(name, next, children, options)
 
         def register(function: F) -> F:

@@ -198,17 +198,8 @@ class Handlers:
         if not wanted:
             raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
         for name in wanted:
-            known = dict(declared[name].options)
-            queue_settings = attrs.evolve(
-                ops.settings,
-                lease=known.pop("lease", 60.0),
-                max_attempts=known.pop("max_attempts", None),
-                rates=known.pop("rate", None),
-            )
-            self._register(
-                f"{flow.name}/{name}", declared[name].functions[0], known.pop("concurrency", None),
-                known.pop("retry", None), known.pop("deadline", None), queue_settings, ops.codec, flow=ops, **known,
-            )  # fmt: skip
+            function, options = declared[name].functions[0], declared[name].options
+            self._register(f"{flow.name}/{name}", function, codec=ops.codec, flow=ops, **options)
 
     def _register(
         self,

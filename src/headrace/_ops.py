@@ -65,6 +65,7 @@ _KEYS = {
     "counts": "jobs delayed blocked dead stats",
     "list": "jobs released delayed bodies dead limited",
     "find": "jobs ids released delayed bodies blocked dead limited",
+    "position": "jobs ids",
     "workers": "jobs workers registered",
     "reschedule": "jobs wake ids released delayed bodies stats",
     "schedule": "wake schedules ticks",
@@ -405,6 +406,10 @@ class Ops:
     def find(self, name: str) -> Op[JobState | None]:
         """Where one job is."""
         return self._op("find", [job_id(name)], self._jobs.found)
+
+    def position(self, name: str) -> Op[int | None]:
+        """How many jobs are in front of one that waits."""
+        return self._op("position", [job_id(name), BATCH], lambda reply: None if reply < 0 else int(reply))
 
     def workers(self) -> Op[list[WorkerState]]:
         """Who is registered."""

@@ -21,6 +21,7 @@ UNRECORDED = {
     "leave",
     "list",
     "paused",
+    "position",
     "register",
     "result",
     "schedules",

@@ -19,7 +19,7 @@ from tests.servers import Server, binaries
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md"]
+RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md", DOCS / "how-to" / "flows.md"]
 COMMANDS = """
 python -m pip install '.[embedded,cli]' && headrace demo
 python -m pip install -e '.[dev]' && python -m pytest

@@ -177,6 +177,7 @@ SAMPLES: dict[str, Op[object]] = {
     "move": OPS.move("shop/bills", "-", ["i"]),
     "pause": OPS.pause(True),
     "paused": OPS.paused(),
+    "position": OPS.position("i"),
     "purge": OPS.purge(),
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
