@@ -159,8 +159,8 @@ class Control(Sender, Face):
         """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; how many.
 
         They keep their order, ids, headers, attempts and times. One whose id is taken there stays, and so do leased
-        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if *to* is of
-        another group. move.lua, 200 jobs a call, about 15 µs a job.
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if
+        *to* is of another group. move.lua, 200 jobs a call, about 15 µs a job.
         """
         return self._drive(self._move(to, ids))
 
