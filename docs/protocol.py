@@ -26,7 +26,7 @@ PARTS = {
     ),
     "ids": (
         "hash",
-        "Job id → the entry that carries the job, or `delayed`; for jobs with an id of their own.",
+        "Job id → the entry that carries the job, `delayed` or `blocked`; for jobs with an id of their own.",
     ),
     "leases": (
         "zset",
@@ -38,6 +38,18 @@ PARTS = {
     ),
     "delayed": ("zset", "Job id → when it is due, in ms of the server's clock."),
     "bodies": ("hash", "Job id → the fields of a delayed job, a flat list packed with cmsgpack."),
+    "blocked": ("hash", "Job id → the fields, packed, of a flow's job that waits for its children."),
+    "flows": (
+        "zset",
+        "Id of a flow's job → 0, or what happened to it outside of the flow: 1 completed, 2 died, "  # noqa: ISC004
+        "3 cancelled or deleted, 4 redriven, 5 is to be cancelled.",
+    ),
+    "index": ("zset", "Of a flow: `attribute LF value LF run`, for runs that go on."),
+    "flow:<id>": (
+        "hash",
+        "A run of a flow: `state`, `started`, `ended`, `attributes` (JSON), and for each of its jobs "  # noqa: ISC004
+        "`at:<id>` (state and stage), `result:<stage>:<id>`, and what fan-outs need; under a TTL once it has ended.",
+    ),
     "dead": (
         "stream",
         "Dead letters, oldest first: `reason`, `worker`, `released`, then the job's own fields.",
@@ -83,6 +95,7 @@ FIELDS = {
     "id": "The job's id, if it is not the ID of its first entry.",
     "attempt": "Deliveries carried over from earlier entries, when the job went to the back.",
     "enq": "When it was first enqueued, in ms, if that is not the time in the entry's ID.",
+    "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
     "any other": "A header: `traceparent`, `tracestate`, `baggage`, or one of yours.",
 }
 

@@ -20,20 +20,28 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncLease", "Codec", "CodecError", "Complete", "ConfigurationError", "Event", "JSONCodec", "NameTaken", "Rate",
-    "Repairs", "ReplyError", "Schedule", "Verdict", "WorkerLost", "WorkerState",
+    "AsyncFlow", "AsyncLease", "Codec", "CodecError", "Complete", "ConfigurationError", "Event", "FanOut", "Flow",
+    "FlowJob", "FlowState", "JSONCodec", "NameTaken", "Next", "Rate", "Repairs", "ReplyError", "Schedule", "Verdict",
+    "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
         "delete", "drain", "enqueue", "enqueue_many", "events", "expire", "fail_worker", "find", "lease", "lease_many",
-        "move", "pause", "paused", "peek", "purge", "purge_dead", "redrive", "release", "renew", "repair", "reschedule",
-        "result", "results", "resume", "retry", "running", "schedule", "schedules", "unschedule", "waiting", "workers",
+        "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew", "repair",
+        "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules", "unschedule",
+        "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
     },
-    "Worker": {"batch_handler", "handler", "run", "slots", "start", "stop", "threads_only"},
+    "Worker": {"batch_handler", "flow", "handler", "run", "slots", "start", "stop", "threads_only"},
+    "Flow": {
+        "cancel", "close", "complete", "counts", "find", "mermaid", "result", "stage", "start", "state",
+    },
+    "FlowState": {
+        "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
+    },
     "Job": {"attempt", "enqueued_at", "headers", "id", "lost", "make", "payload", "queue"},
     "NewJob": {"delay", "headers", "id", "payload", "priority", "queue"},
     "Receipt": {"added", "id"},
@@ -52,7 +60,19 @@ MEMBERS = {
     "Schedule": {"cron", "every", "missed", "name", "next_due", "timezone"},
     "Retry": {"attempts", "on", "retry", "stop", "wait"},
 }  # fmt: skip
-VALUES = {"Counts", "Event", "JobState", "NewJob", "Rate", "Receipt", "Repairs", "Retry", "Schedule", "WorkerState"}
+VALUES = {
+    "Counts",
+    "Event",
+    "FlowState",
+    "JobState",
+    "NewJob",
+    "Rate",
+    "Receipt",
+    "Repairs",
+    "Retry",
+    "Schedule",
+    "WorkerState",
+}
 
 
 def public(kind: type) -> set[str]:
@@ -73,6 +93,7 @@ def test_the_members_are_the_contract_s(kind: str) -> None:
 
 def test_twins_have_the_same_members() -> None:
     assert public(headrace.AsyncQueue) == MEMBERS["Queue"]
+    assert public(headrace.AsyncFlow) == MEMBERS["Flow"]
     assert public(headrace.AsyncLease) == MEMBERS["Lease"]
     assert public(headrace.AsyncWorker) == MEMBERS["Worker"] | {"serve"}
 

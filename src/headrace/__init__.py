@@ -5,7 +5,9 @@ from importlib.metadata import version as _version
 from headrace._codec import Codec, JSONCodec
 from headrace._event import Event
 from headrace._fleet import queues, workers
+from headrace._flow import AsyncFlow, Flow
 from headrace._job import Counts, Job, JobState, NewJob, Receipt, Repairs, Schedule, WorkerState
+from headrace._outcome import FanOut, FlowJob, FlowState, Next
 from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
 from headrace._settings import Rate, Retry
 from headrace._worker import Worker
@@ -28,6 +30,7 @@ from headrace.errors import (
 __version__ = _version("headrace")
 
 __all__ = [
+    "AsyncFlow",
     "AsyncLease",
     "AsyncQueue",
     "AsyncWorker",
@@ -39,6 +42,10 @@ __all__ = [
     "Counts",
     "DeadLetter",
     "Event",
+    "FanOut",
+    "Flow",
+    "FlowJob",
+    "FlowState",
     "HeadraceError",
     "JSONCodec",
     "Job",
@@ -46,6 +53,7 @@ __all__ = [
     "Lease",
     "NameTaken",
     "NewJob",
+    "Next",
     "Queue",
     "Rate",
     "Receipt",

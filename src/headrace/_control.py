@@ -21,8 +21,8 @@ from headrace._op import Op
 R = TypeVar("R")
 
 
-class Control(Face):
-    """The sync part."""
+class Sender:
+    """How operations and calls are sent, sync."""
 
     _executor: Executor
     _notices: Notices
@@ -70,6 +70,10 @@ class Control(Face):
             case Ignore(watch):
                 return self._notices.ignore(watch)
 
+
+class Control(Sender, Face):
+    """The sync part."""
+
     def _each(self, state: str) -> Iterator[JobState]:
         cursor, more = "", True
         while more:
@@ -115,6 +119,12 @@ class Control(Face):
     def find(self, id: str) -> JobState | None:
         """Where a job is, or `None`: it is gone, or never was. find.lua."""
         return self._run(self.ops.find(id))
+
+    def position(self, id: str) -> int | None:
+        """How many jobs would be leased before this one, 0 for the next, 1,000 for that many or more; `None`: it does
+        not wait. position.lua, O(jobs in front).
+        """
+        return self._run(self.ops.position(id))
 
     def redrive(self, *ids: str) -> int:
         """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
@@ -162,8 +172,8 @@ class Control(Face):
         """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; how many.
 
         They keep their order, ids, headers, attempts and times. One whose id is taken there stays, and so do leased
-        and dead ones. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if *to* is of
-        another group. move.lua, 200 jobs a call, about 15 µs a job.
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if
+        *to* is of another group. move.lua, 200 jobs a call, about 15 µs a job.
         """
         return self._drive(self._move(to, ids))
 
@@ -236,8 +246,8 @@ class Control(Face):
         return self._run(self.ops.schedules())
 
 
-class AsyncControl(Face):
-    """The async part."""
+class AsyncSender:
+    """Like `Sender`, async."""
 
     _executor: AsyncExecutor
     _notices: AsyncNotices
@@ -285,6 +295,10 @@ class AsyncControl(Face):
             case Ignore(watch):
                 return await self._notices.ignore(watch)
 
+
+class AsyncControl(AsyncSender, Face):
+    """The async part."""
+
     async def _each(self, state: str) -> AsyncIterator[JobState]:
         cursor, more = "", True
         while more:
@@ -330,6 +344,10 @@ class AsyncControl(Face):
     async def find(self, id: str) -> JobState | None:
         """Like `Queue.find`."""
         return await self._run(self.ops.find(id))
+
+    async def position(self, id: str) -> int | None:
+        """Like `Queue.position`."""
+        return await self._run(self.ops.position(id))
 
     async def redrive(self, *ids: str) -> int:
         """Like `Queue.redrive`."""

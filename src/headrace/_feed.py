@@ -53,6 +53,7 @@ class Feed:
     cursor: str = "-"
     news: int = 0  # how often we were told that leases are gone
     lost: int = 0  # settlements that came too late
+    stirred: bool = False  # there is something to `tend` to at once
     paused: bool = False
     named: bool = False  # `worker` is a name that nobody else may live under
     entry: Entry = field(init=False)
@@ -190,12 +191,20 @@ class Feed:
                 ops.append(self.ops.retry(items, max_attempts=attempts))
         return ops, soonest
 
+    def unsettled(self) -> bool:
+        """Whether there is a verdict to send."""
+        return bool(self.completed or self.done)
+
+    def tend(self) -> Role:
+        """What else wants looking after, now and then: nothing here."""
+        yield from ()
+
     def fetch(self) -> Role:
         """Lease and settle until everything is settled and the worker stops."""
         while True:
             if self.phase >= Phase.DRAINING:
                 yield from self.recall()
-                if self.phase >= Phase.HALTING or not (self.held or self.completed or self.done):
+                if self.phase >= Phase.HALTING or not (self.held or self.unsettled()):
                     break
             settles, soonest = self.settlements()
             room = self.room() if self.phase is Phase.RUNNING and self.registered and self.available else 0
@@ -218,6 +227,8 @@ class Feed:
                 self.lost += verdicts.count(False)
             if room > 0:
                 yield from self.granted(replies[-1], room, name, woken, news)
+            if self.stirred:
+                yield from self.tend()
             if soonest is not None:
                 self.expect(cast(float, (yield Now())), soonest)
             yield from self.gather()

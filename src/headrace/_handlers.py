@@ -19,6 +19,8 @@ from headrace._embedded import EmbeddedServer
 from headrace._execute import server
 from headrace._feed import Feed
 from headrace._feeds import Kinds, Persistent
+from headrace._flow_feed import FlowFeed
+from headrace._flow_ops import Staged
 from headrace._job import Job
 from headrace._keys import Keys, worker_name
 from headrace._ops import Ops
@@ -182,6 +184,24 @@ class Handlers:
 
         return register
 
+    def flow(self, flow: Staged, *stages: str) -> None:
+        """Register the handlers of a flow's stages, all that have one, or those named."""
+        if not isinstance(flow, Staged):
+            raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
+        ops = flow.ops
+        if ops.namespace != self.namespace:
+            raise ConfigurationError(f"flow {flow.name!r} is in namespace {ops.namespace!r}, this worker elsewhere")
+        declared = ops.declared()
+        wanted = [name.removeprefix(f"{flow.name}/") for name in stages]
+        wanted = wanted or [name for name in declared if declared[name].functions]
+        if lacking := [name for name in wanted if name not in declared or not declared[name].functions]:
+            raise ConfigurationError(f"flow {flow.name!r} has no handler for {lacking[0]!r}")
+        if not wanted:
+            raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
+        for name in wanted:
+            function, options = declared[name].functions[0], declared[name].options
+            self._register(f"{flow.name}/{name}", function, codec=ops.codec, flow=ops, **options)
+
     def _register(
         self,
         queue: str,
@@ -223,6 +243,8 @@ class Handlers:
         kinds[kind] = made
         if any(handler.batch or handler.persistent for handler in kinds.values()):
             raise ConfigurationError(f"queue {queue!r}: a batch handler, or a persistent one, takes all of its jobs")
+        if any(handler.flow is not None for handler in kinds.values()):
+            raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
         self.handlers[queue] = together(kinds, self.slots)
 
     def _connect(self) -> str | None:
@@ -240,14 +262,15 @@ class Handlers:
             self._embedded = None
 
     def _roles(self) -> Roles:
-        feeds = [
-            (Persistent if h.persistent else Kinds if h.kinds else Feed)(
-                Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace),
-                h,
-                self.name,
-                DEFAULT_WAIT,
-                named=self.named,
-            )
-            for h in self.handlers.values()
-        ]
+        feeds: list[Feed] = []
+        flows: list[Any] = []
+        for h in self.handlers.values():
+            ops = Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace)
+            if h.flow is not None:
+                first = not any(h.flow is flow for flow in flows)
+                flows.append(h.flow)
+                feeds.append(FlowFeed(ops, h, self.name, DEFAULT_WAIT, named=self.named, flow=h.flow, sweeper=first))
+            else:
+                kind = Persistent if h.persistent else Kinds if h.kinds else Feed
+                feeds.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named))
         return Roles(self.settings, feeds)

@@ -207,7 +207,7 @@ class Repairs:
 
 @frozen
 class JobState:
-    """A job and where it is: `state` is waiting, parked, leased, delayed or dead.
+    """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead.
 
     `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to
     delayed ones, `reason`, `worker` and `since` (of the death) to dead ones.

@@ -10,6 +10,7 @@ from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
 PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
+FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
 LIMITED = "limited"  # reserved consumer: entries that wait for their turn under a rate limit
 BELL = "bell"  # reserved consumer: entries that woke a blocked reader and nobody has taken yet
 
@@ -56,6 +57,10 @@ class Keys:
     def result(self, job_id: str) -> str:
         """A kept result, under a TTL."""
         return f"{self.prefix}result:{job_id}"
+
+    def flow(self, run: str) -> str:
+        """The state of a flow's run; these are the keys of the flow, a queue of the group's own name."""
+        return f"{self.prefix}flow:{run}"
 
 
 def _text(name: str, value: object) -> None:

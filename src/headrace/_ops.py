@@ -47,24 +47,26 @@ Delay = float | timedelta | datetime | None
 
 _KEYS = {
     "enqueue": "jobs wake ids delayed bodies stats events",
-    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats limited rates events",
-    "complete": "jobs ids leases released stats events",
+    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats limited rates events flows",
+    "complete": "jobs ids leases released stats events flows",
     "renew": "jobs leases workers",
     "release": "jobs wake leases released stats events",
-    "retry": "jobs wake ids leases released delayed bodies dead stats events",
-    "dead_letter": "jobs ids leases released dead stats events",
+    "retry": "jobs wake ids leases released delayed bodies dead stats events flows",
+    "dead_letter": "jobs ids leases released dead stats events flows",
     "beat": "workers registered",
     "reclaim": "jobs wake ids workers registered leases released delayed bodies ticks stats limited events",
     "leave": "jobs wake workers registered leases released stats events",
-    "cancel": "jobs ids leases released delayed bodies stats control events",
-    "cancel_payload": "jobs ids leases released delayed bodies stats control events",
-    "purge": "jobs ids leases released delayed bodies stats limited events",
+    "cancel": "jobs ids leases released delayed bodies blocked stats control events flows",
+    "cancel_payload": "jobs ids leases released delayed bodies stats control events flows",
+    "purge": "jobs ids leases released delayed bodies stats limited events flows",
     "purge_dead": "dead stats events",
-    "delete": "jobs wake ids leases released delayed bodies schedules ticks dead stats limited rates control events",
-    "redrive": "jobs ids released dead stats events",
-    "counts": "jobs delayed dead stats",
+    "delete": "jobs wake ids leases released delayed bodies blocked schedules ticks dead stats limited rates"
+    " control events flows",
+    "redrive": "jobs ids released dead stats events flows",
+    "counts": "jobs delayed blocked dead stats",
     "list": "jobs released delayed bodies dead limited",
-    "find": "jobs ids released delayed bodies dead limited",
+    "find": "jobs ids released delayed bodies blocked dead limited",
+    "position": "jobs ids",
     "workers": "jobs workers registered",
     "listen": "stats",
     "reschedule": "jobs wake ids released delayed bodies stats events",
@@ -78,7 +80,11 @@ _KEYS = {
     "fail_worker": "jobs wake workers registered leases stats control events",
     "register": "workers registered",
     "move": "jobs ids released delayed bodies stats events",
-    "repair": "jobs wake ids workers registered leases released delayed bodies dead stats",
+    "repair": "jobs wake ids workers registered leases released delayed bodies blocked dead stats flows",
+    "flow_start": "index",
+    "flow_advance": "index",
+    "flow_events": "flows",
+    "flow_find": "index",
 }
 _FOLLOW = "jobs wake ids delayed bodies stats events"  # what a follow-up needs of its queue
 
@@ -402,6 +408,10 @@ class Ops:
     def find(self, name: str) -> Op[JobState | None]:
         """Where one job is."""
         return self._op("find", [job_id(name)], self._jobs.found)
+
+    def position(self, name: str) -> Op[int | None]:
+        """How many jobs are in front of one that waits."""
+        return self._op("position", [job_id(name), BATCH], lambda reply: None if reply < 0 else int(reply))
 
     def workers(self) -> Op[list[WorkerState]]:
         """Who is registered."""

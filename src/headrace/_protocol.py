@@ -74,6 +74,7 @@ def protocol() -> dict[str, Any]:
         "key": template.part("<part>"),
         "lane": template.lane("<lane>"),
         "result": template.result("<id>"),
+        "flow": template.flow("<run>"),
         "group": keys.GROUP,
         "parked": keys.PARKED,
         "bell": keys.BELL,

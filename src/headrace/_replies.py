@@ -5,6 +5,7 @@ Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from headrace import _job
@@ -25,9 +26,11 @@ from headrace._job import (
     Ticking,
     WorkerState,
 )
+from headrace._outcome import FlowState
 from headrace._schedule import Timing
 from headrace.errors import ReplyError, said
 
+_POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
 _OWN = (b"data", b"id", b"attempt", b"enq")
 
 
@@ -219,6 +222,31 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
 def kept(reply: Any) -> list[bytes | None]:
     """Results, as far as they are there."""
     return [None if result is None else raw(result) for result in reply]
+
+
+def ids(reply: Any) -> tuple[str, list[str]]:
+    """Where to go on, and the ids."""
+    return text(reply[0]), [text(one) for one in reply[1:]]
+
+
+def flow_state(name: str, row: Any) -> FlowState | None:
+    """What is known of one job of a flow."""
+    if not row:
+        return None
+    position, stage, _, started, ended, attributes, pending, kept, children = row
+    results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
+    how = text(position)
+    ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
+    return FlowState(
+        name, _POSITIONS.get(how, how), text(stage), json.loads(text(attributes) or "{}"), results,
+        {child: raw(result) if there else None for child, end, (there, result) in ended_in if end == "done"},
+        tuple(child for child, end, _ in ended_in if end in ("dead", "cancelled")),
+        int(pending), _moment(started), _moment(ended),
+    )  # fmt: skip
+
+
+def _moment(ms: Any) -> float | None:
+    return int(ms) / 1000 if ms else None
 
 
 def ticking(reply: Any) -> Ticking:

@@ -86,6 +86,7 @@ class Roles:
                 ops: list[Op[Any]] = [feed.ops.renew(renew)] if renew else []
                 if feed.registered:
                     ops.append(feed.ops.reclaim(feed.name, self.settings.timeout, feed.cursor))
+                yield from feed.tend()
                 if not ops:
                     continue
                 replies = cast("list[Any]", (yield Send(ops)))

@@ -248,6 +248,7 @@ class HandlerSettings:
     batch: bool = False
     max_size: int = 1
     max_wait: float = 0.0
+    flow: Any = None
     persistent: bool = False
     grace: float = GRACE
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])

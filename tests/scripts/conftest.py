@@ -46,7 +46,7 @@ class Lua:
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
             extra = [f"headrace:{{q}}:q/to:{part}" for part in parts[1:]]
-        keys = [*extra] if name == "result" else [*(PREFIX + part for part in parts), *extra]
+        keys = [*extra] if name in {"result", "flow_read"} else [*(PREFIX + part for part in parts), *extra]
         self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
         given = [call, *args] if parts[0] == f"lane:{lane}" else args
         try:

@@ -18,6 +18,7 @@ from tenacity import retry_if_exception_type, stop_after_delay, wait_exponential
 
 import headrace
 from headrace import (
+    AsyncFlow,
     AsyncLease,
     AsyncQueue,
     AsyncWorker,
@@ -28,12 +29,17 @@ from headrace import (
     ConfigurationError,
     Counts,
     DeadLetter,
+    FanOut,
+    Flow,
+    FlowJob,
+    FlowState,
     HeadraceError,
     Job,
     JobState,
     JSONCodec,
     Lease,
     NewJob,
+    Next,
     Queue,
     Receipt,
     Release,
@@ -330,6 +336,45 @@ async def working_asynchronously(client: redis.asyncio.Redis) -> None:
 
 
 async_worker.run()
+
+
+# -- flows ---------------------------------------------------------------------------------------------
+
+flow = Flow("orders", url="redis://localhost:6379/0", lookup=["customer"])
+aflow = AsyncFlow("orders", client=redis.asyncio.Redis(), result_ttl=timedelta(hours=1))
+
+
+@flow.stage("pick", next=["bill", "pack"], children="pack", retry=Retry(5), deadline=30, concurrency=3)
+def pick(job: FlowJob) -> Next | FanOut | bytes:
+    if job.attributes.get("customer") == "ada":
+        return Next("pack", b"result")
+    return FanOut([job.payload, NewJob(b"x", id="x")], stage="pack", join="bill", failed="continue")
+
+
+@aflow.stage("pick", lease=timedelta(minutes=1), max_attempts=3)
+async def pick_async(job: FlowJob) -> bytes | None:
+    return job.children["x"] or job.results["pick"]
+
+
+def flowing(lease: Lease) -> None:
+    worker.flow(flow)
+    worker.flow(flow, "pick")
+    assert_type(flow.start(b"x", attributes={"customer": "ada", "tags": ["a", "b"]}), Receipt)
+    assert_type(flow.complete(lease, Next(None)), bool)
+    assert_type(flow.state("o-1"), FlowState | None)
+    assert_type(flow.find(customer="ada"), list[FlowState])
+    assert_type(flow.result("o-1", timeout=5), bytes | None)
+    assert_type(flow.cancel("o-1"), bool)
+    assert_type(flow.counts(), dict[str, Counts])
+    assert_type(flow.mermaid(counts=True), str)
+
+
+async def flowing_asynchronously(lease: AsyncLease) -> None:
+    async_worker.flow(aflow)
+    async with aflow as inner:
+        assert_type(inner, AsyncFlow)
+        assert_type(await aflow.start(b"x"), Receipt)
+        assert_type(await aflow.complete(lease), bool)
 
 
 # -- errors --------------------------------------------------------------------------------------------

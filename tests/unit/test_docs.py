@@ -19,7 +19,7 @@ from tests.servers import Server, binaries
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md"]
+RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md", DOCS / "how-to" / "flows.md"]
 COMMANDS = """
 python -m pip install '.[embedded,cli]' && headrace demo
 python -m pip install -e '.[dev]' && python -m pytest
@@ -79,7 +79,7 @@ def test_a_stale_protocol_page_fails_the_check(
 
 def test_every_key_is_described_and_no_other(protocol: ModuleType) -> None:
     used = {part for parts in _ops._KEYS.values() for part in parts.split()}
-    assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>"}
+    assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>", "flow:<id>"}
 
 
 def test_the_headers_name_the_keys_that_are_sent_with_their_types(protocol: ModuleType) -> None:
@@ -92,7 +92,7 @@ def test_the_headers_name_the_keys_that_are_sent_with_their_types(protocol: Modu
 
 
 def test_every_field_that_is_ours_is_described(protocol: ModuleType) -> None:
-    assert set(protocol.FIELDS) == {"data", "id", "attempt", "enq", "any other"}
+    assert set(protocol.FIELDS) == {"data", "id", "attempt", "enq", "headrace-flow", "any other"}
 
 
 def test_the_readme_starts_with_the_two_commands() -> None:

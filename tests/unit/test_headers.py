@@ -10,6 +10,7 @@ import pytest
 from attrs import frozen
 
 from headrace import NewJob
+from headrace._flow_ops import Staged
 from headrace._job import Claim, Job, Ticking
 from headrace._keys import Keys
 from headrace._op import Op, script
@@ -27,6 +28,7 @@ ALIASES = {
     "fetched": "limit",
     "following": "next",
 }  # names that a body gives to what its header calls
+OTHERS = {"result", "flow_read"}  # all of their keys depend on their arguments
 _BINDING = re.compile(r"^local ([\w, ]+) = (.*(?:KEYS|ARGV)\[\d+\].*)$", re.MULTILINE)
 _VALUE = re.compile(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?(?: == '1')?")
 
@@ -86,7 +88,7 @@ def test_the_header_has_its_form(name: str) -> None:
     assert "@include" not in head.body
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "result"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHERS])
 def test_the_keys_are_those_that_are_sent(name: str) -> None:
     keys = [key for key, _ in header(name).keys]
     sent = _KEYS[name].split()
@@ -94,7 +96,7 @@ def test_the_keys_are_those_that_are_sent(name: str) -> None:
 
 
 def test_every_script_is_sent_and_no_other() -> None:
-    assert {*_KEYS, "result"} == set(NAMES)
+    assert {*_KEYS, *OTHERS} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -148,6 +150,9 @@ def test_every_fragment_says_what_it_is(fragment: str) -> None:
 
 
 OPS = Ops(Keys.of("shop/orders"))
+FLOW = Staged("shop", "headrace", None, ["a"], 1000, 60.0, False)
+FLOW.stage("orders", next="bills")
+FLOW.stage("bills")
 CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
 SAMPLES: dict[str, Op[object]] = {
     "beat": OPS.beat("w", 10.0),
@@ -161,6 +166,11 @@ SAMPLES: dict[str, Op[object]] = {
     "expire": OPS.expire("-", ["i"]),
     "fail_worker": OPS.fail_worker("w"),
     "find": OPS.find("i"),
+    "flow_advance": FLOW.ops.advance([FLOW.ops.cancelling("i")]),
+    "flow_events": FLOW.ops.events(),
+    "flow_find": FLOW.ops.found("a", "b", ""),
+    "flow_read": FLOW.ops.read(["i", "j"]),
+    "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
     "lease": Ops(Keys.of("shop/orders"), QueueSettings(rates=Rate(1))).lease("w", 10),
     "leave": OPS.leave("w"),
     "list": OPS.listing("waiting", ""),
@@ -168,6 +178,7 @@ SAMPLES: dict[str, Op[object]] = {
     "move": OPS.move("shop/bills", "-", ["i"]),
     "pause": OPS.pause(True),
     "paused": OPS.paused(),
+    "position": OPS.position("i"),
     "purge": OPS.purge(),
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
@@ -195,13 +206,18 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     arguments = wire[3 + int(wire[2]) :]
     assert op.name == name
     more = 7 if name == "move" else 0  # those of the other queue
-    assert len(keys) == len(head.keys) + more
+    if "flow" in name:
+        assert len(keys) >= len(head.keys)
+    else:
+        assert len(keys) == len(head.keys) + more
     assert len(arguments) > len(head.arguments) if head.more_arguments else len(arguments) == len(head.arguments)
     if script(name).recorded:
-        assert keys[0] == "headrace:{shop}:shop/orders:lane:l"
+        assert keys[0] == op.lane_prefix + "l"
         assert arguments[0] == "1"
-    assert all(str(key).startswith("headrace:{shop}:shop/orders:") for key in keys[: len(head.keys)])
-    assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[len(head.keys) :])
+    near = "" if "flow" in name else "/orders:"
+    own = len(keys) if "flow" in name else len(head.keys)
+    assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
+    assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[own:])
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:

@@ -1,5 +1,5 @@
--- cancel: remove a job by id, waiting, parked, leased or delayed. Its holder finds its lease lost.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), control (channel), events (channel)
+-- cancel: remove a job by id, waiting, parked, leased, delayed or blocked. Its holder finds its lease lost.
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), blocked (hash), stats (hash), control (channel), events (channel), flows (zset)
 -- ARGV   call, id
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
@@ -8,29 +8,21 @@
 -- @include unnamed
 -- @include tell
 -- @include warn
-local lane, jobs, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local delayed, bodies, stats, control, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+-- @include take
+local lane, jobs, ids, leases, released, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local bodies, blocked, stats, control, events, flows = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local id = ARGV[2]
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
-typed('HLEN', ids, released, bodies)
-typed('ZCARD', leases, delayed)
+typed('HLEN', ids, released, bodies, blocked)
+typed('ZCARD', leases, delayed, flows)
 local heard = ears(stats, events, 'cancelled')
-local entry, gone = redis.call('HGET', ids, id), 0
-if not entry and unnamed(jobs, id) then entry = id end
-if entry == 'delayed' then
-  gone = redis.call('ZREM', delayed, id)
-  redis.call('HDEL', bodies, id)
-  redis.call('HDEL', released, id)
-elseif entry then
-  gone = redis.call('XDEL', jobs, entry)
-  local held = redis.pcall('XACK', jobs, 'workers', entry) -- no group yet: nothing to acknowledge
-  if held == 1 then warn(control, entry) end
-  redis.call('ZREM', leases, entry)
-  redis.call('HDEL', released, entry)
-end
-redis.call('HDEL', ids, id)
-if gone == 1 then redis.call('HINCRBY', stats, 'cancelled', 1) end
+local gone, held = take({
+  jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
+  stats = stats,
+}, id)
+if held then warn(control, held) end
+if gone == 1 then redis.call('ZADD', flows, 'XX', 3, id) end
 if gone == 1 and heard.cancelled then tell(events, 'cancelled', {id}) end
 return answer(gone)

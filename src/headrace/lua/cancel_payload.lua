@@ -1,5 +1,5 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), control (channel), events (channel)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), control (channel), events (channel), flows (zset)
 -- ARGV   call, payload, place, cursor, limit
 -- REPLY  {cancelled, place, cursor}: place 'jobs' or 'delayed', with the cursor to go on from; '' when done
 -- COST   O(limit): about 1 us per job looked at
@@ -9,13 +9,13 @@
 -- @include tell
 -- @include warn
 local lane, jobs, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local delayed, bodies, stats, control, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local delayed, bodies, stats, control, events, flows = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local payload, place, cursor, limit = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, bodies)
-typed('ZCARD', leases, delayed)
+typed('ZCARD', leases, delayed, flows)
 local heard = ears(stats, events, 'cancelled')
 local gone, held, ids_gone = 0, {}, {}
 if place == 'jobs' then
@@ -28,7 +28,10 @@ if place == 'jobs' then
       ids_gone[#ids_gone + 1] = own.id or entry
       redis.call('ZREM', leases, entry)
       redis.call('HDEL', released, entry)
-      if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
+      if own.id and redis.call('HGET', ids, own.id) == entry then
+        redis.call('HDEL', ids, own.id)
+        redis.call('ZADD', flows, 'XX', 3, own.id)
+      end
     end
   end
   if #page == limit then cursor = '(' .. page[#page][1] else place, cursor = 'delayed', '0' end
@@ -43,6 +46,7 @@ else
       redis.call('HDEL', bodies, id)
       redis.call('HDEL', released, id)
       redis.call('HDEL', ids, id)
+      redis.call('ZADD', flows, 'XX', 3, id)
     end
   end
   cursor = page[1]

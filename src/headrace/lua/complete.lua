@@ -1,12 +1,13 @@
 -- complete: remove jobs for good. Decided by XDEL, so exactly one caller wins each; effects are the winner's.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel), results and follow-ups...
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel), flows (zset), results and follow-ups...
 -- ARGV   call, worker, limit, with_ids, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 0 somebody already had, or (fenced) it is not this worker's any more
 -- COST   2-3.5 us per job in a batch of 500; a result or a follow-up 3-6 us more
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when the entry is the id); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, number of fields, fields...},
--- each with seven keys: jobs, wake, ids, delayed, bodies, stats, events of its queue. At most 1,000 jobs.
+-- each with seven keys: jobs, wake, ids, delayed, bodies, stats, events of its queue. At most 1,000 jobs. For a flow's
+-- job flow_advance is the better way: here it moves on later, to the next stage of its declaration, without a result.
 -- @include record
 -- @include typed
 -- @include clock
@@ -15,7 +16,7 @@
 -- @include add
 -- @include ring
 -- @include tell
-local lane, jobs, ids, leases, released, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local lane, jobs, ids, leases, released, stats, events, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local worker, n, with_ids = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local results, follows = tonumber(ARGV[5]), tonumber(ARGV[6])
 local known = recorded()
@@ -23,7 +24,8 @@ if known then return known end
 typed('HLEN', ids)
 local heard = ears(stats, events, 'completed')
 local noted = redis.call('ZCARD', leases) + redis.call('HLEN', released)
-for i = 8 + results, 7 + results + 7 * follows, 7 do
+if with_ids then typed('ZCARD', flows) end
+for i = 9 + results, 8 + results + 7 * follows, 7 do
   typed('XLEN', KEYS[i], KEYS[i + 1])
   typed('HLEN', KEYS[i + 2], KEYS[i + 4], KEYS[i + 5])
   typed('ZCARD', KEYS[i + 3])
@@ -70,19 +72,23 @@ if heard.completed then
   tell(events, 'completed', done, worker)
 end
 if with_ids then
+  local flowing = redis.call('EXISTS', flows) == 1
   for i = 1, n do
     local id = ARGV[at + i - 1]
-    if reply[i] == 1 and id ~= '' and redis.call('HGET', ids, id) == entries[i] then redis.call('HDEL', ids, id) end
+    if reply[i] == 1 and id ~= '' and redis.call('HGET', ids, id) == entries[i] then
+      redis.call('HDEL', ids, id)
+      if flowing then redis.call('ZADD', flows, 'XX', 1, id) end
+    end
   end
   at = at + n
 end
 for i = 1, results do
-  if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[7 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
+  if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[8 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
   at = at + 3
 end
 local now = follows > 0 and clock()
 for i = 1, follows do
-  local fields, last, base = {}, at + 3 + ARGV[at + 3], 7 + results + 7 * (i - 1)
+  local fields, last, base = {}, at + 3 + ARGV[at + 3], 8 + results + 7 * (i - 1)
   for j = at + 4, last do fields[#fields + 1] = ARGV[j] end
   if reply[tonumber(ARGV[at])] == 1 then
     local queue, wake, numbers, listeners = KEYS[base + 1], KEYS[base + 2], KEYS[base + 6], KEYS[base + 7]

@@ -1,11 +1,11 @@
 -- counts: how many jobs are in each state, and what became of the others, at one instant.
--- KEYS   jobs (stream), delayed (zset), dead (stream), stats (hash)
+-- KEYS   jobs (stream), delayed (zset), blocked (hash), dead (stream), stats (hash)
 -- ARGV   (none)
 -- REPLY  {waiting, parked, leased, delayed, blocked, dead, enqueued, completed, cancelled, deleted, dead_trimmed}
 -- COST   10 us + 0.1 us per consumer
 -- Entries that foreign producers added with a bare XADD count as enqueued on 7.0 and later, whose streams count
 -- what was ever added; 6.2 does not, and there the law of conservation misses them.
-local jobs, delayed, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local jobs, delayed, blocked, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local pending, parked, bell, limited = 0, 0, 0, 0
 local length = redis.call('XLEN', jobs)
 local summary = redis.pcall('XPENDING', jobs, 'workers')
@@ -28,5 +28,5 @@ if waiting < 0 then -- leased or parked entries that somebody removed by XDEL ar
   waiting, leased = 0, leased + waiting
   if leased < 0 then parked, leased = parked + leased, 0 end
 end
-return {waiting, parked, leased, redis.call('ZCARD', delayed) + limited, 0, redis.call('XLEN', dead),
+return {waiting, parked, leased, redis.call('ZCARD', delayed) + limited, redis.call('HLEN', blocked), redis.call('XLEN', dead),
         numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]}

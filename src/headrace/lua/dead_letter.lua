@@ -1,5 +1,5 @@
 -- dead_letter: out of the queue, kept with a reason. Only the present holder may.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash), events (channel)
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash), events (channel), flows (zset)
 -- ARGV   call, worker, dead_limit, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
@@ -11,12 +11,13 @@
 -- @include fields
 -- @include bury
 -- @include tell
-local lane, jobs, ids, leases, released, dead, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local lane, jobs, ids, leases, released, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local stats, events, flows = KEYS[7], KEYS[8], KEYS[9]
 local worker, dead_limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
 typed('HLEN', ids, released, stats)
-typed('ZCARD', leases)
+typed('ZCARD', leases, flows)
 typed('XLEN', dead)
 local heard = ears(stats, events, 'dead')
 local entries, counts, reply, buried = {}, {}, {}, {}
@@ -32,7 +33,10 @@ for i, entry in ipairs(entries) do
     redis.call('XACK', jobs, 'workers', entry)
     redis.call('ZREM', leases, entry)
     redis.call('HDEL', released, entry)
-    if redis.call('HGET', ids, fields.id or entry) == entry then redis.call('HDEL', ids, fields.id or entry) end
+    if fields.id and redis.call('HGET', ids, fields.id) == entry then
+      redis.call('HDEL', ids, fields.id)
+      redis.call('ZADD', flows, 'XX', 2, fields.id)
+    end
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     bury(dead, stats, dead_limit, ARGV[3 * i + 3], worker, releases, compose(fields, headers))

@@ -29,7 +29,8 @@ if #ARGV == 3 then
 end
 for i = 4, #ARGV do
   local entry = redis.call('HGET', ids, ARGV[i]) or unnamed(jobs, ARGV[i]) and ARGV[i]
-  if entry and entry ~= 'delayed' then rows[#rows + 1] = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] end
+  local there = entry and entry ~= 'delayed' and entry ~= 'blocked'
+  if there then rows[#rows + 1] = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] end
 end
 local expired = {}
 for i = 1, #rows do

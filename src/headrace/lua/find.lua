@@ -1,12 +1,13 @@
 -- find: where one job is, by id.
--- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), dead (stream), limited (zset)
+-- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset)
 -- ARGV   id
 -- REPLY  {now, row}, row as in list; row is {} when there is no such job
 -- COST   10 us; up to 2 us per dead letter when the job is in no other state
 -- @include clock
 -- @include fields
 -- @include unnamed
-local jobs, ids, released, delayed, bodies, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local jobs, ids, released, delayed, bodies = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local blocked, dead, limited = KEYS[6], KEYS[7], KEYS[8]
 local id = ARGV[1]
 local now = clock()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) end
@@ -18,15 +19,19 @@ if entry == 'delayed' then
     return {now, {id, cmsgpack.unpack(body), 'delayed', 0, releases(id), '', due}}
   end
 end
+if entry == 'blocked' then
+  local body = redis.call('HGET', blocked, id)
+  if body then return {now, {id, cmsgpack.unpack(body), 'blocked', 0, 0, '', 0}} end
+end
 if not entry and unnamed(jobs, id) then entry = id end
-local body = entry and entry ~= 'delayed' and redis.call('XRANGE', jobs, entry, entry)[1]
+local body = entry and entry ~= 'delayed' and entry ~= 'blocked' and redis.call('XRANGE', jobs, entry, entry)[1]
 if body then
   local own = parse(body[2])
   if (own.id or entry) == id then
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     if not row then return {now, {entry, body[2], 'waiting', 0, releases(entry), '', 0}} end
     if row[2] == 'limited' then
-      local due = tonumber(redis.call('ZSCORE', KEYS[7], entry) or now)
+      local due = tonumber(redis.call('ZSCORE', limited, entry) or now)
       return {now, {entry, body[2], 'delayed', row[4], releases(entry), '', due}}
     end
     local state = row[2] == 'parked' and 'parked' or row[2] == 'bell' and 'waiting' or 'leased'

@@ -1,5 +1,5 @@
 -- lease: hand out up to `limit` jobs: parked ones first, then those a reader was woken for, then new ones.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset), events (channel)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset), events (channel), flows (zset)
 -- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken, heir_of, rates...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
 --        2 = nothing is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
@@ -28,7 +28,7 @@
 -- @include tell
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local limited, rates, events = KEYS[13], KEYS[14], KEYS[15]
+local limited, rates, events, flows = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local worker, limit, duration, lease, ttl = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
 local max_attempts, dead_limit, woken, heir_of = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10]
 local now = clock()
@@ -108,13 +108,16 @@ local function claim(rows, bell)
       local attempt = tonumber(own.attempt or 0) + counts[entry] - releases
       if max_attempts > 0 and attempt > max_attempts then
         typed('HLEN', ids, released, stats)
-        typed('ZCARD', leases)
+        typed('ZCARD', leases, flows)
         typed('XLEN', dead)
         redis.call('XACK', jobs, 'workers', entry)
         redis.call('XDEL', jobs, entry)
         redis.call('ZREM', leases, entry)
         redis.call('HDEL', released, entry)
-        if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
+        if own.id and redis.call('HGET', ids, own.id) == entry then
+          redis.call('HDEL', ids, own.id)
+          redis.call('ZADD', flows, 'XX', 2, own.id)
+        end
         own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
         own.enq = own.enq or string.match(entry, '^%d+')
         local reason = 'no attempts left: its workers died, or let its leases expire'

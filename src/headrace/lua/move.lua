@@ -4,8 +4,8 @@
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job
 -- target: the same seven keys of the other queue. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its
--- id, headers, attempts and times, a delayed one its moment; one whose id is taken there stays where it is. Here it
--- counts as deleted, there as enqueued.
+-- id, headers, attempts and times, a delayed one its moment; one whose id is taken there stays where it is, and so does
+-- one of a flow, with the header `headrace-flow`. Here it counts as deleted, there as enqueued.
 -- @include record
 -- @include typed
 -- @include fields
@@ -23,10 +23,15 @@ typed('ZCARD', delayed, to_delayed)
 local heard, heard_there = ears(stats, events, 'deleted'), ears(to_stats, to_events, 'added')
 local added, late, ids_moved = 0, 0, {}
 local function taken(id) return redis.call('HEXISTS', to_ids, id) == 1 or unnamed(to_jobs, id) end
+local function flows(headers)
+  for i = 1, #headers, 2 do
+    if headers[i] == 'headrace-flow' then return true end
+  end
+end
 local function put(entry, fields, deliveries)
   local own, headers = parse(fields)
   local id, spent = own.id or entry, tonumber(own.attempt or 0) + deliveries
-  if taken(id) then return end
+  if taken(id) or flows(headers) then return end
   local releases = redis.call('HGET', released, entry)
   redis.call('XDEL', jobs, entry)
   redis.pcall('XACK', jobs, 'workers', entry)
@@ -42,6 +47,8 @@ end
 local function put_late(id)
   local body, due = redis.call('HGET', bodies, id), redis.call('ZSCORE', delayed, id)
   if not body or not due or taken(id) then return end
+  local own, headers = parse(cmsgpack.unpack(body))
+  if flows(headers) then return end
   local releases = redis.call('HGET', released, id)
   redis.call('ZREM', delayed, id)
   redis.call('HDEL', bodies, id)
@@ -49,7 +56,7 @@ local function put_late(id)
   redis.call('HDEL', ids, id)
   redis.call('HSET', to_bodies, id, body)
   redis.call('ZADD', to_delayed, due, id)
-  if parse(cmsgpack.unpack(body)).id == id then redis.call('HSET', to_ids, id, 'delayed') end
+  if own.id == id then redis.call('HSET', to_ids, id, 'delayed') end
   if releases then redis.call('HSET', to_released, id, releases) end
   late, ids_moved[#ids_moved + 1] = late + 1, id
 end
@@ -65,7 +72,7 @@ if #ARGV > 3 then
     local entry = redis.call('HGET', ids, id) or unnamed(jobs, id) and id
     if entry == 'delayed' then
       put_late(id)
-    elseif entry then
+    elseif entry and entry ~= 'blocked' then
       local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
       local body = not row and redis.call('XRANGE', jobs, entry, entry)[1]
       if body then put(entry, body[2], 0) end

@@ -1,5 +1,5 @@
--- purge: remove what waits (waiting, parked, delayed), a page at a time. Leased and dead jobs stay.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), limited (zset), events (channel)
+-- purge: remove what waits (waiting, parked, delayed), a page at a time. Leased, blocked and dead jobs stay.
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), stats (hash), limited (zset), events (channel), flows (zset)
 -- ARGV   call, limit
 -- REPLY  how many were removed; 0 when nothing waits any more
 -- COST   about 3 us per job
@@ -8,13 +8,13 @@
 -- @include fields
 -- @include tell
 local lane, jobs, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local delayed, bodies, stats, limited, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local delayed, bodies, stats, limited, events, flows = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local limit = tonumber(ARGV[2])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, bodies, stats)
-typed('ZCARD', leases, delayed, limited)
+typed('ZCARD', leases, delayed, limited, flows)
 local heard = ears(stats, events, 'deleted')
 local gone, ids_gone = 0, {}
 local function remove(entry, fields)
@@ -24,7 +24,10 @@ local function remove(entry, fields)
   redis.call('HDEL', released, entry)
   redis.call('ZREM', limited, entry)
   ids_gone[#ids_gone + 1] = own.id or entry
-  if own.id and redis.call('HGET', ids, own.id) == entry then redis.call('HDEL', ids, own.id) end
+  if own.id and redis.call('HGET', ids, own.id) == entry then
+    redis.call('HDEL', ids, own.id)
+    redis.call('ZADD', flows, 'XX', 3, own.id)
+  end
 end
 for _, owner in ipairs({'parked', 'bell', 'limited'}) do
   local rows = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, owner)
@@ -51,6 +54,7 @@ if gone < limit then
     redis.call('HDEL', released, late[i])
     redis.call('HDEL', ids, late[i])
     ids_gone[#ids_gone + 1] = late[i]
+    redis.call('ZADD', flows, 'XX', 3, late[i])
   end
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

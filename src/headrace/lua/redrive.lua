@@ -1,5 +1,5 @@
 -- redrive: send dead letters back to the back of their queue, oldest first.
--- KEYS   lane (string), jobs (stream), ids (hash), released (hash), dead (stream), stats (hash), events (channel)
+-- KEYS   lane (string), jobs (stream), ids (hash), released (hash), dead (stream), stats (hash), events (channel), flows (zset)
 -- ARGV   call, cursor, limit, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached
 -- COST   about 12 us per job
@@ -8,12 +8,13 @@
 -- @include typed
 -- @include fields
 -- @include tell
-local lane, jobs, ids, released, dead, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local lane, jobs, ids, released, dead, stats, events, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local cursor, limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs)
 typed('HLEN', ids, released, stats)
+typed('ZCARD', flows)
 local wanted = {}
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
 local heard = ears(stats, events, 'redriven')
@@ -29,6 +30,9 @@ for i = 1, #page do
     redis.call('XDEL', dead, letter)
     local entry = redis.call('XADD', jobs, '*', unpack(compose(own, headers)))
     redis.call('HSET', ids, own.id, entry)
+    for j = 1, #headers, 2 do
+      if headers[j] == 'headrace-flow' then redis.call('ZADD', flows, 4, own.id) end
+    end
     -- The token goes on growing while the attempts start anew: earlier deliveries count as released.
     if spent then redis.call('HSET', released, entry, spent) end
     moved = moved + 1

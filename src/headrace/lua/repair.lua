@@ -1,5 +1,5 @@
 -- repair: find and mend what foreign commands broke, a page at a time. Safe beside anybody, other repairs included.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset)
 -- ARGV   call, place, cursor, limit, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
@@ -10,11 +10,12 @@
 -- @include fields
 -- @include wake
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local leases, released, delayed, bodies, blocked = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local dead, stats, flows = KEYS[12], KEYS[13], KEYS[14]
 local place, cursor, limit, lease = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local known = recorded()
 if known then return known end
-local lengths = {XLEN = {jobs, wake_stream, dead}, HLEN = {ids, registered, released, bodies, stats}, ZCARD = {workers, leases, delayed}}
+local lengths = {XLEN = {jobs, wake_stream, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows}}
 for length, keys in pairs(lengths) do
   for _, key in ipairs(keys) do
     local reply = redis.pcall(length, key)
@@ -53,6 +54,7 @@ end
 -- Whether the job that *marker* names is there, and has this id.
 local function marked(id, marker)
   if marker == 'delayed' then return redis.call('HEXISTS', bodies, id) == 1 end
+  if marker == 'blocked' then return redis.call('HEXISTS', blocked, id) == 1 end
   local own = there(marker)
   return own and (own.id or marker) == id
 end
@@ -155,12 +157,13 @@ local function scan(command, key, check)
     return page[1] == '0' and '' or page[1]
   end
 end
-local order = {'jobs', 'ids', 'delayed', 'bodies', 'leases', 'released', 'registered', 'workers'}
+local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers'}
 local steps = {
   jobs = stream,
   ids = scan('HSCAN', ids, function(id, marker)
     if not marked(id, marker) then
       redis.call('HDEL', ids, id)
+      redis.call('ZADD', flows, 'XX', 3, id) -- its flow is told that the job is gone
       mended('ids_released')
     end
   end),
@@ -180,6 +183,7 @@ local steps = {
     local readable, fields = pcall(cmsgpack.unpack, body)
     if readable and type(fields) == 'table' and parse(fields).id == id then take(id, 'delayed') end
   end),
+  blocked = scan('HSCAN', blocked, function(id) take(id, 'blocked') end),
   leases = scan('ZSCAN', leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     if not row or row[2] == 'parked' or row[2] == 'bell' then
@@ -212,7 +216,7 @@ local function settle()
   local numbers = redis.call('HMGET', stats, unpack(names))
   for i = 1, #names do numbers[i] = tonumber(numbers[i] or 0) end
   local missing = numbers[5] - numbers[1] - numbers[2] - numbers[3] - numbers[4]
-  missing = missing - redis.call('XLEN', jobs) - redis.call('ZCARD', delayed) - redis.call('XLEN', dead)
+  missing = missing - redis.call('XLEN', jobs) - redis.call('ZCARD', delayed) - redis.call('HLEN', blocked) - redis.call('XLEN', dead)
   local added = redis.call('EXISTS', jobs) == 0 and 0 or info('STREAM', jobs)['entries-added']
   if added and added < numbers[6] then -- the stream was made anew
     redis.call('HSET', stats, 'added', added)

@@ -1,5 +1,5 @@
 -- retry: try jobs again later: to the back, or after a delay. Only the present holder may.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), events (channel)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), events (channel), flows (zset)
 -- ARGV   call, worker, max_attempts, dead_limit, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
@@ -14,12 +14,12 @@
 -- @include ring
 -- @include tell
 local lane, jobs, wake, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local delayed, bodies, dead, stats, events = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local delayed, bodies, dead, stats, events, flows = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known = recorded()
 if known then return known end
 typed('HLEN', ids, released, bodies, stats)
-typed('ZCARD', leases, delayed)
+typed('ZCARD', leases, delayed, flows)
 typed('XLEN', dead, wake)
 local heard = ears(stats, events, 'retried', 'dead')
 local entries, counts, reply, first, retried, buried = {}, {}, {}, false, {}, {}
@@ -46,7 +46,10 @@ for i, entry in ipairs(entries) do
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
-      if registered == entry then redis.call('HDEL', ids, id) end
+      if registered == entry then
+        redis.call('HDEL', ids, id)
+        redis.call('ZADD', flows, 'XX', 2, id)
+      end
       bury(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
       reply[i], buried[#buried + 1] = 2, id
     else

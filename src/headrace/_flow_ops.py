@@ -1,0 +1,354 @@
+"""A flow as it is declared, and its operations as `Op`s. Pure, like `_ops`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from attrs import evolve, field, frozen
+
+from headrace import _replies as replies
+from headrace._codec import Codec, chosen
+from headrace._job import Claim, Counts, NewJob, Receipt
+from headrace._keys import FLOW, Keys, job_id
+from headrace._op import Arg, Op, script
+from headrace._ops import Ops
+from headrace._outcome import FanOut, FlowState, Next
+from headrace._settings import QueueSettings, Rate, Retry, millis
+from headrace.errors import ConfigurationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+CHILDREN = 1000  # of one fan-out: one script creates them
+PAGE = 100  # items of one script
+FAILED = ("fail", "continue", "cancel")
+_PARTS = ["jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
+_BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows"]
+
+
+@frozen
+class Stage:
+    """One stage, as it was declared: where jobs may go from it, who handles them, and how."""
+
+    name: str
+    ops: Ops
+    next: tuple[str, ...]
+    children: tuple[str, ...]
+    options: Mapping[str, Any]
+    functions: list[Callable[..., Any]] = field(factory=list[Callable[..., Any]])
+
+
+@frozen
+class Move:
+    """One item for `FlowOps.advance`, and the key of its run."""
+
+    run: str
+    args: Sequence[Arg]
+    children: int = 0
+
+
+class FlowOps:
+    """A flow's stages, and its operations: what `Ops` is to a queue."""
+
+    def __init__(
+        self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
+        result_ttl: float | timedelta, fenced: bool,
+    ) -> None:  # fmt: skip
+        self.keys = Keys.of(name, namespace)
+        if self.keys.group != name:
+            raise ConfigurationError(f"flow name {name!r}: a flow is a group of queues, give its name without a '/'")
+        if isinstance(lookup, str) or not isinstance(lookup, Sequence):
+            raise TypeError(f"lookup must be a list of attribute names, not {type(lookup).__name__}")
+        self.name, self.namespace, self.codec = name, namespace, chosen(codec)
+        self.lookup = tuple(map(_attribute, lookup))
+        self.settings = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced)
+        self.stages: dict[str, Stage] = {}
+
+    # -- declaring ---------------------------------------------------------------------------------
+
+    def declare(self, name: str, following: object, children: object, options: Mapping[str, Any]) -> Stage:
+        """Add a stage."""
+        short = self._short(name)
+        keys = Keys.of(f"{self.name}/{short}", self.namespace)  # refuses what is no name, or of another group
+        if short in self.stages:
+            raise ConfigurationError(f"stage {short!r} of flow {self.name!r} is declared already")
+        ops = Ops(keys, self.settings, self.codec, self.namespace)
+        stage = Stage(short, ops, self._names("next", following), self._names("children", children), options)
+        self.stages[short] = stage
+        return stage
+
+    def _names(self, argument: str, value: object) -> tuple[str, ...]:
+        names: Any = [value] if isinstance(value, str) else value
+        if not isinstance(names, (list, tuple)):
+            raise TypeError(f"{argument} must be the name of a stage, or a list of names, not {value!r}")
+        every: Any = names  # pyright: ignore[reportUnknownVariableType]
+        return tuple(map(self._short, every))
+
+    def _short(self, name: object) -> str:
+        if not isinstance(name, str):
+            raise TypeError(f"a stage's name must be a str, not {type(name).__name__}")
+        return name.removeprefix(f"{self.name}/")
+
+    def declared(self) -> dict[str, Stage]:
+        """All stages; `ConfigurationError` if one leads to one that there is not."""
+        if not self.stages:
+            raise ConfigurationError(f"flow {self.name!r} has no stages: declare one with @flow.stage(name)")
+        for stage in self.stages.values():
+            for other in (*stage.next, *stage.children):
+                if other not in self.stages:
+                    raise ConfigurationError(f"stage {stage.name!r} leads to {other!r}, which flow {self.name!r} lacks")
+        return self.stages
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def run(self, name: str) -> str:
+        """The key of the run that the job *name* belongs to."""
+        return self.keys.flow(job_id(name).partition("/")[0])
+
+    def _op(
+        self, name: str, extra: Sequence[str], args: Sequence[Arg], decode: Callable[[Any], Any], lane: bool
+    ) -> Op[Any]:
+        keys = [self.keys.part("index")] if name not in ("flow_events", "flow_read") else []
+        return Op(name, script(name), [*keys, *extra], args, decode, self.keys.lane("") if lane else "")
+
+    def start(
+        self, payload: Any, id: str | None, attributes: Mapping[str, Any] | None, stage: str | None,
+        delay: float | timedelta | datetime | None, headers: Mapping[str, str] | None,
+    ) -> Op[Receipt]:  # fmt: skip
+        """Begin a run."""
+        stages = self.declared()
+        first = next(iter(stages)) if stage is None else self._known("stage", stage)
+        name = secrets.token_hex(12) if id is None else run_id(id)
+        ops = self.stages[first].ops
+        job = NewJob(payload, name, {**(headers or {}), FLOW: self.keys.flow(name)}, delay)
+        item = ops.item(job)
+        assert isinstance(item, tuple)  # noqa: S101 - it has an id
+        checked = _attributes(attributes)
+        members = [
+            f"{key}\n{one}\n{name}"
+            for key, value in checked.items()
+            if key in self.lookup
+            for one in ([value] if isinstance(value, str) else value)
+        ]
+        extra = [self.keys.flow(name), *(ops.keys.part(part) for part in _BEGIN)]
+        text = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
+        args: list[Arg] = [name, first, item[1], text, len(members), *members, *item[2]]
+        return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
+
+    def move(self, claim: Claim, outcome: Any) -> Move | None:
+        """What a stage's *outcome* means for its job; `None` if that is no job of a flow."""
+        job = claim.job
+        stage = self.declared().get(job.queue.removeprefix(f"{self.name}/"))
+        if stage is None or not job.queue.startswith(f"{self.name}/"):
+            raise ConfigurationError(f"queue {job.queue!r} is no stage of flow {self.name!r}")
+        ours = job.headers.get(FLOW) == self.run(job.id)
+        if isinstance(outcome, (Next, FanOut)) and not ours:
+            raise ConfigurationError(f"job {job.id!r} belongs to no run of flow {self.name!r}: there is nowhere to go")
+        if not ours:
+            return None
+        target, failed, children = next(iter(stage.next), ""), "", []
+        result = outcome
+        if isinstance(outcome, Next):
+            result = outcome.result
+            target = "" if outcome.stage is None else self._leads("Next", stage.name, stage.next, outcome.stage)
+        elif isinstance(outcome, FanOut):
+            result, failed = outcome.result, outcome.failed
+            if failed not in FAILED:
+                raise ValueError(f"FanOut: failed={failed!r}: give one of {', '.join(FAILED)}")
+            if outcome.join is not None:
+                target = self._leads("FanOut: join", stage.name, stage.next, outcome.join)
+            children = self._children(stage, job.id, outcome)
+        args: list[Arg] = ["move", job.id, stage.name, claim.entry, claim.count]
+        args += (0, "") if result is None else (1, stage.ops.result_bytes(result))
+        args += (target, failed, len(children))
+        for child in children:
+            args += child
+        return Move(self.run(job.id), args, len(children))
+
+    def _children(self, stage: Stage, parent: str, fan: FanOut) -> list[list[Arg]]:
+        given: Any = fan.children
+        if isinstance(given, (str, bytes, bytearray, memoryview, NewJob, Mapping)) or not isinstance(given, Iterable):
+            kind = type(fan.children).__name__
+            raise TypeError(f"FanOut: children must be an iterable of payloads or NewJob objects, not {kind}")
+        every: Any = fan.children
+        default = fan.stage if fan.stage is not None or len(stage.children) != 1 else stage.children[0]
+        made: list[list[Arg]] = []
+        names: set[str] = set()
+        for number, one in enumerate(every):
+            job = one if isinstance(one, NewJob) else NewJob(one)
+            name = str(number) if job.id is None else job_id(job.id)
+            if "/" in name:
+                raise ValueError(f"FanOut: child {name!r}: a child's name may not hold '/'")
+            if name in names:
+                raise ValueError(f"FanOut: two children are called {name!r}")
+            names.add(name)
+            job_id(f"{parent}/999999/{name}")  # as long as its id may become
+            where = default if job.queue is None else job.queue
+            if where is None:
+                raise ValueError(f"FanOut: child {name!r} has no stage to begin in: give stage=")
+            first = self._leads("FanOut", stage.name, stage.children, where, "children")
+            headers = {**(job.headers or {}), FLOW: self.run(parent)}
+            ops = self.stages[first].ops
+            item = ops.item(NewJob(job.payload, name, headers, job.delay, job.priority))
+            assert isinstance(item, tuple)  # noqa: S101 - it has an id
+            fields = [*item[2][:2], *item[2][4:]]  # without the id, which the script knows
+            made.append([name, first, item[1], len(fields), *fields])
+        if len(made) > CHILDREN:
+            raise ValueError(f"FanOut: {len(made)} children; at most {CHILDREN}: let some of them fan out in turn")
+        return made
+
+    def _known(self, what: str, name: str) -> str:
+        short = self._short(name)
+        if short not in self.stages:
+            raise ValueError(f"{what}: flow {self.name!r} has no stage {short!r}; it has {', '.join(self.stages)}")
+        return short
+
+    def _leads(self, what: str, stage: str, declared: Sequence[str], name: str, argument: str = "next") -> str:
+        short = self._known(what, name)
+        if short not in declared:
+            raise ValueError(f"{what}: stage {stage!r} does not lead to {short!r}: declare it in its {argument}=")
+        return short
+
+    def event(self, stage: str, name: str) -> Move:
+        """What `events` told of."""
+        return Move(self.run(name), ["event", name, stage])
+
+    def cancelling(self, name: str) -> Move:
+        """Cancel a run, or a child with its own."""
+        return Move(self.run(name), ["cancel", job_id(name)])
+
+    def advance(self, moves: Sequence[Move], worker: str = "") -> Op[list[bool]]:
+        """Move jobs on, at most `PAGE` or `CHILDREN` at a time. *worker*: the fence, if there is to be one."""
+        stages = self.declared().values()
+        keys = [stage.ops.keys.part(part) for stage in stages for part in _PARTS]
+        args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
+        for stage in stages:
+            args += (stage.name, next(iter(stage.next), ""))
+        for move in moves:
+            args += move.args
+        return self._op("flow_advance", [*keys, *(move.run for move in moves)], args, replies.bools, lane=True)
+
+    def events(self) -> Op[list[Move]]:
+        """What happened to jobs of this flow outside of it."""
+        stages = self.declared()
+        names = list(stages)
+        keys = [stage.ops.keys.part("flows") for stage in stages.values()]
+
+        def decode(reply: Any) -> list[Move]:
+            pairs: Any = zip(reply[::2], reply[1::2], strict=True)
+            return [self.event(names[int(number) - 1], replies.text(name)) for number, name in pairs]
+
+        return self._op("flow_events", keys, [PAGE], decode, lane=False)
+
+    def read(self, names: Sequence[str]) -> Op[list[FlowState | None]]:
+        """What is known of jobs of this flow, at most `PAGE`."""
+        stages = self.declared()
+
+        def decode(reply: Any) -> list[FlowState | None]:
+            return [replies.flow_state(name, row) for name, row in zip(names, reply, strict=True)]
+
+        return self._op("flow_read", [self.run(n) for n in names], [len(stages), *stages, *names], decode, lane=False)
+
+    def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
+        """A page of the runs of which an attribute has a value."""
+        if name not in self.lookup:
+            raise ValueError(f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}")
+        return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, 1000], replies.ids, lane=False)
+
+    def drawing(self, counts: Mapping[str, Counts] | None) -> str:
+        """The declaration as a Mermaid flowchart."""
+        states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
+        number = {name: f"s{i}" for i, name in enumerate(self.declared())}
+        lines = ["flowchart LR"]
+        for name in self.stages:
+            now = [f"{s} {getattr(counts[name], s)}" for s in states if getattr(counts[name], s)] if counts else []
+            lines.append(f'  {number[name]}["{"<br/>".join([name, *now])}"]')
+        for stage in self.stages.values():
+            here = number[stage.name]
+            lines += [f"  {here} {'-.->' if i else '-->'} {number[other]}" for i, other in enumerate(stage.next)]
+            lines += [f"  {here} ==>|fan-out| {number[other]}" for other in stage.children]
+        return "\n".join(lines) + "\n"
+
+
+class Staged:
+    """What both colours of a flow share: what is declared."""
+
+    def __init__(
+        self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
+        result_ttl: float | timedelta, fenced: bool,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.ops = FlowOps(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def stage(
+        self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
+        concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
+        lease: float | timedelta = 60.0, max_attempts: int | None = None, rate: Rate | Sequence[Rate] | None = None,
+    ) -> Callable[[F], F]:  # fmt: skip
+        """Declare a stage, whose jobs are in the queue `<flow>/<name>`; the first one declared is where runs begin.
+
+        *next*: where its jobs go, or a list: the first is the default, `Next` chooses another. *children*: where the
+        children of its fan-outs may begin. The others are those of `Worker.handler`. Decorates the stage's
+        handler, which takes a `FlowJob`; a program that runs none needs only the call.
+        """
+        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rates=rate)
+        options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
+        stage = self.ops.declare(name, next, children, options)
+
+        def register(function: F) -> F:
+            if stage.functions:
+                raise ConfigurationError(f"stage {name!r} of flow {self.name!r} has a handler already")
+            stage.functions.append(function)
+            return function
+
+        return register
+
+
+def run_id(value: object) -> str:
+    """*value* if it may be a run's id: a job's, of at most 200 bytes, without `/`."""
+    name = job_id(value)
+    if "/" in name or len(name.encode()) > 200:
+        raise ValueError(f"id {name!r}: a run's id is 1-200 bytes of UTF-8 without '/' and control characters")
+    return name
+
+
+def _attribute(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"attributes: names must be str, not {type(name).__name__}")
+    return _plain(f"attribute {name!r}", name)
+
+
+def _plain(what: str, text: str) -> str:
+    try:
+        return job_id(text)
+    except ValueError:
+        raise ValueError(f"{what}: use 1-500 bytes of UTF-8 without control characters") from None
+
+
+def _value(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"attribute {name!r} must be a str, not {type(value).__name__}")
+    return _plain(f"attribute {name!r}: {value!r}", value)
+
+
+def _attributes(given: object) -> dict[str, str | list[str]]:
+    """Attributes, checked: text, or lists of it."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"attributes must map str to str or a list of str, not {type(given).__name__}")
+    checked: dict[str, str | list[str]] = {}
+    items: Any = given  # pyright: ignore[reportUnknownVariableType]
+    for key, value in items.items():
+        name = _attribute(key)
+        if isinstance(value, (list, tuple)):
+            values: Any = value  # pyright: ignore[reportUnknownVariableType]
+            checked[name] = [_value(name, one) for one in values]
+        else:
+            checked[name] = _value(name, value)
+    return checked

@@ -1,0 +1,93 @@
+"""What a stage of a flow gets and says: `FlowJob`, `Next`, `FanOut`; and `FlowState`, what is known of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import field, frozen
+
+from headrace._job import Job
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+Attributes = Mapping[str, "str | list[str]"]
+
+
+@frozen
+class Next:
+    """Returned by a stage's handler: go on to *stage* (one of those it declares), or end here (`None`).
+
+    *result* is what the stage's result would be otherwise.
+    """
+
+    stage: str | None
+    result: Any = None
+
+
+@frozen
+class FanOut:
+    """Returned by a stage's handler: wait for *children*, and go on when the last of them has ended.
+
+    *children*: payloads or `NewJob`s, at most 1,000; a `NewJob`'s `id` is the child's name among its siblings (no
+    `/`; otherwise its number, from 0), its `queue` the stage it begins in. *stage*: where the others begin; needed
+    unless the stage declares exactly one in `children=`. *join*: where to go on; otherwise the stage's default.
+
+    *failed*: what a child that died or was cancelled means. `"fail"`: when all have ended, the parent dies, too.
+    `"cancel"`: besides, the first one has its siblings cancelled. `"continue"`: go on with what there is.
+    """
+
+    children: Iterable[Any]
+    stage: str | None = None
+    join: str | None = None
+    failed: str = "fail"
+    result: Any = None
+
+
+@frozen(eq=False)
+class FlowJob(Job):
+    """A `Job` as the handler of a flow's stage sees it.
+
+    `attributes` are those of the run. `results` are the results of earlier stages, by stage, as bytes (a child sees its
+    parents', too). After a fan-out `children` has the results of the children that completed, by name (`None`
+    for one without a result), and `failed` the names of the others.
+    """
+
+    attributes: Attributes = NOTHING
+    results: Mapping[str, bytes] = NOTHING
+    children: Mapping[str, bytes | None] = NOTHING
+    failed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, job: Job, state: FlowState | None) -> FlowJob:
+        """*job* with what is known of its run."""
+        known = (job.id, job.payload, job.queue, job.headers, job.attempt, job.enqueued_at)
+        if state is None:
+            return cls(*known)
+        return cls(*known, state.attributes, state.results, state.children, state.failed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        known = (self.id, self.payload, self.queue, dict(self.headers), self.attempt, self.enqueued_at)
+        more = (dict(self.attributes), dict(self.results), dict(self.children), self.failed)
+        return FlowJob, (*known, *more)
+
+
+@frozen
+class FlowState:
+    """A run of a flow, or one of its children, by its `id`.
+
+    `state` is running, blocked (it waits for children), completed, failed (dead, until it is redriven) or cancelled,
+    and `stage` where that is, or was. The rest is as in `FlowJob`; `pending` children have not ended yet.
+    `started_at` and `ended_at` are the run's, in server seconds.
+    """
+
+    id: str
+    state: str
+    stage: str
+    attributes: Attributes = NOTHING
+    results: Mapping[str, bytes] = NOTHING
+    children: Mapping[str, bytes | None] = NOTHING
+    failed: tuple[str, ...] = ()
+    pending: int = 0
+    started_at: float | None = None
+    ended_at: float | None = field(default=None)

@@ -1,0 +1,206 @@
+"""The scripts of flows: with nothing there, asked again, on a full server, with a key of another type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.scripts.conftest import Lua
+from tests.scripts.test_full import FULL, fill
+
+PARTS = ["jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
+BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows"]
+RUN = "headrace:{q}:q:flow:o"
+
+
+@pytest.fixture
+def protocol() -> int:
+    """Not the one that others use."""
+    return 3
+
+
+@pytest.fixture
+def flow(lua: Lua) -> Iterator[Flow]:
+    yield Flow(lua)
+    lua.redis.config_set("maxmemory", 0)
+
+
+class Flow:
+    """Two stages: `a`, whose keys are those of the queue `q`, and `b`."""
+
+    def __init__(self, lua: Lua) -> None:
+        self.lua = lua
+        self.stages = [lua.key(part) for part in PARTS] + [f"headrace:{{q}}:q/b:{part}" for part in PARTS]
+
+    def start(self, name: str = "o", call: int | str = "", delay: str = "") -> int:
+        extra = [f"headrace:{{q}}:q:flow:{name}", *(self.lua.key(part) for part in BEGIN)]
+        fields = ("data", "x", "id", name, "headrace-flow", extra[0])
+        args = (name, "a", delay, '{"k":"v"}', 1, f"k\nv\n{name}", *fields)
+        return int(self.lua("flow_start", *args, extra=extra, call=call))
+
+    def leased(self) -> str:
+        """Start a run, and lease its job; the entry."""
+        assert self.start() == 1
+        return str(self.lua.lease()[2][0][0])
+
+    def advance(self, *items: Any, call: int | str = "", worker: str = "", lane: str = "l", runs: int = 1) -> Any:
+        args = (worker, 60_000, 1000, 2, "a", "b", "b", "", *items)
+        return self.lua("flow_advance", *args, extra=[*self.stages, *[RUN] * runs], call=call, lane=lane)
+
+    def read(self, name: str = "o") -> Any:
+        return self.lua("flow_read", 2, "a", "b", name, extra=[RUN])[0]
+
+    def state(self) -> dict[str, Any]:
+        return {part: value for part, value in self.lua.state().items() if "lane:" not in part}
+
+
+def move(entry: str, target: str = "b", result: Any = "r") -> list[Any]:
+    return ["move", "o", "a", entry, 1, 1, result, target, "", 0]
+
+
+def fan(entry: str, children: int = 2, policy: str = "fail") -> list[Any]:
+    flat = [x for i in range(children) for x in (f"c{i}", "b", "", 4, "data", "y", "headrace-flow", RUN)]
+    return ["move", "o", "a", entry, 1, 0, "", "b", policy, children, *flat]
+
+
+def died(flow: Flow) -> list[Any]:
+    flow.lua("dead_letter", "w", 1000, flow.leased(), 1, "why")
+    return ["event", "o", "a"]
+
+
+def redriven(flow: Flow) -> list[Any]:
+    assert flow.advance(*died(flow)) == [1]
+    flow.lua("redrive", "-", 500)
+    return ["event", "o", "a"]
+
+
+def cancelled(flow: Flow) -> list[Any]:
+    flow.advance(*fan(flow.leased()))
+    flow.lua("cancel", "o")
+    return ["event", "o", "a"]
+
+
+def completed(flow: Flow) -> list[Any]:
+    assert flow.lua("complete", "", 1, 1, 0, 0, flow.leased(), "o") == [1]
+    return ["event", "o", "a"]
+
+
+def begun(flow: Flow) -> list[Any]:
+    flow.advance(*fan(flow.leased()))
+    return ["cancel", "o"]
+
+
+CASES: dict[str, Callable[[Flow], list[Any]]] = {
+    "on": lambda flow: move(flow.leased()),
+    "the end": lambda flow: move(flow.leased(), ""),
+    "fan-out": lambda flow: fan(flow.leased()),
+    "no children": lambda flow: fan(flow.leased(), 0),
+    "died": died,
+    "redriven": redriven,
+    "cancelled": cancelled,
+    "completed": completed,
+    "cancel": begun,
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_repeated_move_acts_once(flow: Flow, case: str) -> None:
+    items = CASES[case](flow)
+    assert flow.advance(*items, call=7) == [1]
+    after = flow.state()
+    assert flow.advance(*items, call=7) == [1]
+    assert flow.state() == after
+    assert flow.advance(*items, call=8) == [0]
+    assert flow.state() == after
+
+
+@pytest.mark.parametrize("delay", ["", "+60000"])
+def test_a_repeated_start_begins_one_run(flow: Flow, delay: str) -> None:
+    assert flow.start(call=1, delay=delay) == 1
+    after = flow.state()
+    assert flow.start(call=1, delay=delay) == 1
+    assert flow.start(call=2, delay=delay) == 0
+    assert flow.state() == after
+
+
+def test_nothing_there(flow: Flow) -> None:
+    assert flow.advance(*move("5-0"), "event", "o", "a", "cancel", "o", "cancel", "o/1/c", runs=4) == [0, 0, 0, 0]
+    assert flow.read() == []
+    assert flow.lua("flow_find", "k\nv", "", 10) == [""]
+    assert flow.lua("flow_events", 10, extra=[flow.stages[-1]]) == []
+    assert flow.lua.redis.keys("*") == []
+
+
+def test_what_happened_outside_is_told(flow: Flow) -> None:
+    died(flow)
+    assert flow.lua("flow_events", 10, extra=[flow.stages[-1]]) == [1, "o"]
+    assert flow.lua("flow_find", "k\nv", "", 1) == ["o", "o"]
+    assert flow.lua("flow_find", "k\nv", "o", 1) == [""]
+    assert flow.lua("flow_find", "k\n", "", 10) == [""]
+
+
+def test_many_at_once(flow: Flow) -> None:
+    """A full fan-out, and its children's ends, a hundred a call."""
+    entry = flow.leased()
+    assert flow.advance(*fan(entry, 1000)) == [1]
+    for at in range(0, 1000, 100):
+        items: list[Any] = [x for i in range(at, at + 100) for x in ("cancel", f"o/1/c{i}")]
+        assert flow.advance(*items, runs=100) == [1] * 100
+    assert flow.read()[:3] == ["dead", "a", "failed"]
+    assert flow.lua.counts() == {"dead": 1, "enqueued": 1}
+
+
+def test_a_start_is_refused_whole_by_a_full_server(flow: Flow) -> None:
+    flow.start("other")
+    before = flow.state()
+    fill(flow.lua)
+    for delay in ("", "+60000"):
+        with pytest.raises(redis.ResponseError, match=FULL):
+            flow.start(call=1, delay=delay)
+        assert flow.state() == before
+    flow.lua.redis.config_set("maxmemory", 0)
+    assert flow.start(call=1) == 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_full_server_lets_flows_go_on(flow: Flow, case: str) -> None:
+    items = CASES[case](flow)
+    fill(flow.lua)
+    assert flow.advance(*items, call=1) == [1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_half_done(flow: Flow, case: str) -> None:
+    """With any of the keys somebody else's, of another type."""
+    refused = 0
+    for key in [*flow.stages, flow.lua.key("index"), RUN]:
+        flow.lua.redis.flushall()
+        items = CASES[case](flow)
+        flow.lua.redis.set(key, "mine")
+        try:
+            before = flow.state()
+        except redis.ResponseError:  # the jobs themselves
+            before = {}
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            flow.advance(*items, call=1)
+        refused += 1
+        assert not before or flow.state() == before, key
+    assert refused == len(flow.stages) + 2
+
+
+def test_a_start_is_not_half_done(flow: Flow) -> None:
+    for key in [*(flow.lua.key(part) for part in BEGIN), flow.lua.key("index"), RUN]:
+        flow.lua.redis.flushall()
+        flow.lua.redis.set(key, "mine")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            flow.start()
+        assert flow.lua.redis.keys("*") == [key]
+
+
+@pytest.mark.parametrize("worker", ["w", "v"])
+def test_the_fence(flow: Flow, worker: str) -> None:
+    entry = flow.leased()
+    assert flow.advance(*move(entry), worker=worker) == [int(worker == "w")]
