@@ -32,5 +32,5 @@ elseif entry then
 end
 redis.call('HDEL', ids, id)
 if gone == 1 then redis.call('HINCRBY', stats, 'cancelled', 1) end
-if gone == 1 and heard.cancelled then tell(events, 'cancelled', {id}) end
+if heard.cancelled and gone == 1 then tell(events, 'cancelled', {id}) end
 return answer(gone)
