@@ -71,7 +71,7 @@ MUTANTS = {
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
-            ("cancel", "redis.pcall('XACK', jobs, 'workers', entry)", ""),
+            ("cancel", "redis.pcall('XACK', q.jobs, 'workers', entry)", "0"),
             ("complete", "if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end", ""),
             (
                 "complete",

@@ -18,6 +18,7 @@ from redis.retry import Retry
 from headrace import AsyncQueue, ConfigurationError, Counts, NewJob, Queue, Worker
 from tests.awaiting import PATIENCE
 from tests.conformance.steps import LONG, leased, payloads, present
+from tests.conformance.test_events import listening
 from tests.conftest import Connect
 from tests.servers import Server, Unsupported, binaries
 
@@ -26,7 +27,9 @@ BYTES = b"\x00\xff\r\n\xc3\xa9"
 
 def tour(queue):
     """One of everything, with bytes that are not text: the same on whatever connection."""
-    receipts = queue.enqueue_many([BYTES, NewJob(BYTES, id="é", headers={"h": "é"}), b"late"])
+    with listening(queue, "added") as told:
+        receipts = queue.enqueue_many([BYTES, NewJob(BYTES, id="é", headers={"h": "é"}), b"late"])
+        assert [event.id for event in told(3)] == [receipt.id for receipt in receipts]
     assert [receipt.added for receipt in receipts] == [True] * 3
     assert not queue.enqueue(b"x", id="é").added
     assert queue.enqueue(BYTES, id="delayed", delay=LONG).added

@@ -23,6 +23,6 @@ local gone, held = take({
   stats = stats,
 }, id)
 if held then warn(control, held) end
-if gone == 1 then redis.call('ZADD', flows, 'XX', 3, id) end
-if gone == 1 and heard.cancelled then tell(events, 'cancelled', {id}) end
+if gone > 0 then redis.call('ZADD', flows, 'XX', 3, id) end
+if heard.cancelled and gone == 1 then tell(events, 'cancelled', {id}) end
 return answer(gone)
