@@ -245,7 +245,7 @@ def stories() -> dict[str, list[Step]]:
     """What happens; the replies come from a server."""
     full_a = ("data", "1", "id", "a")
     next_queue = Keys.of("shop/mails")
-    follow = [next_queue.part(part) for part in ("jobs", "ids", "delayed", "bodies", "stats")]
+    follow = [next_queue.part(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats")]
     apart = {"sleep": 5}  # entries of two streams may have the same ID
     release = call("release", "<e1>", 1, worker="w")
     renew: dict[str, Any] = {"duration": "", "ttl": 0}
@@ -306,7 +306,7 @@ def stories() -> dict[str, list[Step]]:
                 results=1, follows=1, more=[KEYS.prefix + "result:<e1>", *follow],
             ),
             call("result", id="<e1>"),
-            {"command": ["XRANGE", follow[0], "-", "+"]}, {"command": ["HGET", follow[1], "f"]},
+            {"command": ["XRANGE", follow[0], "-", "+"]}, {"command": ["HGET", follow[2], "f"]},
         ],
         "a call that is sent again": [
             enqueue("one", lane="a", call=1), enqueue("one", lane="a", call=1), command("XLEN", "jobs"),
