@@ -27,7 +27,11 @@ end
 if won > 0 then
 """,
     ),
-    ("cancel", "if gone == 1 then ", "if gone == 1 then redis.call('HINCRBY', 'chaos:gone', id, 1) "),
+    (
+        "cancel",
+        "if gone == 1 then redis.call('ZADD'",
+        "if gone == 1 then redis.call('HINCRBY', 'chaos:gone', id, 1) end\nif gone == 1 then redis.call('ZADD'",
+    ),
 ]
 
 
@@ -71,7 +75,7 @@ MUTANTS = {
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
-            ("cancel", "redis.pcall('XACK', jobs, 'workers', entry)", ""),
+            ("cancel", "redis.pcall('XACK', q.jobs, 'workers', entry)", ""),
             ("complete", "if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end", ""),
             (
                 "complete",
