@@ -149,9 +149,11 @@ end
 -- *id* waits for children; those that a run of it before created, and that have not failed, are not created again.
 local function fan(run, id, stage, entry, target, policy, children)
   local which, list, pending = get(run, 'fan', id) or '1', {}, 0
+  local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- it is the same fan-out once more
   for i, child in ipairs(children) do
     local name = id .. '/' .. which .. '/' .. child.name
-    local how, last = where(run, name)
+    local how, last
+    if before then how, last = where(run, name) end
     if how == 'dead' and queues[last] and redis.call('ZSCORE', queues[last].flows, name) == '4' then
       redis.call('ZADD', queues[last].flows, 0, name)
       set(run, 'at', name, 'active ' .. last)
