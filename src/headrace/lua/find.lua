@@ -26,7 +26,8 @@ if body then
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     if not row then return {now, {entry, body[2], 'waiting', 0, releases(entry), '', 0}} end
     local state = row[2] == 'parked' and 'parked' or row[2] == 'bell' and 'waiting' or 'leased'
-    return {now, {entry, body[2], state, row[4], releases(entry), row[2], row[3]}}
+    local count = row[2] == 'bell' and 0 or row[4] -- to wake a reader is no delivery
+    return {now, {entry, body[2], state, count, releases(entry), row[2], row[3]}}
   end
 end
 local from = '+'

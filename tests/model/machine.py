@@ -1,0 +1,464 @@
+"""Random operations of three clients, done to a real server and to the model; after each step both must agree.
+
+The clients are one for threads (`ann`), one for asyncio (`bob`), and one whose connection loses the first reply of
+whatever it sends (`cy`): each of its calls reaches the server twice, under one number.
+
+Nothing here waits for time to pass, but for leases of a millisecond: what is late is made so by rewriting a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import hypothesis.strategies as st
+import redis
+from attrs import asdict
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+
+import headrace
+from headrace import JobState, NewJob
+from headrace._op import Op
+from headrace._ops import Ops
+from tests.conftest import Connect, _bare
+from tests.model.model import NO_PAYLOAD, Held, Job, Model
+from tests.servers import Server
+
+COLOURS = {"ann": "sync", "bob": "async", "cy": "sync"}
+LISTINGS = ("waiting", "running", "delayed", "dead")
+INSTANT = 0.001  # s of a lease that is over at once
+TERM = 60_000  # ms of a lease without a duration of its own
+PARTS = {"jobs", "wake", "stats", "dead", "workers", "registered"}  # the keys that an empty queue may have
+
+clients = st.sampled_from(list(COLOURS))
+payloads = st.sampled_from([b"a", b"b", b"c"])
+names = st.sampled_from(["one", "two", "three"])
+headers = st.sampled_from([None, {"lang": "en"}])
+delays = st.none() | st.tuples(st.sampled_from(["in", "at", "past"]), st.integers(1, 3))
+durations = st.sampled_from([None, None, 600.0, INSTANT])
+fences = st.sampled_from([None, None, True, False])
+picks = st.integers(0, 9)
+flags = st.booleans()
+news = st.tuples(payloads, st.none() | names, headers, delays)
+
+
+class Stammering:
+    """Sends every operation twice, under one number, and knows the second reply only."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client, self._calls = client, 0
+        self.op: Op[Any] | None = None
+        self.reply: Any = None
+
+    def run(self, op: Op[Any], meanwhile: Callable[[], None] | None = None) -> Any:
+        if meanwhile is not None:
+            meanwhile()
+        if not op.lane_prefix:
+            return op.decode(self._client.execute_command(*op.wire()))
+        self._calls += 1
+        self.op = op
+        self.again()
+        self.reply = self.again()
+        return op.decode(self.reply)
+
+    def again(self) -> Any:
+        """A copy of the last call arrives."""
+        assert self.op is not None
+        return self._client.execute_command(*self.op.wire(lane="stammering", call=str(self._calls)))
+
+
+class Machine(RuleBasedStateMachine):
+    """The steps. A lease is kept as a pair: the library's, and the model's."""
+
+    leases: Bundle[tuple[Any, Held]] = Bundle("leases")
+    ids: Bundle[str] = Bundle("ids")
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.redis = redis.Redis(unix_socket_path=server.path)
+        self.redis.flushall()
+        self.connects = {colour: Connect(colour, server) for colour in ("sync", "async")}
+        self.queues: dict[str, Any] = {}
+        self.stammering = Stammering(self.redis)
+        self.serial = 0
+        self.foreign_known = server.binary.name != "redis-6.2"
+
+    @initialize(
+        max_attempts=st.sampled_from([None, 1, 2, 3]), dead_limit=st.sampled_from([0, 1, 2, 1000]), fenced=flags
+    )
+    def settings(self, max_attempts: int | None, dead_limit: int, fenced: bool) -> None:
+        options: dict[str, Any] = {"max_attempts": max_attempts, "dead_limit": dead_limit, "fenced": fenced}
+        for name, colour in COLOURS.items():
+            queue = self.queues[name] = self.connects[colour]("q", **options)
+            queue._peer.name, queue._peer.tidied = name, float("inf")
+        self.queues["cy"]._executor.run = self.stammering.run
+        self.next_queue = self.connects["sync"]("q/next")  # where some follow-ups go
+        self.fenced = fenced
+        self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
+        self.next = Model(now=self.model.now, counts_foreign=self.foreign_known)
+
+    def teardown(self) -> None:
+        for connect in self.connects.values():
+            connect.close()
+        self.redis.close()
+
+    # -- help ----------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        seconds, micros = self.redis.time()
+        return seconds + micros / 1e6
+
+    def key(self, part: str) -> str:
+        return f"headrace:{{q}}:q:{part}"
+
+    def moment(self, delay: tuple[str, int] | None) -> tuple[Any, float]:
+        """A delay for the library, and when the model says that the job is due. No two are due at one time."""
+        if delay is None:
+            return None, 0.0
+        kind, slot = delay
+        self.serial += 1
+        after = slot * 10_000.0 + self.serial
+        if kind == "in":
+            return after, self.model.now + after
+        due = self.model.now + (5_000 + after if kind == "at" else -after)
+        return datetime.fromtimestamp(due, UTC), due
+
+    def new(self, given: tuple[Any, ...], queue: str | None = None) -> tuple[NewJob, Job]:
+        payload, name, head, delay = given
+        after, due = self.moment(delay)
+        return NewJob(payload, name, head, after, queue=queue), Job(payload, name, dict(head or {}), due=due)
+
+    def add(self, job: Job, receipt: headrace.Receipt) -> str:
+        """The model's enqueue; the server has just answered *receipt*."""
+        assert receipt.added == self.model.enqueue(job), receipt
+        assert receipt.id == (job.id or receipt.id)
+        job.id = receipt.id
+        return receipt.id
+
+    def pair(self, found: Sequence[Any], expected: Sequence[Held]) -> Any:
+        """Leases as they were handed out: the right jobs, in the right order."""
+        assert [lease.job.payload for lease in found] == [held.job.payload for held in expected]
+        for lease, held in zip(found, expected, strict=True):
+            same(lease.job, held.job)
+            assert (lease.token, lease.worker) == (held.token, held.worker)
+        return multiple(*zip(found, expected, strict=True))
+
+    def prove(self, worker: str, *, senior: bool) -> None:
+        """Let *worker* have been alive for long, or for a moment."""
+        if worker in self.model.alive:
+            since = self.time() * 1000 - (20_000 if senior else 0)
+            self.redis.hset(self.key("registered"), worker, f"{since:.0f} {TERM}")
+
+    def pass_time(self, duration: float | None, leased: Sequence[Held]) -> None:
+        """Leases of a millisecond have run out by the next step."""
+        if duration == INSTANT:
+            start = self.time()
+            while self.time() < start + 2 * INSTANT:
+                pass
+            for held in leased:
+                held.job.expired = True
+
+    # -- producing -----------------------------------------------------------------------------------------------
+
+    @rule(target=ids, client=clients, given=news)
+    def enqueue(self, client: str, given: tuple[Any, ...]) -> str:
+        new, job = self.new(given)
+        options = {"id": new.id, "headers": new.headers, "delay": new.delay}
+        return self.add(job, self.queues[client].enqueue(new.payload, **options))
+
+    @rule(target=ids, client=clients, many=st.lists(news, max_size=4))
+    def enqueue_many(self, client: str, many: list[tuple[Any, ...]]) -> Any:
+        made = [self.new(given) for given in many]
+        receipts = self.queues[client].enqueue_many([new for new, _ in made])
+        return multiple(*(self.add(job, r) for (_, job), r in zip(made, receipts, strict=True)))
+
+    @rule(target=ids, client=clients, n=st.integers(1, 4), payload=payloads)
+    def enqueue_plain(self, client: str, n: int, payload: bytes) -> Any:
+        receipts = self.queues[client].enqueue_many([payload] * n)
+        return multiple(*(self.add(Job(payload), receipt) for receipt in receipts))
+
+    @rule(target=ids, client=clients, name=ids, payload=payloads)
+    def enqueue_again(self, client: str, name: str, payload: bytes) -> str:
+        """An id that was used, by us or by the server."""
+        return self.add(Job(payload, name), self.queues[client].enqueue(payload, id=name))
+
+    @rule(target=ids, payload=st.none() | payloads, head=headers)
+    def foreign(self, payload: bytes | None, head: dict[str, str] | None) -> str:
+        """A bare XADD of a program that knows nothing but the key."""
+        fields: Any = {**({} if payload is None else {"data": payload}), **(head or {"lang": "de"})}
+        entry = self.redis.xadd(self.key("jobs"), fields).decode()
+        self.model.appear(Job(payload, entry, head or {"lang": "de"}))
+        return entry
+
+    # -- leasing -------------------------------------------------------------------------------------------------
+
+    @rule(
+        target=leases, client=clients, n=st.integers(1, 4), duration=durations,
+        once=st.sampled_from([False, False, False, True]), block=st.sampled_from([0.0, 0.001]), tidy=flags, senior=flags,
+    )  # fmt: skip
+    def lease(
+        self, client: str, n: int, duration: float | None, once: bool, block: float, tidy: bool, senior: bool
+    ) -> Any:
+        queue = self.queues[client]
+        queue._peer.tidied = float("-inf" if tidy else "inf")
+        if tidy:
+            self.prove(client, senior=senior)
+            self.model.reclaim(client, senior=senior)
+        found = queue.lease_many(n, block, duration=duration, at_most_once=once)
+        expected = self.model.lease(client, n, at_most_once=once)
+        self.pass_time(duration, expected)
+        return self.pair(found, expected)
+
+    @precondition(lambda self: len(self.model.alive) < len(COLOURS))
+    @rule(pick=picks)
+    def lease_unknown(self, pick: int) -> None:
+        """A worker that was declared dead, or never registered, is told so."""
+        unknown = [name for name in COLOURS if name not in self.model.alive]
+        queue = self.queues[name := unknown[pick % len(unknown)]]
+        assert queue._run(queue.ops.lease(name, 1)) is None
+        self.stammering.op = None  # nothing was done, nothing is recorded
+
+    @rule()
+    def ring(self) -> None:
+        """A blocked read is answered, and its reader is gone by then: that changes nothing."""
+        with suppress(redis.ResponseError):  # there is no group before the first lease
+            self.redis.execute_command(*self.queues["ann"].ops.wait(0.001))
+
+    @precondition(lambda self: self.stammering.op is not None)
+    @rule()
+    def late_copy(self) -> None:
+        """A copy of the last call arrives late: the same answer; for a lease, what is still held of it."""
+        op, reply = self.stammering.op, self.stammering.reply
+        assert op is not None
+        again = self.stammering.again()
+        if op.name != "lease":
+            assert again == reply
+            return
+        had = [(claim.job.id, claim.token) for claim in op.decode(reply).claims]
+        held = {(job.id, job.deliveries) for job in self.model.in_state("leased") if job.holder == "cy"}
+        assert [(claim.job.id, claim.token) for claim in op.decode(again).claims] == [x for x in had if x in held]
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    @rule(
+        client=clients, pair=leases, result=st.sampled_from([None, b"r", b"s"]), fenced=fences,
+        then=st.lists(st.tuples(news, st.sampled_from([None, "q/next"])), max_size=2),
+    )  # fmt: skip
+    def complete(self, client: str, pair: Any, result: bytes | None, fenced: bool | None, then: list[Any]) -> None:
+        lease, held = pair
+        made = [self.new(given, queue) for given, queue in then]
+        won = self.queues[client].complete(_bare(lease), result, [new for new, _ in made], fenced)
+        assert won == self.model.complete(held, result, fenced=self.fenced if fenced is None else fenced)
+        for new, job in made if won else ():
+            (self.next if new.queue else self.model).enqueue(job)
+
+    @rule(client=clients, pairs=st.lists(leases, min_size=1, max_size=4), fenced=fences)
+    def complete_many(self, client: str, pairs: list[Any], fenced: bool | None) -> None:
+        verdicts = self.queues[client].complete_many([_bare(lease) for lease, _ in pairs], fenced)
+        fence = self.fenced if fenced is None else fenced
+        assert verdicts == [self.model.complete(held, fenced=fence) for _, held in pairs]
+
+    @rule(pair=leases)
+    def release(self, pair: Any) -> None:
+        lease, held = pair
+        assert lease.release() == self.model.release(held)
+
+    @rule(pair=leases, delay=delays)
+    def retry(self, pair: Any, delay: tuple[str, int] | None) -> None:
+        lease, held = pair
+        after, due = self.moment(delay)
+        assert lease.retry(after, "later") == self.model.retry(held, due, "later")
+
+    @rule(pair=leases)
+    def dead_letter(self, pair: Any) -> None:
+        lease, held = pair
+        assert lease.dead_letter("never") == self.model.dead_letter(held, "never")
+
+    @rule(pair=leases, duration=durations)
+    def renew(self, pair: Any, duration: float | None) -> None:
+        lease, held = pair
+        renewed = lease.renew(duration)
+        assert renewed == self.model.renew(held)
+        if renewed:
+            self.pass_time(duration or lease.claim.duration, [held])
+
+    @rule(client=clients, pairs=st.lists(leases, min_size=1, max_size=4),
+          how=st.sampled_from(["release", "retry", "dead_letter", "renew"]))  # fmt: skip
+    def settle_many(self, client: str, pairs: list[Any], how: str) -> None:
+        """As a worker does it: in one script, what one worker leased, and without spending an attempt."""
+        queue, model = self.queues[client], self.model
+        pairs = [pair for pair in pairs if pair[1].worker == pairs[0][1].worker]
+        claims = [lease.claim for lease, _ in pairs]
+        does: dict[str, tuple[Op[list[bool]], Callable[[Held], bool]]] = {
+            "release": (queue.ops.release(claims), model.release),
+            "retry": (
+                queue.ops.retry([(c, None, False, "") for c in claims]),
+                lambda held: model.retry(held, spend=False),
+            ),
+            "dead_letter": (queue.ops.dead_letter([(c, "no") for c in claims]), lambda h: model.dead_letter(h, "no")),
+            "renew": (queue.ops.renew(claims, ttl=70.0), model.renew),
+        }
+        op, modelled = does[how]
+        assert queue._run(op) == [modelled(held) for _, held in pairs]
+
+    # -- what comes with time ------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(pick=picks)
+    def expire(self, pick: int) -> None:
+        """A lease runs out: its deadline has passed, or it is older than its worker's leases last."""
+        held = self.model.in_state("leased")
+        job = held[pick % len(held)]
+        entry = self.entry(job)
+        if self.redis.zscore(self.key("leases"), entry) is not None:
+            self.redis.zadd(self.key("leases"), {entry: 1})
+        else:
+            assert self.redis.xclaim(self.key("jobs"), "workers", job.holder, 0, [entry], idle=10 * TERM, justid=True)
+        job.expired = True
+
+    def entry(self, job: Job) -> str:
+        states = self.queues["ann"].running()
+        return next(state.entry for state in states if state.job.id == job.id)
+
+    @precondition(lambda self: self.model.delayed())
+    @rule(pick=picks, slot=st.integers(1, 3))
+    def come_due(self, pick: int, slot: int) -> None:
+        """A delay is over. (In the order of these moments, not of the delays.)"""
+        delayed = self.model.delayed()
+        job = delayed[pick % len(delayed)]
+        self.serial += 1
+        job.due = slot * 10_000.0 + self.serial
+        assert self.redis.zadd(self.key("delayed"), {str(job.id): job.due * 1000}, xx=True, ch=True)
+
+    @precondition(lambda self: any(self.model.alive.values()))
+    @rule(pick=picks)
+    def fall_silent(self, pick: int) -> None:
+        """A worker has not beaten for too long."""
+        living = [name for name, alive in self.model.alive.items() if alive]
+        worker = living[pick % len(living)]
+        self.redis.zadd(self.key("workers"), {worker: int(self.time() * 1000) - 5_000}, xx=True)
+        self.model.alive[worker] = False
+
+    @rule(client=clients, register=flags)
+    def beat(self, client: str, register: bool) -> None:
+        queue = self.queues[client]
+        op = queue.ops.beat(client, 70.0, register=register)
+        assert queue._run(op) == self.model.beat(client, register=register)
+
+    @rule(client=clients, senior=flags)
+    def reclaim(self, client: str, senior: bool) -> None:
+        queue = self.queues[client]
+        self.prove(client, senior=senior)
+        found = queue._run(queue.ops.reclaim(client, 10.0))
+        assert (found.moved, found.declared, found.promoted) == self.model.reclaim(client, senior=senior)
+        assert (found.cursor, found.more) == ("-", False)
+
+    @rule(client=clients)
+    def leave(self, client: str) -> None:
+        queue = self.queues[client]
+        assert queue._run(queue.ops.leave(client))[0] == self.model.leave(client)
+
+    # -- the whole queue -----------------------------------------------------------------------------------------
+
+    @rule(client=clients, name=ids | names)
+    def cancel(self, client: str, name: str) -> None:
+        assert self.queues[client].cancel(name) == self.model.cancel(name)
+
+    @rule(client=clients, payload=payloads)
+    def cancel_payload(self, client: str, payload: bytes) -> None:
+        assert self.queues[client].cancel_payload(payload) == self.model.cancel_payload(payload)
+
+    @rule(client=clients, wanted=st.lists(ids | names, max_size=2), what=st.sampled_from(["redrive", "purge_dead"]))
+    def letters(self, client: str, wanted: list[str], what: str) -> None:
+        assert getattr(self.queues[client], what)(*wanted) == getattr(self.model, what)(wanted)
+
+    @rule(client=clients, how=st.sampled_from(["purge", "delete", "drain"]))
+    def clear(self, client: str, how: str) -> None:
+        queue = self.queues[client]
+        if how != "drain":
+            assert getattr(queue, how)() == getattr(self.model, how)()
+            return
+        for job in self.model.in_state("leased"):  # one by one, and nothing is left behind
+            assert queue.cancel(str(job.id)) == self.model.cancel(str(job.id))
+        assert (queue.purge(), queue.purge_dead()) == (self.model.purge(), self.model.purge_dead())
+        parts = {key.decode().removeprefix(self.key("")) for key in self.redis.scan_iter(self.key("*"), count=1000)}
+        assert {part for part in parts if not part.startswith(("lane:", "result:"))} <= PARTS
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    @rule(client=clients, name=ids | names)
+    def look(self, client: str, name: str) -> None:
+        queue = self.queues[client]
+        state, job = queue.find(name), self.model.find(name)
+        assert (state is None) == (job is None)
+        if state is not None and job is not None:
+            agree(state, job)
+        assert queue.result(name) == self.model.results.get(name)
+        first, waiting = queue.peek(), self.model.waiting()
+        assert (first is None) == (not waiting)
+        if first is not None:
+            same(first, waiting[0])
+
+    @rule(client=clients, state=st.sampled_from(LISTINGS), limit=st.none() | st.integers(1, 3))
+    def read(self, client: str, state: str, limit: int | None) -> None:
+        """All of a listing, in pages of *limit*."""
+        queue = self.queues[client]
+        found, cursor = [] if limit else list(getattr(queue, state)()), ""
+        while limit:
+            page = queue._run(queue.ops.listing(state, cursor, limit))
+            found += page
+            cursor = page.cursor
+            if not cursor:
+                break
+        agree_all(found, self.model.listing(state))
+
+    @invariant()
+    def agrees(self) -> None:
+        """Counts, listings and workers are the model's, of both queues. One round trip."""
+        ops, next_ops = self.queues["ann"].ops, self.next_queue.ops
+        asked = [*everything(ops), *everything(next_ops)]
+        replies = self.queues["ann"]._executor.run_all(asked)
+        for model, (counts, workers, *pages) in ((self.model, replies[:8]), (self.next, replies[8:])):
+            pages = [[*pages[0], *pages[1], *pages[2]], *pages[3:]]
+            assert asdict(counts) == model.counts()
+            assert counts.lost == 0 or not self.foreign_known
+            for state, page in zip(LISTINGS, pages, strict=True):
+                agree_all([*page], model.listing(state))
+            holders = [job.holder for job in model.in_state("leased")]
+            seen = {worker.name: (worker.alive, worker.leased) for worker in workers}
+            assert seen == {name: (alive, holders.count(name)) for name, alive in model.alive.items()}
+
+
+def everything(ops: Ops) -> list[Op[Any]]:
+    """What there is to see of a queue."""
+    waiting = [ops.listing("waiting", cursor) for cursor in ("", "bell -", "new -")]  # its parts, a page each
+    return [ops.counts(), ops.workers(), *waiting, *(ops.listing(state, "") for state in LISTINGS[1:])]
+
+
+def same(seen: headrace.Job, job: Job) -> None:
+    """A job as the library shows it, and the model's, which learns what the server chose."""
+    job.id = job.id or seen.id
+    job.enqueued_at = job.enqueued_at or seen.enqueued_at
+    expected = (job.id, job.payload or b"", dict(job.headers), job.attempt, job.enqueued_at)
+    assert (seen.id, seen.payload, dict(seen.headers), seen.attempt, seen.enqueued_at) == expected
+
+
+def agree(seen: JobState, job: Job) -> None:
+    """The same, and what is known of its state."""
+    same(seen.job, job)
+    assert seen.state == job.state
+    if job.state in {"leased", "dead"}:
+        assert (seen.worker, seen.since is not None) == (job.holder, True)
+    if job.state == "dead":
+        assert (seen.reason or "").startswith(job.reason[:40])
+    if job.state == "delayed":
+        assert seen.due is not None
+        assert -0.01 < seen.due - job.due < 4_000
+
+
+def agree_all(seen: Sequence[JobState], jobs: Sequence[Job]) -> None:
+    assert [state.job.payload for state in seen] == [job.payload or b"" for job in jobs]
+    for state, job in zip(seen, jobs, strict=True):
+        agree(state, job)
