@@ -9,31 +9,39 @@ Nothing here waits for time to pass, but for leases of a millisecond: what is la
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import hypothesis.strategies as st
 import redis
 from attrs import asdict
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 import headrace
 from headrace import JobState, NewJob
 from headrace._op import Op
-from headrace._ops import Ops
 from tests.conftest import Connect, _bare
-from tests.model.model import NO_PAYLOAD, Held, Job, Model
+from tests.model.model import Held, Job, Model
 from tests.servers import Server
 
 COLOURS = {"ann": "sync", "bob": "async", "cy": "sync"}
 LISTINGS = ("waiting", "running", "delayed", "dead")
 INSTANT = 0.001  # s of a lease that is over at once
 TERM = 60_000  # ms of a lease without a duration of its own
+Pair = tuple[Any, Held]
 PARTS = {"jobs", "wake", "stats", "dead", "workers", "registered"}  # the keys that an empty queue may have
 
 clients = st.sampled_from(list(COLOURS))
-payloads = st.sampled_from([b"a", b"b", b"c"])
+payloads = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
 names = st.sampled_from(["one", "two", "three"])
 headers = st.sampled_from([None, {"lang": "en"}])
 delays = st.none() | st.tuples(st.sampled_from(["in", "at", "past"]), st.integers(1, 3))
@@ -72,7 +80,7 @@ class Stammering:
 class Machine(RuleBasedStateMachine):
     """The steps. A lease is kept as a pair: the library's, and the model's."""
 
-    leases: Bundle[tuple[Any, Held]] = Bundle("leases")
+    leases: Bundle[Pair] = Bundle("leases")
     ids: Bundle[str] = Bundle("ids")
 
     def __init__(self, server: Server) -> None:
@@ -86,9 +94,13 @@ class Machine(RuleBasedStateMachine):
         self.foreign_known = server.binary.name != "redis-6.2"
 
     @initialize(
-        max_attempts=st.sampled_from([None, 1, 2, 3]), dead_limit=st.sampled_from([0, 1, 2, 1000]), fenced=flags
+        target=leases,
+        max_attempts=st.sampled_from([None, 1, 2, 3]),
+        dead_limit=st.sampled_from([1000, 2, 1, 0]),
+        fenced=flags,
     )
-    def settings(self, max_attempts: int | None, dead_limit: int, fenced: bool) -> None:
+    def open(self, max_attempts: int | None, dead_limit: int, fenced: bool) -> Any:
+        """Three clients of one queue; each has leased two jobs, and others wait."""
         options: dict[str, Any] = {"max_attempts": max_attempts, "dead_limit": dead_limit, "fenced": fenced}
         for name, colour in COLOURS.items():
             queue = self.queues[name] = self.connects[colour]("q", **options)
@@ -98,6 +110,15 @@ class Machine(RuleBasedStateMachine):
         self.fenced = fenced
         self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
         self.next = Model(now=self.model.now, counts_foreign=self.foreign_known)
+        first = [
+            (payload, None, None, delay) for payload in (b"a", b"b", b"c") for delay in (None, None, None, ("in", 1))
+        ]
+        made = [self.new(given) for given in first]
+        receipts = self.queues["ann"].enqueue_many([new for new, _ in made])
+        for (_, job), receipt in zip(made, receipts, strict=True):
+            self.add(job, receipt)
+        pairs = [self.pair(queue.lease_many(2), self.model.lease(name, 2)) for name, queue in self.queues.items()]
+        return multiple(*(pair for some in pairs for pair in some))
 
     def teardown(self) -> None:
         for connect in self.connects.values():
@@ -137,13 +158,13 @@ class Machine(RuleBasedStateMachine):
         job.id = receipt.id
         return receipt.id
 
-    def pair(self, found: Sequence[Any], expected: Sequence[Held]) -> Any:
+    def pair(self, found: Sequence[Any], expected: Sequence[Held]) -> list[Pair]:
         """Leases as they were handed out: the right jobs, in the right order."""
         assert [lease.job.payload for lease in found] == [held.job.payload for held in expected]
         for lease, held in zip(found, expected, strict=True):
             same(lease.job, held.job)
             assert (lease.token, lease.worker) == (held.token, held.worker)
-        return multiple(*zip(found, expected, strict=True))
+        return list(zip(found, expected, strict=True))
 
     def prove(self, worker: str, *, senior: bool) -> None:
         """Let *worker* have been alive for long, or for a moment."""
@@ -168,16 +189,11 @@ class Machine(RuleBasedStateMachine):
         options = {"id": new.id, "headers": new.headers, "delay": new.delay}
         return self.add(job, self.queues[client].enqueue(new.payload, **options))
 
-    @rule(target=ids, client=clients, many=st.lists(news, max_size=4))
-    def enqueue_many(self, client: str, many: list[tuple[Any, ...]]) -> Any:
-        made = [self.new(given) for given in many]
+    @rule(target=ids, client=clients, many=st.lists(news, max_size=4) | st.lists(payloads, max_size=4))
+    def enqueue_many(self, client: str, many: list[Any]) -> Any:
+        made = [(given, Job(given)) if isinstance(given, bytes) else self.new(given) for given in many]
         receipts = self.queues[client].enqueue_many([new for new, _ in made])
         return multiple(*(self.add(job, r) for (_, job), r in zip(made, receipts, strict=True)))
-
-    @rule(target=ids, client=clients, n=st.integers(1, 4), payload=payloads)
-    def enqueue_plain(self, client: str, n: int, payload: bytes) -> Any:
-        receipts = self.queues[client].enqueue_many([payload] * n)
-        return multiple(*(self.add(Job(payload), receipt) for receipt in receipts))
 
     @rule(target=ids, client=clients, name=ids, payload=payloads)
     def enqueue_again(self, client: str, name: str, payload: bytes) -> str:
@@ -196,7 +212,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         target=leases, client=clients, n=st.integers(1, 4), duration=durations,
-        once=st.sampled_from([False, False, False, True]), block=st.sampled_from([0.0, 0.001]), tidy=flags, senior=flags,
+        once=st.sampled_from([False, False, False, True]), block=st.sampled_from([0.0, 0.001]),
+        tidy=flags, senior=flags,
     )  # fmt: skip
     def lease(
         self, client: str, n: int, duration: float | None, once: bool, block: float, tidy: bool, senior: bool
@@ -209,7 +226,7 @@ class Machine(RuleBasedStateMachine):
         found = queue.lease_many(n, block, duration=duration, at_most_once=once)
         expected = self.model.lease(client, n, at_most_once=once)
         self.pass_time(duration, expected)
-        return self.pair(found, expected)
+        return multiple(*self.pair(found, expected))
 
     @precondition(lambda self: len(self.model.alive) < len(COLOURS))
     @rule(pick=picks)
@@ -220,10 +237,10 @@ class Machine(RuleBasedStateMachine):
         assert queue._run(queue.ops.lease(name, 1)) is None
         self.stammering.op = None  # nothing was done, nothing is recorded
 
-    @rule()
-    def ring(self) -> None:
+    @rule(times=st.integers(1, 3))
+    def ring(self, times: int) -> None:
         """A blocked read is answered, and its reader is gone by then: that changes nothing."""
-        with suppress(redis.ResponseError):  # there is no group before the first lease
+        for _ in range(times):
             self.redis.execute_command(*self.queues["ann"].ops.wait(0.001))
 
     @precondition(lambda self: self.stammering.op is not None)
@@ -243,53 +260,68 @@ class Machine(RuleBasedStateMachine):
     # -- settling ------------------------------------------------------------------------------------------------
 
     @rule(
-        client=clients, pair=leases, result=st.sampled_from([None, b"r", b"s"]), fenced=fences,
+        target=leases, client=clients, pair=consumes(leases), again=flags, fenced=fences,
+        result=st.sampled_from([None, b"r", b"s"]),
         then=st.lists(st.tuples(news, st.sampled_from([None, "q/next"])), max_size=2),
     )  # fmt: skip
-    def complete(self, client: str, pair: Any, result: bytes | None, fenced: bool | None, then: list[Any]) -> None:
+    def complete(
+        self, client: str, pair: Pair, again: bool, fenced: bool | None, result: bytes | None, then: list[Any]
+    ) -> Any:
         lease, held = pair
         made = [self.new(given, queue) for given, queue in then]
         won = self.queues[client].complete(_bare(lease), result, [new for new, _ in made], fenced)
         assert won == self.model.complete(held, result, fenced=self.fenced if fenced is None else fenced)
         for new, job in made if won else ():
             (self.next if new.queue else self.model).enqueue(job)
+        assert self.queues[client].result(str(held.job.id)) == self.model.results.get(str(held.job.id))
+        return kept(pair, won and again)
 
-    @rule(client=clients, pairs=st.lists(leases, min_size=1, max_size=4), fenced=fences)
-    def complete_many(self, client: str, pairs: list[Any], fenced: bool | None) -> None:
+    @rule(client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences)
+    def complete_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None) -> None:
+        pairs = [pair, *more]
         verdicts = self.queues[client].complete_many([_bare(lease) for lease, _ in pairs], fenced)
         fence = self.fenced if fenced is None else fenced
         assert verdicts == [self.model.complete(held, fenced=fence) for _, held in pairs]
 
-    @rule(pair=leases)
-    def release(self, pair: Any) -> None:
+    @rule(target=leases, pair=consumes(leases), again=flags)
+    def release(self, pair: Pair, again: bool) -> Any:
         lease, held = pair
-        assert lease.release() == self.model.release(held)
+        done = lease.release()
+        assert done == self.model.release(held)
+        return kept(pair, done and again)
 
-    @rule(pair=leases, delay=delays)
-    def retry(self, pair: Any, delay: tuple[str, int] | None) -> None:
+    @rule(target=leases, pair=consumes(leases), again=flags, delay=delays)
+    def retry(self, pair: Pair, again: bool, delay: tuple[str, int] | None) -> Any:
         lease, held = pair
         after, due = self.moment(delay)
-        assert lease.retry(after, "later") == self.model.retry(held, due, "later")
+        done = lease.retry(after, "later")
+        assert done == self.model.retry(held, due, "later")
+        return kept(pair, done and again)
 
-    @rule(pair=leases)
-    def dead_letter(self, pair: Any) -> None:
+    @rule(target=leases, pair=consumes(leases), again=flags)
+    def dead_letter(self, pair: Pair, again: bool) -> Any:
         lease, held = pair
-        assert lease.dead_letter("never") == self.model.dead_letter(held, "never")
+        done = lease.dead_letter("never")
+        assert done == self.model.dead_letter(held, "never")
+        return kept(pair, done and again)
 
-    @rule(pair=leases, duration=durations)
-    def renew(self, pair: Any, duration: float | None) -> None:
+    @rule(target=leases, pair=consumes(leases), duration=durations)
+    def renew(self, pair: Pair, duration: float | None) -> Any:
         lease, held = pair
-        renewed = lease.renew(duration)
-        assert renewed == self.model.renew(held)
-        if renewed:
+        done = lease.renew(duration)
+        assert done == self.model.renew(held)
+        if done:
             self.pass_time(duration or lease.claim.duration, [held])
+        return kept(pair, done)
 
-    @rule(client=clients, pairs=st.lists(leases, min_size=1, max_size=4),
-          how=st.sampled_from(["release", "retry", "dead_letter", "renew"]))  # fmt: skip
-    def settle_many(self, client: str, pairs: list[Any], how: str) -> None:
+    @rule(
+        client=clients, pair=leases, more=st.lists(leases, max_size=3),
+        how=st.sampled_from(["release", "retry", "dead_letter", "renew"]),
+    )  # fmt: skip
+    def settle_many(self, client: str, pair: Pair, more: list[Pair], how: str) -> None:
         """As a worker does it: in one script, what one worker leased, and without spending an attempt."""
         queue, model = self.queues[client], self.model
-        pairs = [pair for pair in pairs if pair[1].worker == pairs[0][1].worker]
+        pairs = [pair, *(other for other in more if other[1].worker == pair[1].worker)]
         claims = [lease.claim for lease, _ in pairs]
         does: dict[str, tuple[Op[list[bool]], Callable[[Held], bool]]] = {
             "release": (queue.ops.release(claims), model.release),
@@ -323,14 +355,15 @@ class Machine(RuleBasedStateMachine):
         return next(state.entry for state in states if state.job.id == job.id)
 
     @precondition(lambda self: self.model.delayed())
-    @rule(pick=picks, slot=st.integers(1, 3))
-    def come_due(self, pick: int, slot: int) -> None:
-        """A delay is over. (In the order of these moments, not of the delays.)"""
-        delayed = self.model.delayed()
-        job = delayed[pick % len(delayed)]
-        self.serial += 1
-        job.due = slot * 10_000.0 + self.serial
-        assert self.redis.zadd(self.key("delayed"), {str(job.id): job.due * 1000}, xx=True, ch=True)
+    @rule(some=st.lists(st.tuples(picks, st.integers(1, 3)), min_size=1, max_size=3))
+    def come_due(self, some: list[tuple[int, int]]) -> None:
+        """Delays are over. (In the order of these moments, not of the delays.)"""
+        for pick, slot in some:
+            delayed = self.model.delayed()
+            job = delayed[pick % len(delayed)]
+            self.serial += 1
+            job.due = slot * 10_000.0 + self.serial
+            assert self.redis.zadd(self.key("delayed"), {str(job.id): job.due * 1000}, xx=True, ch=True)
 
     @precondition(lambda self: any(self.model.alive.values()))
     @rule(pick=picks)
@@ -362,7 +395,7 @@ class Machine(RuleBasedStateMachine):
 
     # -- the whole queue -----------------------------------------------------------------------------------------
 
-    @rule(client=clients, name=ids | names)
+    @rule(client=clients, name=ids)
     def cancel(self, client: str, name: str) -> None:
         assert self.queues[client].cancel(name) == self.model.cancel(name)
 
@@ -370,10 +403,15 @@ class Machine(RuleBasedStateMachine):
     def cancel_payload(self, client: str, payload: bytes) -> None:
         assert self.queues[client].cancel_payload(payload) == self.model.cancel_payload(payload)
 
-    @rule(client=clients, wanted=st.lists(ids | names, max_size=2), what=st.sampled_from(["redrive", "purge_dead"]))
-    def letters(self, client: str, wanted: list[str], what: str) -> None:
+    @precondition(lambda self: self.model.in_state("dead"))
+    @rule(client=clients, pick=st.none() | picks, what=st.sampled_from(["redrive", "redrive", "purge_dead"]))
+    def letters(self, client: str, pick: int | None, what: str) -> None:
+        """All dead letters, or those of the id of one."""
+        dead = self.model.in_state("dead")
+        wanted = [] if pick is None else [str(dead[pick % len(dead)].id)]
         assert getattr(self.queues[client], what)(*wanted) == getattr(self.model, what)(wanted)
 
+    @precondition(lambda self: len(self.model.jobs) > 10)
     @rule(client=clients, how=st.sampled_from(["purge", "delete", "drain"]))
     def clear(self, client: str, how: str) -> None:
         queue = self.queues[client]
@@ -388,8 +426,9 @@ class Machine(RuleBasedStateMachine):
 
     # -- looking -------------------------------------------------------------------------------------------------
 
-    @rule(client=clients, name=ids | names)
+    @rule(client=clients, name=ids)
     def look(self, client: str, name: str) -> None:
+        """One job, by its id, and the one that comes next."""
         queue = self.queues[client]
         state, job = queue.find(name), self.model.find(name)
         assert (state is None) == (job is None)
@@ -403,7 +442,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(client=clients, state=st.sampled_from(LISTINGS), limit=st.none() | st.integers(1, 3))
     def read(self, client: str, state: str, limit: int | None) -> None:
-        """All of a listing, in pages of *limit*."""
+        """All of a listing, in pages of *limit*; and of that of the queue where some follow-ups went."""
+        agree_all([*getattr(self.next_queue, state)()], self.next.listing(state))
         queue = self.queues[client]
         found, cursor = [] if limit else list(getattr(queue, state)()), ""
         while limit:
@@ -416,25 +456,40 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """Counts, listings and workers are the model's, of both queues. One round trip."""
-        ops, next_ops = self.queues["ann"].ops, self.next_queue.ops
-        asked = [*everything(ops), *everything(next_ops)]
-        replies = self.queues["ann"]._executor.run_all(asked)
-        for model, (counts, workers, *pages) in ((self.model, replies[:8]), (self.next, replies[8:])):
-            pages = [[*pages[0], *pages[1], *pages[2]], *pages[3:]]
-            assert asdict(counts) == model.counts()
-            assert counts.lost == 0 or not self.foreign_known
-            for state, page in zip(LISTINGS, pages, strict=True):
-                agree_all([*page], model.listing(state))
-            holders = [job.holder for job in model.in_state("leased")]
-            seen = {worker.name: (worker.alive, worker.leased) for worker in workers}
-            assert seen == {name: (alive, holders.count(name)) for name, alive in model.alive.items()}
+        """Counts, listings and workers are the model's. One round trip."""
+        ops, model = self.queues["ann"].ops, self.model
+        waiting = [ops.listing("waiting", cursor) for cursor in ("", "bell -", "new -")]  # its parts, a page each
+        others = [ops.listing(state, "") for state in LISTINGS[1:]]
+        asked = [ops.counts(), self.next_queue.ops.counts(), ops.workers(), *waiting, *others]
+        counts, next_counts, workers, parked, rang, new, *pages = self.queues["ann"]._executor.run_all(asked)
+        assert (asdict(counts), asdict(next_counts)) == (model.counts(), self.next.counts())
+        assert counts.lost == 0 or not self.foreign_known
+        for state, found in zip(LISTINGS, [[*parked, *rang, *new], *pages], strict=True):
+            agree_all([*found], model.listing(state))
+        holders = [job.holder for job in model.in_state("leased")]
+        seen = {worker.name: (worker.alive, worker.leased) for worker in workers}
+        assert seen == {name: (alive, holders.count(name)) for name, alive in model.alive.items()}
+
+    @invariant()
+    def bounded(self) -> None:
+        """What is kept beside the jobs is of jobs that are there."""
+        with self.redis.pipeline(transaction=False) as pipe:
+            pipe.hkeys(self.key("ids")).hkeys(self.key("released"))
+            pipe.zrange(self.key("leases"), 0, -1).hkeys(self.key("bodies"))
+            ids, released, terms, bodies = pipe.execute()
+        living = [job for job in self.model.jobs if job.state != "dead"]
+        assert {name.decode() for name in ids} <= {job.id for job in living}
+        assert len(released) == sum(job.unspent > 0 for job in living)
+        assert len(terms) <= len(self.model.in_state("leased"))
+        assert len(bodies) == len(self.model.in_state("delayed"))
+
+    more = lease  # half of all steps would have nothing to settle, otherwise
+    still_more = lease
 
 
-def everything(ops: Ops) -> list[Op[Any]]:
-    """What there is to see of a queue."""
-    waiting = [ops.listing("waiting", cursor) for cursor in ("", "bell -", "new -")]  # its parts, a page each
-    return [ops.counts(), ops.workers(), *waiting, *(ops.listing(state, "") for state in LISTINGS[1:])]
+def kept(pair: Pair, again: bool) -> Any:
+    """A lease that is tried again, though it may be stale; or forgotten."""
+    return pair if again else multiple()
 
 
 def same(seen: headrace.Job, job: Job) -> None:
