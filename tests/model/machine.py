@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -228,15 +229,6 @@ class Machine(RuleBasedStateMachine):
         self.pass_time(duration, expected)
         return multiple(*self.pair(found, expected))
 
-    @precondition(lambda self: len(self.model.alive) < len(COLOURS))
-    @rule(pick=picks)
-    def lease_unknown(self, pick: int) -> None:
-        """A worker that was declared dead, or never registered, is told so."""
-        unknown = [name for name in COLOURS if name not in self.model.alive]
-        queue = self.queues[name := unknown[pick % len(unknown)]]
-        assert queue._run(queue.ops.lease(name, 1)) is None
-        self.stammering.op = None  # nothing was done, nothing is recorded
-
     @rule(times=st.integers(1, 3))
     def ring(self, times: int) -> None:
         """A blocked read is answered, and its reader is gone by then: that changes nothing."""
@@ -283,53 +275,42 @@ class Machine(RuleBasedStateMachine):
         fence = self.fenced if fenced is None else fenced
         assert verdicts == [self.model.complete(held, fenced=fence) for _, held in pairs]
 
-    @rule(target=leases, pair=consumes(leases), again=flags)
-    def release(self, pair: Pair, again: bool) -> Any:
-        lease, held = pair
-        done = lease.release()
-        assert done == self.model.release(held)
-        return kept(pair, done and again)
-
-    @rule(target=leases, pair=consumes(leases), again=flags, delay=delays)
-    def retry(self, pair: Pair, again: bool, delay: tuple[str, int] | None) -> Any:
-        lease, held = pair
-        after, due = self.moment(delay)
-        done = lease.retry(after, "later")
-        assert done == self.model.retry(held, due, "later")
-        return kept(pair, done and again)
-
-    @rule(target=leases, pair=consumes(leases), again=flags)
-    def dead_letter(self, pair: Pair, again: bool) -> Any:
-        lease, held = pair
-        done = lease.dead_letter("never")
-        assert done == self.model.dead_letter(held, "never")
-        return kept(pair, done and again)
-
-    @rule(target=leases, pair=consumes(leases), duration=durations)
-    def renew(self, pair: Pair, duration: float | None) -> Any:
-        lease, held = pair
-        done = lease.renew(duration)
-        assert done == self.model.renew(held)
-        if done:
-            self.pass_time(duration or lease.claim.duration, [held])
-        return kept(pair, done)
-
     @rule(
-        client=clients, pair=leases, more=st.lists(leases, max_size=3),
+        target=leases, pair=consumes(leases), again=flags, delay=delays, duration=durations,
         how=st.sampled_from(["release", "retry", "dead_letter", "renew"]),
     )  # fmt: skip
-    def settle_many(self, client: str, pair: Pair, more: list[Pair], how: str) -> None:
+    def settle(self, pair: Pair, again: bool, delay: tuple[str, int] | None, duration: float | None, how: str) -> Any:
+        lease, held = pair
+        given, modelled = {
+            "release": ((), ()),
+            "retry": tuple(zip(self.moment(delay), ("later", "later"), strict=True)),
+            "dead_letter": (("never",), ("never",)),
+            "renew": ((duration,), ()),
+        }[how]
+        done = getattr(lease, how)(*given)
+        assert done == getattr(self.model, how)(held, *modelled)
+        if how == "renew" and done:
+            self.pass_time(duration or lease.claim.duration, [held])
+        return kept(pair, done and (again or how == "renew"))
+
+    @rule(
+        client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences,
+        how=st.sampled_from(["complete", "release", "retry", "dead_letter", "renew"]),
+    )  # fmt: skip
+    def settle_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None, how: str) -> None:
         """As a worker does it: in one script, what one worker leased, and without spending an attempt."""
         queue, model = self.queues[client], self.model
+        if how == "complete":
+            verdicts = queue.complete_many([_bare(lease) for lease, _ in (pair, *more)], fenced)
+            fence = self.fenced if fenced is None else fenced
+            assert verdicts == [model.complete(held, fenced=fence) for _, held in (pair, *more)]
+            return
         pairs = [pair, *(other for other in more if other[1].worker == pair[1].worker)]
         claims = [lease.claim for lease, _ in pairs]
         does: dict[str, tuple[Op[list[bool]], Callable[[Held], bool]]] = {
             "release": (queue.ops.release(claims), model.release),
-            "retry": (
-                queue.ops.retry([(c, None, False, "") for c in claims]),
-                lambda held: model.retry(held, spend=False),
-            ),
-            "dead_letter": (queue.ops.dead_letter([(c, "no") for c in claims]), lambda h: model.dead_letter(h, "no")),
+            "retry": (queue.ops.retry([(c, None, False, "") for c in claims]), partial(model.retry, spend=False)),
+            "dead_letter": (queue.ops.dead_letter([(c, "") for c in claims]), partial(model.dead_letter, reason="")),
             "renew": (queue.ops.renew(claims, ttl=70.0), model.renew),
         }
         op, modelled = does[how]
@@ -374,12 +355,6 @@ class Machine(RuleBasedStateMachine):
         self.redis.zadd(self.key("workers"), {worker: int(self.time() * 1000) - 5_000}, xx=True)
         self.model.alive[worker] = False
 
-    @rule(client=clients, register=flags)
-    def beat(self, client: str, register: bool) -> None:
-        queue = self.queues[client]
-        op = queue.ops.beat(client, 70.0, register=register)
-        assert queue._run(op) == self.model.beat(client, register=register)
-
     @rule(client=clients, senior=flags)
     def reclaim(self, client: str, senior: bool) -> None:
         queue = self.queues[client]
@@ -388,20 +363,30 @@ class Machine(RuleBasedStateMachine):
         assert (found.moved, found.declared, found.promoted) == self.model.reclaim(client, senior=senior)
         assert (found.cursor, found.more) == ("-", False)
 
-    @rule(client=clients)
-    def leave(self, client: str) -> None:
-        queue = self.queues[client]
-        assert queue._run(queue.ops.leave(client))[0] == self.model.leave(client)
+    @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
+    def live(self, client: str, how: str) -> None:
+        """What workers do besides; one that was declared dead, or never registered, is told so."""
+        queue, model = self.queues[client], self.model
+        if how == "leave":
+            assert queue._run(queue.ops.leave(client))[0] == model.leave(client)
+        elif how == "lease":
+            if client not in model.alive:
+                assert queue._run(queue.ops.lease(client, 1)) is None
+                self.stammering.op = None  # nothing was done, nothing is recorded
+        else:
+            register = how == "register"
+            assert queue._run(queue.ops.beat(client, 70.0, register=register)) == model.beat(client, register=register)
 
     # -- the whole queue -----------------------------------------------------------------------------------------
 
-    @rule(client=clients, name=ids)
-    def cancel(self, client: str, name: str) -> None:
-        assert self.queues[client].cancel(name) == self.model.cancel(name)
-
-    @rule(client=clients, payload=payloads)
-    def cancel_payload(self, client: str, payload: bytes) -> None:
-        assert self.queues[client].cancel_payload(payload) == self.model.cancel_payload(payload)
+    @rule(client=clients, name=ids, payload=st.none() | payloads)
+    def cancel(self, client: str, name: str, payload: bytes | None) -> None:
+        """By id, or by payload."""
+        queue, model = self.queues[client], self.model
+        if payload is None:
+            assert queue.cancel(name) == model.cancel(name)
+        else:
+            assert queue.cancel_payload(payload) == model.cancel_payload(payload)
 
     @precondition(lambda self: self.model.in_state("dead"))
     @rule(client=clients, pick=st.none() | picks, what=st.sampled_from(["redrive", "redrive", "purge_dead"]))
@@ -426,25 +411,19 @@ class Machine(RuleBasedStateMachine):
 
     # -- looking -------------------------------------------------------------------------------------------------
 
-    @rule(client=clients, name=ids)
-    def look(self, client: str, name: str) -> None:
-        """One job, by its id, and the one that comes next."""
+    @rule(client=clients, name=ids, state=st.sampled_from(LISTINGS), limit=st.none() | st.integers(1, 3))
+    def look(self, client: str, name: str, state: str, limit: int | None) -> None:
+        """One job, by its id; the one that comes next; and a listing, in pages of *limit*."""
         queue = self.queues[client]
-        state, job = queue.find(name), self.model.find(name)
-        assert (state is None) == (job is None)
-        if state is not None and job is not None:
-            agree(state, job)
+        one, job = queue.find(name), self.model.find(name)
+        assert (one is None) == (job is None)
+        if one is not None and job is not None:
+            agree(one, job)
         assert queue.result(name) == self.model.results.get(name)
         first, waiting = queue.peek(), self.model.waiting()
         assert (first is None) == (not waiting)
         if first is not None:
             same(first, waiting[0])
-
-    @rule(client=clients, state=st.sampled_from(LISTINGS), limit=st.none() | st.integers(1, 3))
-    def read(self, client: str, state: str, limit: int | None) -> None:
-        """All of a listing, in pages of *limit*; and of that of the queue where some follow-ups went."""
-        agree_all([*getattr(self.next_queue, state)()], self.next.listing(state))
-        queue = self.queues[client]
         found, cursor = [] if limit else list(getattr(queue, state)()), ""
         while limit:
             page = queue._run(queue.ops.listing(state, cursor, limit))
@@ -453,6 +432,7 @@ class Machine(RuleBasedStateMachine):
             if not cursor:
                 break
         agree_all(found, self.model.listing(state))
+        agree_all([*getattr(self.next_queue, state)()], self.next.listing(state))
 
     @invariant()
     def agrees(self) -> None:
@@ -483,8 +463,8 @@ class Machine(RuleBasedStateMachine):
         assert len(terms) <= len(self.model.in_state("leased"))
         assert len(bodies) == len(self.model.in_state("delayed"))
 
-    more = lease  # half of all steps would have nothing to settle, otherwise
-    still_more = lease
+    # A rule of several names is chosen more often; without, most steps would have nothing to settle.
+    lease_, lease__, settle_, settle__, settle_many_ = lease, lease, settle, settle, settle_many
 
 
 def kept(pair: Pair, again: bool) -> Any:

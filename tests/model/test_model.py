@@ -2,7 +2,7 @@
 
     MODEL_EXAMPLES=20000 MODEL_SEED=7 pytest tests/model -k agrees -n 5
 
-is a long run of other examples (`MODEL_STEPS`, 50, is how long each is). The seed decides everything but the clock, so
+is a long run of other examples (`MODEL_STEPS`, 40, is how long each is). The seed decides everything but the clock, so
 the same one finds the same again; a failure is made small, and printed as the steps that lead to it.
 """
 
@@ -19,8 +19,8 @@ from tests.model.machine import Machine
 from tests.model.mutants import MUTANTS, planted
 from tests.servers import Server
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "80"))
-STEPS = int(os.environ.get("MODEL_STEPS", "50"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "60"))
+STEPS = int(os.environ.get("MODEL_STEPS", "40"))
 SEED = int(os.environ.get("MODEL_SEED", "1"))
 
 
