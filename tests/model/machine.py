@@ -111,10 +111,11 @@ class Machine(RuleBasedStateMachine):
         self.fenced = fenced
         self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
         self.next = Model(now=self.model.now, counts_foreign=self.foreign_known)
-        first = [
-            (payload, None, None, delay) for payload in (b"a", b"b", b"c") for delay in (None, None, None, ("in", 1))
+        made = [
+            self.new((payload, name, None, delay))
+            for payload, named in ((b"a", "one"), (b"b", "two"), (b"c", "three"))
+            for name, delay in ((named, None), (None, None), (None, None), (None, ("in", 1)))
         ]
-        made = [self.new(given) for given in first]
         receipts = self.queues["ann"].enqueue_many([new for new, _ in made])
         for (_, job), receipt in zip(made, receipts, strict=True):
             self.add(job, receipt)

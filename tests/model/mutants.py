@@ -14,9 +14,6 @@ Edit = tuple[str, str, str]
 MUTANTS: dict[str, Sequence[Edit]] = {
     "a release spends an attempt": [("release", "redis.call('HINCRBY', released, parked[i], 1)", "local _ = i")],
     "a renewal asks no owner": [("renew", " = own(jobs, worker, entries, counts), clock()", " = entries, clock()")],
-    "the fence asks for the owner alone": [
-        ("*", "verdict[i] = count == tonumber(counts[i])", "verdict[i] = count ~= nil")
-    ],
     "a retry forgets the deliveries": [
         ("retry", "own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)", "own_fields.id = id")
     ],
@@ -28,9 +25,6 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "dead letters are trimmed uncounted": [("*", "if trimmed > 0 then", "if trimmed > 1000 then")],
     "a cancelled job keeps its id": [("cancel", "redis.call('HDEL', ids, id)\nif gone", "if gone")],
-    "a cancelled job stays in its holder's list": [
-        ("cancel", "redis.pcall('XACK', jobs, 'workers', entry)", "local _ = gone")
-    ],
     "everybody completes": [
         (
             "complete",
@@ -62,11 +56,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "everybody may declare others dead": [("reclaim", "and now - since >= timeout", "")],
     "an expired lease stays": [("reclaim", "park(jobs, leases, expired)", "local _ = expired")],
-    "a redriven job has no attempts": [("redrive", "if spent then redis.call('HSET', released, entry, spent) end", "")],
     "a purge leaves ids behind": [("purge", "redis.call('HDEL', ids, late[i])", "")],
-    "deleted jobs are not counted": [
-        ("delete", "if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end", "")
-    ],
 }
 
 
