@@ -488,3 +488,15 @@ def test_attempts(queue):
             assert next(queue.dead()).job.attempt == 4
             assert queue.redrive() == 1
     assert next(queue.dead()).job.attempt == 2
+
+
+def test_release_of_one_lease_given_twice(connect):
+    """One script, the same lease twice: it is released once, and its next attempts count."""
+    queue = connect(max_attempts=1)
+    lease = leased(queue)
+    assert queue._run(queue.ops.release([lease.claim, lease.claim])) == [True, False]
+    assert present(queue) == {"parked": 1}
+    again = queue.lease()
+    assert again.job.attempt == 1
+    assert again.retry(reason="failed")
+    assert present(queue) == {"dead": 1}

@@ -473,3 +473,16 @@ def test_nothing_grows(queue, client):
     assert {part: size(key(part)) for part, size in sizes.items()} == dict.fromkeys(sizes, 0)
     assert client.xlen(key("wake")) <= 16
     assert all(client.ttl(lane) > 0 for lane in client.scan_iter("*:lane:*"))
+
+
+# -- what woke a reader ------------------------------------------------------------------------------
+
+
+def test_to_wake_a_reader_shows_no_attempt(queue, client):
+    """A retried job that woke a reader has had one attempt, in every listing, until somebody leases it."""
+    queue.enqueue(b"x", id="a")
+    queue.lease().retry()
+    assert client.execute_command(*queue.ops.wait(0.01))
+    assert [state.job.attempt for state in queue.waiting()] == [1]
+    assert (queue.peek().attempt, queue.find("a").job.attempt, queue.find("a").state) == (1, 1, "waiting")
+    assert queue.lease().job.attempt == 2

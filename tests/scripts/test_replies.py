@@ -571,7 +571,7 @@ def test_list(lua: Lua) -> None:
     assert [row[:6] for row in running] == [[x, ["data", y], "leased", 1, 0, "w"] for x, y in ((a, "a"), (b, "b"))]
     assert [row[:5] for row in waiting] == [
         [c, ["data", "c"], "parked", 1, 1],
-        [d, ["data", "d"], "waiting", 1, 0],
+        [d, ["data", "d"], "waiting", 0, 0],
         [e, ["data", "e"], "waiting", 0, 0],
     ]
     assert [(row[0], row[2:6]) for row in delayed] == [(x, ["delayed", 0, 0, ""]) for x in ("late", "later")]

@@ -35,7 +35,8 @@ if body then
       return {now, {entry, body[2], 'delayed', row[4], releases(entry), '', due}}
     end
     local state = row[2] == 'parked' and 'parked' or row[2] == 'bell' and 'waiting' or 'leased'
-    return {now, {entry, body[2], state, row[4], releases(entry), row[2], row[3]}}
+    local count = row[2] == 'bell' and 0 or row[4] -- to wake a reader is no delivery
+    return {now, {entry, body[2], state, count, releases(entry), row[2], row[3]}}
   end
 end
 local from = '+'

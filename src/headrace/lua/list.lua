@@ -12,7 +12,8 @@ local rows, next_cursor = {}, ''
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) end
 local function pending(row, as)
   local body = redis.call('XRANGE', jobs, row[1], row[1])[1]
-  if body then rows[#rows + 1] = {row[1], body[2], as, row[4], releases(row[1]), row[2], row[3]} end
+  local count = row[2] == 'bell' and 0 or row[4] -- to wake a reader is no delivery
+  if body then rows[#rows + 1] = {row[1], body[2], as, count, releases(row[1]), row[2], row[3]} end
 end
 if state == 'running' then
   local from = cursor == '' and '-' or cursor

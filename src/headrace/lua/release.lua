@@ -22,10 +22,12 @@ typed('HLEN', released)
 local heard = ears(stats, events, 'released')
 local entries, counts, parked, reply = {}, {}, {}, {}
 for i = 3, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
-local mine = own(jobs, worker, entries, counts)
+local mine, seen = own(jobs, worker, entries, counts), {}
 for i = 1, #entries do
-  reply[i] = mine[i] and 1 or 0
-  if mine[i] then parked[#parked + 1] = entries[i] end
+  local entry = entries[i]
+  local first = mine[i] and not seen[entry] -- given twice, a job is released once
+  reply[i] = first and 1 or 0
+  if first then parked[#parked + 1], seen[entry] = entry, true end
 end
 park(jobs, leases, parked)
 for i = 1, #parked do redis.call('HINCRBY', released, parked[i], 1) end

@@ -1,0 +1,500 @@
+"""Random operations of three clients, done to a real server and to the model; after each step both must agree.
+
+The clients are one for threads (`ann`), one for asyncio (`bob`), and one whose connection loses the first reply of
+whatever it sends (`cy`): each of its calls reaches the server twice, under one number.
+
+Nothing here waits for time to pass, but for leases of a millisecond: what is late is made so by rewriting a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import hypothesis.strategies as st
+import redis
+from attrs import asdict
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+
+import headrace
+from headrace import JobState, NewJob
+from headrace._op import Op
+from tests.conftest import Connect, _bare
+from tests.model.model import Held, Job, Model
+from tests.servers import Server
+
+COLOURS = {"ann": "sync", "bob": "async", "cy": "sync"}
+LISTINGS = ("waiting", "running", "delayed", "dead")
+INSTANT = 0.001  # s of a lease that is over at once
+TERM = 60_000  # ms of a lease without a duration of its own
+Pair = tuple[Any, Held]
+PARTS = {"jobs", "wake", "stats", "dead", "workers", "registered"}  # the keys that an empty queue may have
+
+clients = st.sampled_from(list(COLOURS))
+payloads = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
+names = st.sampled_from(["one", "two", "three"])
+headers = st.sampled_from([None, {"lang": "en"}])
+delays = st.none() | st.tuples(st.sampled_from(["in", "at", "past"]), st.integers(1, 3))
+durations = st.sampled_from([None, None, 600.0, INSTANT])
+fences = st.sampled_from([None, None, True, False])
+picks = st.integers(0, 9)
+flags = st.booleans()
+news = st.tuples(payloads, st.none() | names, headers, delays)
+
+
+class Stammering:
+    """Sends every operation twice, under one number, and knows the second reply only."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client, self._calls = client, 0
+        self.op: Op[Any] | None = None
+        self.reply: Any = None
+
+    def run(self, op: Op[Any], meanwhile: Callable[[], None] | None = None) -> Any:
+        if meanwhile is not None:
+            meanwhile()
+        if not op.lane_prefix:
+            return op.decode(self._client.execute_command(*op.wire()))
+        self._calls += 1
+        self.op = op
+        self.again()
+        self.reply = self.again()
+        return op.decode(self.reply)
+
+    def again(self) -> Any:
+        """A copy of the last call arrives."""
+        assert self.op is not None
+        return self._client.execute_command(*self.op.wire(lane="stammering", call=str(self._calls)))
+
+
+class Machine(RuleBasedStateMachine):
+    """The steps. A lease is kept as a pair: the library's, and the model's."""
+
+    leases: Bundle[Pair] = Bundle("leases")
+    ids: Bundle[str] = Bundle("ids")
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.redis = redis.Redis(unix_socket_path=server.path)
+        self.redis.flushall()
+        self.connects = {colour: Connect(colour, server) for colour in ("sync", "async")}
+        self.queues: dict[str, Any] = {}
+        self.stammering = Stammering(self.redis)
+        self.serial = 0
+        self.foreign_known = server.binary.name != "redis-6.2"
+
+    @initialize(
+        target=leases,
+        max_attempts=st.sampled_from([None, 1, 2, 3]),
+        dead_limit=st.sampled_from([1000, 2, 1, 0]),
+        fenced=flags,
+    )
+    def open(self, max_attempts: int | None, dead_limit: int, fenced: bool) -> Any:
+        """Three clients of one queue; each has leased two jobs, and others wait."""
+        options: dict[str, Any] = {"max_attempts": max_attempts, "dead_limit": dead_limit, "fenced": fenced}
+        for name, colour in COLOURS.items():
+            queue = self.queues[name] = self.connects[colour]("q", **options)
+            queue._peer.name, queue._peer.tidied = name, float("inf")
+        self.queues["cy"]._executor.run = self.stammering.run
+        self.next_queue = self.connects["sync"]("q/next")  # where some follow-ups go
+        self.fenced = fenced
+        self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
+        self.next = Model(now=self.model.now, counts_foreign=self.foreign_known)
+        made = [
+            self.new((payload, name, None, delay))
+            for payload, named in ((b"a", "one"), (b"b", "two"), (b"c", "three"))
+            for name, delay in ((named, None), (None, None), (None, None), (None, ("in", 1)))
+        ]
+        receipts = self.queues["ann"].enqueue_many([new for new, _ in made])
+        for (_, job), receipt in zip(made, receipts, strict=True):
+            self.add(job, receipt)
+        pairs = [self.pair(queue.lease_many(2), self.model.lease(name, 2)) for name, queue in self.queues.items()]
+        return multiple(*(pair for some in pairs for pair in some))
+
+    def teardown(self) -> None:
+        for connect in self.connects.values():
+            connect.close()
+        self.redis.close()
+
+    # -- help ----------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        seconds, micros = self.redis.time()
+        return seconds + micros / 1e6
+
+    def key(self, part: str) -> str:
+        return f"headrace:{{q}}:q:{part}"
+
+    def moment(self, delay: tuple[str, int] | None) -> tuple[Any, float]:
+        """A delay for the library, and when the model says that the job is due. No two are due at one time."""
+        if delay is None:
+            return None, 0.0
+        kind, slot = delay
+        self.serial += 1
+        after = slot * 10_000.0 + self.serial
+        if kind == "in":
+            return after, self.model.now + after
+        due = self.model.now + (5_000 + after if kind == "at" else -after)
+        return datetime.fromtimestamp(due, UTC), due
+
+    def new(self, given: tuple[Any, ...], queue: str | None = None) -> tuple[NewJob, Job]:
+        payload, name, head, delay = given
+        after, due = self.moment(delay)
+        return NewJob(payload, name, head, after, queue=queue), Job(payload, name, dict(head or {}), due=due)
+
+    def add(self, job: Job, receipt: headrace.Receipt) -> str:
+        """The model's enqueue; the server has just answered *receipt*."""
+        assert receipt.added == self.model.enqueue(job), receipt
+        assert receipt.id == (job.id or receipt.id)
+        job.id = receipt.id
+        return receipt.id
+
+    def pair(self, found: Sequence[Any], expected: Sequence[Held]) -> list[Pair]:
+        """Leases as they were handed out: the right jobs, in the right order."""
+        assert [lease.job.payload for lease in found] == [held.job.payload for held in expected]
+        for lease, held in zip(found, expected, strict=True):
+            same(lease.job, held.job)
+            assert (lease.token, lease.worker) == (held.token, held.worker)
+        return list(zip(found, expected, strict=True))
+
+    def prove(self, worker: str, *, senior: bool) -> None:
+        """Let *worker* have been alive for long, or for a moment."""
+        if worker in self.model.alive:
+            since = self.time() * 1000 - (20_000 if senior else 0)
+            self.redis.hset(self.key("registered"), worker, f"{since:.0f} {TERM}")
+
+    def pass_time(self, duration: float | None, leased: Sequence[Held]) -> None:
+        """Leases of a millisecond have run out by the next step."""
+        if duration == INSTANT:
+            start = self.time()
+            while self.time() < start + 2 * INSTANT:
+                pass
+            for held in leased:
+                held.job.expired = True
+
+    # -- producing -----------------------------------------------------------------------------------------------
+
+    @rule(target=ids, client=clients, given=news)
+    def enqueue(self, client: str, given: tuple[Any, ...]) -> str:
+        new, job = self.new(given)
+        options = {"id": new.id, "headers": new.headers, "delay": new.delay}
+        return self.add(job, self.queues[client].enqueue(new.payload, **options))
+
+    @rule(target=ids, client=clients, many=st.lists(news, max_size=4) | st.lists(payloads, max_size=4))
+    def enqueue_many(self, client: str, many: list[Any]) -> Any:
+        made = [(given, Job(given)) if isinstance(given, bytes) else self.new(given) for given in many]
+        receipts = self.queues[client].enqueue_many([new for new, _ in made])
+        return multiple(*(self.add(job, r) for (_, job), r in zip(made, receipts, strict=True)))
+
+    @rule(target=ids, client=clients, name=ids, payload=payloads)
+    def enqueue_again(self, client: str, name: str, payload: bytes) -> str:
+        """An id that was used, by us or by the server."""
+        return self.add(Job(payload, name), self.queues[client].enqueue(payload, id=name))
+
+    @rule(target=ids, payload=st.none() | payloads, head=headers)
+    def foreign(self, payload: bytes | None, head: dict[str, str] | None) -> str:
+        """A bare XADD of a program that knows nothing but the key."""
+        fields: Any = {**({} if payload is None else {"data": payload}), **(head or {"lang": "de"})}
+        entry = self.redis.xadd(self.key("jobs"), fields).decode()
+        self.model.appear(Job(payload, entry, head or {"lang": "de"}))
+        return entry
+
+    # -- leasing -------------------------------------------------------------------------------------------------
+
+    @rule(
+        target=leases, client=clients, n=st.integers(1, 4), duration=durations,
+        once=st.sampled_from([False, False, False, True]), block=st.sampled_from([0.0, 0.001]),
+        tidy=flags, senior=flags,
+    )  # fmt: skip
+    def lease(
+        self, client: str, n: int, duration: float | None, once: bool, block: float, tidy: bool, senior: bool
+    ) -> Any:
+        queue = self.queues[client]
+        queue._peer.tidied = float("-inf" if tidy else "inf")
+        if tidy:
+            self.prove(client, senior=senior)
+            self.model.reclaim(client, senior=senior)
+        found = queue.lease_many(n, block, duration=duration, at_most_once=once)
+        expected = self.model.lease(client, n, at_most_once=once)
+        self.pass_time(duration, expected)
+        return multiple(*self.pair(found, expected))
+
+    @rule(times=st.integers(1, 3))
+    def ring(self, times: int) -> None:
+        """A blocked read is answered, and its reader is gone by then: that changes nothing."""
+        for _ in range(times):
+            self.redis.execute_command(*self.queues["ann"].ops.wait(0.001))
+
+    @precondition(lambda self: self.stammering.op is not None)
+    @rule()
+    def late_copy(self) -> None:
+        """A copy of the last call arrives late: the same answer; for a lease, what is still held of it."""
+        op, reply = self.stammering.op, self.stammering.reply
+        assert op is not None
+        again = self.stammering.again()
+        if op.name != "lease":
+            assert again == reply
+            return
+        had = [(claim.job.id, claim.token) for claim in op.decode(reply).claims]
+        held = {(job.id, job.deliveries) for job in self.model.in_state("leased") if job.holder == "cy"}
+        assert [(claim.job.id, claim.token) for claim in op.decode(again).claims] == [x for x in had if x in held]
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    @rule(
+        target=leases, client=clients, pair=consumes(leases), again=flags, fenced=fences,
+        result=st.sampled_from([None, b"r", b"s"]),
+        then=st.lists(st.tuples(news, st.sampled_from([None, "q/next"])), max_size=2),
+    )  # fmt: skip
+    def complete(
+        self, client: str, pair: Pair, again: bool, fenced: bool | None, result: bytes | None, then: list[Any]
+    ) -> Any:
+        lease, held = pair
+        made = [self.new(given, queue) for given, queue in then]
+        won = self.queues[client].complete(_bare(lease), result, [new for new, _ in made], fenced)
+        assert won == self.model.complete(held, result, fenced=self.fenced if fenced is None else fenced)
+        for new, job in made if won else ():
+            (self.next if new.queue else self.model).enqueue(job)
+        assert self.queues[client].result(str(held.job.id)) == self.model.results.get(str(held.job.id))
+        return kept(pair, won and again)
+
+    @rule(client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences)
+    def complete_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None) -> None:
+        pairs = [pair, *more]
+        verdicts = self.queues[client].complete_many([_bare(lease) for lease, _ in pairs], fenced)
+        fence = self.fenced if fenced is None else fenced
+        assert verdicts == [self.model.complete(held, fenced=fence) for _, held in pairs]
+
+    @rule(
+        target=leases, pair=consumes(leases), again=flags, delay=delays, duration=durations,
+        how=st.sampled_from(["release", "retry", "dead_letter", "renew"]),
+    )  # fmt: skip
+    def settle(self, pair: Pair, again: bool, delay: tuple[str, int] | None, duration: float | None, how: str) -> Any:
+        lease, held = pair
+        given, modelled = {
+            "release": ((), ()),
+            "retry": tuple(zip(self.moment(delay), ("later", "later"), strict=True)),
+            "dead_letter": (("never",), ("never",)),
+            "renew": ((duration,), ()),
+        }[how]
+        done = getattr(lease, how)(*given)
+        assert done == getattr(self.model, how)(held, *modelled)
+        if how == "renew" and done:
+            self.pass_time(duration or lease.claim.duration, [held])
+        return kept(pair, done and (again or how == "renew"))
+
+    @rule(
+        client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences,
+        how=st.sampled_from(["complete", "release", "retry", "dead_letter", "renew"]),
+    )  # fmt: skip
+    def settle_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None, how: str) -> None:
+        """As a worker does it: in one script, what one worker leased, and without spending an attempt."""
+        queue, model = self.queues[client], self.model
+        if how == "complete":
+            verdicts = queue.complete_many([_bare(lease) for lease, _ in (pair, *more)], fenced)
+            fence = self.fenced if fenced is None else fenced
+            assert verdicts == [model.complete(held, fenced=fence) for _, held in (pair, *more)]
+            return
+        pairs = [pair, *(other for other in more if other[1].worker == pair[1].worker)]
+        claims = [lease.claim for lease, _ in pairs]
+        does: dict[str, tuple[Op[list[bool]], Callable[[Held], bool]]] = {
+            "release": (queue.ops.release(claims), model.release),
+            "retry": (queue.ops.retry([(c, None, False, "") for c in claims]), partial(model.retry, spend=False)),
+            "dead_letter": (queue.ops.dead_letter([(c, "") for c in claims]), partial(model.dead_letter, reason="")),
+            "renew": (queue.ops.renew(claims, ttl=70.0), model.renew),
+        }
+        op, modelled = does[how]
+        assert queue._run(op) == [modelled(held) for _, held in pairs]
+
+    # -- what comes with time ------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(pick=picks)
+    def expire(self, pick: int) -> None:
+        """A lease runs out: its deadline has passed, or it is older than its worker's leases last."""
+        held = self.model.in_state("leased")
+        job = held[pick % len(held)]
+        entry = self.entry(job)
+        if self.redis.zscore(self.key("leases"), entry) is not None:
+            self.redis.zadd(self.key("leases"), {entry: 1})
+        else:
+            assert self.redis.xclaim(self.key("jobs"), "workers", job.holder, 0, [entry], idle=10 * TERM, justid=True)
+        job.expired = True
+
+    def entry(self, job: Job) -> str:
+        states = self.queues["ann"].running()
+        return next(state.entry for state in states if state.job.id == job.id)
+
+    @precondition(lambda self: self.model.delayed())
+    @rule(some=st.lists(st.tuples(picks, st.integers(1, 3)), min_size=1, max_size=3))
+    def come_due(self, some: list[tuple[int, int]]) -> None:
+        """Delays are over. (In the order of these moments, not of the delays.)"""
+        for pick, slot in some:
+            delayed = self.model.delayed()
+            job = delayed[pick % len(delayed)]
+            self.serial += 1
+            job.due = slot * 10_000.0 + self.serial
+            assert self.redis.zadd(self.key("delayed"), {str(job.id): job.due * 1000}, xx=True, ch=True)
+
+    @precondition(lambda self: any(self.model.alive.values()))
+    @rule(pick=picks)
+    def fall_silent(self, pick: int) -> None:
+        """A worker has not beaten for too long."""
+        living = [name for name, alive in self.model.alive.items() if alive]
+        worker = living[pick % len(living)]
+        self.redis.zadd(self.key("workers"), {worker: int(self.time() * 1000) - 5_000}, xx=True)
+        self.model.alive[worker] = False
+
+    @rule(client=clients, senior=flags)
+    def reclaim(self, client: str, senior: bool) -> None:
+        queue = self.queues[client]
+        self.prove(client, senior=senior)
+        found = queue._run(queue.ops.reclaim(client, 10.0))
+        assert (found.moved, found.declared, found.promoted) == self.model.reclaim(client, senior=senior)
+        assert (found.cursor, found.more) == ("-", False)
+
+    @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
+    def live(self, client: str, how: str) -> None:
+        """What workers do besides; one that was declared dead, or never registered, is told so."""
+        queue, model = self.queues[client], self.model
+        if how == "leave":
+            assert queue._run(queue.ops.leave(client))[0] == model.leave(client)
+        elif how == "lease":
+            if client not in model.alive:
+                assert queue._run(queue.ops.lease(client, 1)) is None
+                self.stammering.op = None  # nothing was done, nothing is recorded
+        else:
+            register = how == "register"
+            assert queue._run(queue.ops.beat(client, 70.0, register=register)) == model.beat(client, register=register)
+
+    # -- the whole queue -----------------------------------------------------------------------------------------
+
+    @rule(client=clients, name=ids, payload=st.none() | payloads)
+    def cancel(self, client: str, name: str, payload: bytes | None) -> None:
+        """By id, or by payload."""
+        queue, model = self.queues[client], self.model
+        if payload is None:
+            assert queue.cancel(name) == model.cancel(name)
+        else:
+            assert queue.cancel_payload(payload) == model.cancel_payload(payload)
+
+    @precondition(lambda self: self.model.in_state("dead"))
+    @rule(client=clients, pick=st.none() | picks, what=st.sampled_from(["redrive", "redrive", "purge_dead"]))
+    def letters(self, client: str, pick: int | None, what: str) -> None:
+        """All dead letters, or those of the id of one."""
+        dead = self.model.in_state("dead")
+        wanted = [] if pick is None else [str(dead[pick % len(dead)].id)]
+        assert getattr(self.queues[client], what)(*wanted) == getattr(self.model, what)(wanted)
+
+    @precondition(lambda self: len(self.model.jobs) > 10)
+    @rule(client=clients, how=st.sampled_from(["purge", "delete", "drain"]))
+    def clear(self, client: str, how: str) -> None:
+        queue = self.queues[client]
+        if how != "drain":
+            assert getattr(queue, how)() == getattr(self.model, how)()
+            return
+        for job in self.model.in_state("leased"):  # one by one, and nothing is left behind
+            assert queue.cancel(str(job.id)) == self.model.cancel(str(job.id))
+        assert (queue.purge(), queue.purge_dead()) == (self.model.purge(), self.model.purge_dead())
+        parts = {key.decode().removeprefix(self.key("")) for key in self.redis.scan_iter(self.key("*"), count=1000)}
+        assert {part for part in parts if not part.startswith(("lane:", "result:"))} <= PARTS
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    @rule(client=clients, name=ids, state=st.sampled_from(LISTINGS), limit=st.none() | st.integers(1, 3))
+    def look(self, client: str, name: str, state: str, limit: int | None) -> None:
+        """One job, by its id; the one that comes next; and a listing, in pages of *limit*."""
+        queue = self.queues[client]
+        one, job = queue.find(name), self.model.find(name)
+        assert (one is None) == (job is None)
+        if one is not None and job is not None:
+            agree(one, job)
+        assert queue.result(name) == self.model.results.get(name)
+        first, waiting = queue.peek(), self.model.waiting()
+        assert (first is None) == (not waiting)
+        if first is not None:
+            same(first, waiting[0])
+        found, cursor = [] if limit else list(getattr(queue, state)()), ""
+        while limit:
+            page = queue._run(queue.ops.listing(state, cursor, limit))
+            found += page
+            cursor = page.cursor
+            if not cursor:
+                break
+        agree_all(found, self.model.listing(state))
+        agree_all([*getattr(self.next_queue, state)()], self.next.listing(state))
+
+    @invariant()
+    def agrees(self) -> None:
+        """Counts, listings and workers are the model's. One round trip."""
+        ops, model = self.queues["ann"].ops, self.model
+        waiting = [ops.listing("waiting", cursor) for cursor in ("", "bell -", "new -")]  # its parts, a page each
+        others = [ops.listing(state, "") for state in LISTINGS[1:]]
+        asked = [ops.counts(), self.next_queue.ops.counts(), ops.workers(), *waiting, *others]
+        counts, next_counts, workers, parked, rang, new, *pages = self.queues["ann"]._executor.run_all(asked)
+        assert (asdict(counts), asdict(next_counts)) == (model.counts(), self.next.counts())
+        assert counts.lost == 0 or not self.foreign_known
+        for state, found in zip(LISTINGS, [[*parked, *rang, *new], *pages], strict=True):
+            agree_all([*found], model.listing(state))
+        holders = [job.holder for job in model.in_state("leased")]
+        seen = {worker.name: (worker.alive, worker.leased) for worker in workers}
+        assert seen == {name: (alive, holders.count(name)) for name, alive in model.alive.items()}
+
+    @invariant()
+    def bounded(self) -> None:
+        """What is kept beside the jobs is of jobs that are there."""
+        with self.redis.pipeline(transaction=False) as pipe:
+            pipe.hkeys(self.key("ids")).hkeys(self.key("released"))
+            pipe.zrange(self.key("leases"), 0, -1).hkeys(self.key("bodies"))
+            ids, released, terms, bodies = pipe.execute()
+        living = [job for job in self.model.jobs if job.state != "dead"]
+        assert {name.decode() for name in ids} <= {job.id for job in living}
+        assert len(released) == sum(job.unspent > 0 for job in living)
+        assert len(terms) <= len(self.model.in_state("leased"))
+        assert len(bodies) == len(self.model.in_state("delayed"))
+
+    # A rule of several names is chosen more often; without, most steps would have nothing to settle.
+    lease_, lease__, settle_, settle__, settle_many_ = lease, lease, settle, settle, settle_many
+
+
+def kept(pair: Pair, again: bool) -> Any:
+    """A lease that is tried again, though it may be stale; or forgotten."""
+    return pair if again else multiple()
+
+
+def same(seen: headrace.Job, job: Job) -> None:
+    """A job as the library shows it, and the model's, which learns what the server chose."""
+    job.id = job.id or seen.id
+    job.enqueued_at = job.enqueued_at or seen.enqueued_at
+    expected = (job.id, job.payload or b"", dict(job.headers), job.attempt, job.enqueued_at)
+    assert (seen.id, seen.payload, dict(seen.headers), seen.attempt, seen.enqueued_at) == expected
+
+
+def agree(seen: JobState, job: Job) -> None:
+    """The same, and what is known of its state."""
+    same(seen.job, job)
+    assert seen.state == job.state
+    if job.state in {"leased", "dead"}:
+        assert (seen.worker, seen.since is not None) == (job.holder, True)
+    if job.state == "dead":
+        assert (seen.reason or "").startswith(job.reason[:40])
+    if job.state == "delayed":
+        assert seen.due is not None
+        assert -0.01 < seen.due - job.due < 4_000
+
+
+def agree_all(seen: Sequence[JobState], jobs: Sequence[Job]) -> None:
+    assert [state.job.payload for state in seen] == [job.payload or b"" for job in jobs]
+    for state, job in zip(seen, jobs, strict=True):
+        agree(state, job)

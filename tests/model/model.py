@@ -1,0 +1,309 @@
+"""What a queue promises, in plain Python: no server, no clock, no scripts.
+
+A job is in one state at a time, and has a *place*: a number that is drawn when it is added at the back, and kept until
+it goes to the back again, is delayed, or dies. Nearly every rule is about these two:
+
+- What waits is leased by place, and what was parked comes before what was not. So parking is going to the front.
+- Whoever leased a job may complete it as long as it has the place that it was leased at.
+- Whoever holds it (the same place, leased, by this worker, in this delivery) may do anything else with it.
+
+`tests/model/machine.py` does the same things to this and to a server, and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from attrs import define, field, frozen
+
+NO_PAYLOAD = "no payload: the entry has no field 'data'"
+NO_ATTEMPTS = "no attempts left: its workers died, or let its leases expire"
+
+
+@define(eq=False)
+class Job:
+    """A job. `payload` is `None` where a foreign producer gave none."""
+
+    payload: bytes | None
+    id: str | None = None
+    """`None` until it is seen: the server gives one to jobs that have none."""
+    headers: Mapping[str, str] = field(factory=dict)
+    enqueued_at: float | None = None
+    """As first seen; it never changes."""
+    state: str = "waiting"
+    place: int = 0
+    deliveries: int = 0
+    unspent: int = 0
+    """Deliveries that spent no attempt."""
+    holder: str = ""
+    """Who has leased it, or had it when it died."""
+    expired: bool = False
+    due: float = 0.0
+    reason: str = ""
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt it is in, or was in last."""
+        return max(1, self.deliveries - self.unspent)
+
+
+@frozen(eq=False)
+class Held:
+    """A lease, as its holder knows it. It may be stale by now."""
+
+    job: Job
+    worker: str
+    place: int
+    token: int
+
+
+@define
+class Model:
+    """A queue."""
+
+    max_attempts: int | None = None
+    dead_limit: int = 1000
+    now: float = 0.0
+    counts_foreign: bool = True
+    """Whether the server knows of entries that no script added (Redis 6.2 does not)."""
+    jobs: list[Job] = field(factory=list[Job])
+    """All there are, dead ones too."""
+    alive: dict[str, bool] = field(factory=dict[str, bool])
+    """The registered workers; `False`: silent for longer than it may be, and nobody has said so yet."""
+    results: dict[str, bytes] = field(factory=dict[str, bytes])
+    gone: dict[str, int] = field(
+        factory=lambda: dict.fromkeys(("enqueued", "completed", "cancelled", "deleted", "dead_trimmed"), 0)
+    )
+    _places: int = 0
+
+    # -- what can be seen ----------------------------------------------------------------------------------------
+
+    def in_state(self, *states: str) -> list[Job]:
+        """The jobs in these states, by place."""
+        return sorted((job for job in self.jobs if job.state in states), key=lambda job: job.place)
+
+    def waiting(self) -> list[Job]:
+        """What waits, in the order in which it will be leased."""
+        return self.in_state("parked") + self.in_state("waiting")
+
+    def delayed(self) -> list[Job]:
+        """The first due first."""
+        return sorted(self.in_state("delayed"), key=lambda job: job.due)
+
+    def listing(self, state: str) -> list[Job]:
+        """What the listing of a queue has, in its order."""
+        listings: dict[str, Callable[[], list[Job]]] = {
+            "waiting": self.waiting,
+            "running": lambda: self.in_state("leased"),
+            "delayed": self.delayed,
+            "dead": lambda: self.in_state("dead"),
+        }
+        return listings[state]()
+
+    def counts(self) -> dict[str, int]:
+        """How many are in each state, and what became of the others."""
+        states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
+        return {state: len(self.in_state(state)) for state in states} | self.gone
+
+    def named(self, name: str) -> Job | None:
+        """The job of this id that is neither dead nor gone: there is one at most."""
+        return next((job for job in self.jobs if job.id == name and job.state != "dead"), None)
+
+    def find(self, name: str) -> Job | None:
+        """That one, or else the one that died last."""
+        return self.named(name) or next((job for job in reversed(self.in_state("dead")) if job.id == name), None)
+
+    def completable(self, held: Held) -> bool:
+        """Whether the job is still where it was leased, whoever has it now."""
+        return held.job.place == held.place
+
+    def mine(self, held: Held) -> bool:
+        """Whether this is the present lease of the job. One that has expired is, until somebody reclaims it."""
+        job = held.job
+        now = (job.state, job.place, job.holder, job.deliveries)
+        return now == ("leased", held.place, held.worker, held.token)
+
+    # -- how jobs move -------------------------------------------------------------------------------------------
+
+    def _move(self, job: Job, state: str) -> None:
+        self._places += 1
+        job.place, job.state = self._places, state
+
+    def _park(self, job: Job) -> None:
+        job.state, job.expired = "parked", False
+
+    def _remove(self, jobs: Iterable[Job], how: str) -> int:
+        found = list(jobs)
+        for job in found:
+            self._move(job, "gone")
+            self.jobs.remove(job)
+        self.gone[how] += len(found)
+        return len(found)
+
+    def _bury(self, job: Job, reason: str, worker: str) -> None:
+        self._move(job, "dead")
+        job.reason, job.holder, job.expired = reason, worker, False
+        dead = self.in_state("dead")
+        self._remove(dead[: max(0, len(dead) - self.dead_limit)], "dead_trimmed")
+
+    def promote(self) -> int:
+        """Delayed jobs that are due go to the back."""
+        due = [job for job in self.delayed() if job.due <= self.now]
+        for job in due:
+            self._move(job, "waiting")
+        return len(due)
+
+    # -- producing -----------------------------------------------------------------------------------------------
+
+    def enqueue(self, job: Job) -> bool:
+        """Add a job, unless its id is taken. One that has a `due` in the future is delayed."""
+        if job.id is not None and self.named(job.id):
+            return False
+        self._move(job, "delayed" if job.due > self.now else "waiting")
+        self.jobs.append(job)
+        self.gone["enqueued"] += 1
+        return True
+
+    def appear(self, job: Job) -> None:
+        """A foreign producer added an entry by itself."""
+        self.enqueue(job)
+        self.gone["enqueued"] -= not self.counts_foreign
+
+    # -- leasing -------------------------------------------------------------------------------------------------
+
+    def lease(self, worker: str, n: int, *, at_most_once: bool = False) -> list[Held]:
+        """Hand out *n* jobs. What has no attempts left, or no payload, dies on the way."""
+        self.alive[worker] = True
+        self.promote()
+        handed: list[Held] = []
+        for job in self.waiting():
+            if len(handed) == n:
+                break
+            if self.max_attempts and job.deliveries - job.unspent >= self.max_attempts:
+                self._bury(job, NO_ATTEMPTS, worker)
+                continue
+            job.deliveries += 1
+            job.state, job.holder = "leased", worker
+            held = Held(job, worker, job.place, job.deliveries)
+            if job.payload is None:
+                self.dead_letter(held, NO_PAYLOAD)
+                continue
+            handed.append(held)
+            if at_most_once:
+                self.complete(held)
+        return handed
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    def complete(self, held: Held, result: bytes | None = None, *, fenced: bool = False) -> bool:
+        """The first completer wins; fenced, only the present holder does."""
+        if not (self.mine(held) if fenced else self.completable(held)):
+            return False
+        if result is not None and held.job.id is not None:
+            self.results[held.job.id] = result
+        self._remove([held.job], "completed")
+        return True
+
+    def release(self, held: Held) -> bool:
+        """To the front; no attempt is spent."""
+        if not self.mine(held):
+            return False
+        held.job.unspent += 1
+        self._park(held.job)
+        return True
+
+    def retry(self, held: Held, due: float = 0.0, reason: str = "", *, spend: bool = True) -> bool:
+        """To the back, or delayed; or dead, if that was the last attempt."""
+        if not self.mine(held):
+            return False
+        job = held.job
+        if spend and self.max_attempts and job.attempt >= self.max_attempts:
+            self._bury(job, reason, held.worker)
+            return True
+        job.unspent += not spend
+        job.due, job.expired = due, False
+        self._move(job, "delayed" if due > self.now else "waiting")
+        return True
+
+    def dead_letter(self, held: Held, reason: str) -> bool:
+        """Out of the queue, kept with its reason."""
+        if not self.mine(held):
+            return False
+        self._bury(held.job, reason, held.worker)
+        return True
+
+    def renew(self, held: Held) -> bool:
+        """The lease lasts again, and who renews is alive."""
+        if not self.mine(held):
+            return False
+        held.job.expired = False
+        self.alive[held.worker] = True
+        return True
+
+    # -- a worker's life -----------------------------------------------------------------------------------------
+
+    def beat(self, worker: str, *, register: bool) -> bool:
+        """A sign of life; in vain from one that is not known (any more)."""
+        if worker not in self.alive and not register:
+            return False
+        self.alive[worker] = True
+        return True
+
+    def reclaim(self, worker: str, *, senior: bool) -> tuple[int, int, int]:
+        """Park what has expired, and what the silent hold if *worker* may judge: one that is alive, and has been for
+        long (*senior*). How many were parked, who was declared dead, how many became due.
+        """
+        judges = senior and self.alive.get(worker, False)
+        silent = [name for name, alive in self.alive.items() if judges and not alive]
+        back = [job for job in self.in_state("leased") if job.expired or job.holder in silent]
+        for job in back:
+            self._park(job)
+        for name in silent:
+            del self.alive[name]
+        return len(back), len(silent), self.promote()
+
+    def leave(self, worker: str) -> int:
+        """A worker goes: what it holds is released."""
+        held = [job for job in self.in_state("leased") if job.holder == worker]
+        for job in held:
+            job.unspent += 1
+            self._park(job)
+        self.alive.pop(worker, None)
+        return len(held)
+
+    # -- the whole queue -----------------------------------------------------------------------------------------
+
+    def cancel(self, name: str) -> bool:
+        """Remove a job, whoever has it."""
+        job = self.named(name)
+        return job is not None and self._remove([job], "cancelled") == 1
+
+    def cancel_payload(self, payload: bytes) -> int:
+        """Remove all jobs of a payload but dead ones."""
+        return self._remove([job for job in self.jobs if job.payload == payload and job.state != "dead"], "cancelled")
+
+    def purge(self) -> int:
+        """Remove what waits."""
+        return self._remove(self.in_state("waiting", "parked", "delayed"), "deleted")
+
+    def purge_dead(self, names: Iterable[str] = ()) -> int:
+        """Remove dead letters, all or those of *names*."""
+        return self._remove(self._letters(names), "dead_trimmed")
+
+    def delete(self) -> int:
+        """Remove everything."""
+        return self._remove(self.jobs, "deleted")
+
+    def redrive(self, names: Iterable[str] = ()) -> int:
+        """Dead letters go to the back, but where their id is taken again. Attempts start anew, tokens go on."""
+        back = 0
+        for job in self._letters(names):
+            if job.id is not None and not self.named(job.id):
+                job.unspent = job.deliveries
+                self._move(job, "waiting")
+                back += 1
+        return back
+
+    def _letters(self, names: Iterable[str]) -> list[Job]:
+        wanted = set(names)
+        return [job for job in self.in_state("dead") if not wanted or job.id in wanted]

@@ -1,0 +1,78 @@
+"""Bugs planted in the scripts: what the model must find."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from headrace import _op, _ops
+
+Edit = tuple[str, str, str]
+"""The script ('*': every one that has the text), a text of it, and what replaces it."""
+
+MUTANTS: dict[str, Sequence[Edit]] = {
+    "a release spends an attempt": [("release", "redis.call('HINCRBY', released, parked[i], 1)", "local _ = i")],
+    "a renewal asks no owner": [("renew", " = own(jobs, worker, entries, counts), clock()", " = entries, clock()")],
+    "a retry forgets the deliveries": [
+        ("retry", "own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)", "own_fields.id = id")
+    ],
+    "a retry has one attempt too many": [
+        ("retry", "deliveries - releases >= max_attempts", "deliveries - releases > max_attempts")
+    ],
+    "a dead letter keeps its id": [
+        ("dead_letter", "then redis.call('HDEL', ids, fields.id or entry) end", "then local _ = i end")
+    ],
+    "dead letters are trimmed uncounted": [("*", "if trimmed > 0 then", "if trimmed > 1000 then")],
+    "a cancelled job keeps its id": [("cancel", "redis.call('HDEL', ids, id)\nif gone", "if gone")],
+    "everybody completes": [
+        (
+            "complete",
+            "reply[i] = redis.call('XDEL', jobs, entries[i])",
+            "redis.call('XDEL', jobs, entries[i]) reply[i] = 1",
+        )
+    ],
+    "the fence lets all through": [
+        ("complete", "mine = own(jobs, worker, entries,", "local _ = own(jobs, worker, entries,")
+    ],
+    "the loser's result is kept": [
+        ("complete", "if reply[tonumber(ARGV[at])] == 1 then redis.call('SET'", "if reply then redis.call('SET'")
+    ],
+    "the loser's follow-ups are enqueued": [
+        ("complete", "if reply[tonumber(ARGV[at])] == 1 then\n", "if reply then\n")
+    ],
+    "no record of calls": [("*", "return last and last[1] == call and last[2]", "return nil")],
+    "no record of leases": [("lease", "if known then -- the", "if false then -- the")],
+    "new jobs overtake parked ones": [
+        ("lease", "front(parked, 'parked')", "if #parked > 2 then front(parked, 'parked') end")
+    ],
+    "what rang is not adopted": [("lease", "limit - #taken, 'bell'), 'bell')", "1, 'nobody'), 'bell')")],
+    "a job has one delivery too many": [("lease", "attempt > max_attempts then", "attempt > max_attempts + 1 then")],
+    "due jobs are promoted the last first": [
+        ("*", "for _, id in ipairs(due) do\n", "for n = #due, 1, -1 do local id = due[n]\n")
+    ],
+    "a promoted job keeps its old place in ids": [
+        ("*", "if own.id == id then redis.call('HSET', ids, id, entry) end", "")
+    ],
+    "everybody may declare others dead": [("reclaim", "and now - since >= timeout", "")],
+    "an expired lease stays": [("reclaim", "park(jobs, leases, expired)", "local _ = expired")],
+    "a purge leaves ids behind": [("purge", "redis.call('HDEL', ids, late[i])", "")],
+}
+
+
+def planted(mutant: str) -> Callable[[str], _op.Script]:
+    """What takes the place of `_ops.script`: it loads scripts with this bug."""
+    plain: Callable[[str], _op.Script] = _op.script
+    for script, old, _ in MUTANTS[mutant]:
+        found = [name for name in _ops._KEYS if script in {name, "*"} and old in plain(name).source]
+        assert found, f"{script}.lua has changed: {old!r} is not in it"
+
+    @cache
+    def changed(name: str) -> _op.Script:
+        source = plain(name).source
+        for script, old, new in MUTANTS[mutant]:
+            if script in {name, "*"}:
+                source = source.replace(old, new)
+        return _op.Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+    return changed
