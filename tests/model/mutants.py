@@ -20,11 +20,9 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a retry has one attempt too many": [
         ("retry", "deliveries - releases >= max_attempts", "deliveries - releases > max_attempts")
     ],
-    "a dead letter keeps its id": [
-        ("dead_letter", "then redis.call('HDEL', ids, fields.id or entry) end", "then local _ = i end")
-    ],
+    "a dead letter keeps its id": [("dead_letter", "      redis.call('HDEL', ids, fields.id)\n", "")],
     "dead letters are trimmed uncounted": [("*", "if trimmed > 0 then", "if trimmed > 1000 then")],
-    "a cancelled job keeps its id": [("cancel", "redis.call('HDEL', ids, id)\nif gone", "if gone")],
+    "a cancelled job keeps its id": [("cancel", "  redis.call('HDEL', q.ids, id)\n  if gone", "  if gone")],
     "everybody completes": [
         (
             "complete",
@@ -49,7 +47,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "what rang is not adopted": [("lease", "limit - #taken, 'bell'), 'bell')", "1, 'nobody'), 'bell')")],
     "a job has one delivery too many": [("lease", "attempt > max_attempts then", "attempt > max_attempts + 1 then")],
     "due jobs are promoted the last first": [
-        ("*", "for _, id in ipairs(due) do\n", "for n = #due, 1, -1 do local id = due[n]\n")
+        ("*", "for _, id in ipairs(due) do come(", "for n = #due, 1, -1 do local id = due[n] come(")
     ],
     "a promoted job keeps its old place in ids": [
         ("*", "if own.id == id then redis.call('HSET', ids, id, entry) end", "")
