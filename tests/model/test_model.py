@@ -1,6 +1,6 @@
 """The model on every server, and the bugs that it must find.
 
-    MODEL_EXAMPLES=20000 MODEL_SEED=7 pytest tests/model -k agrees -n 5
+    MODEL_EXAMPLES=20000 MODEL_SEED=7 pytest tests/model -k agrees -n 2 -o faulthandler_timeout=0
 
 is a long run of other examples (`MODEL_STEPS`, 40, is how long each is). The seed decides everything but the clock, so
 the same one finds the same again; a failure is made small, and printed as the steps that lead to it.
