@@ -11,7 +11,7 @@ import redis
 
 from headrace import Counts, NewJob, Queue
 from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+from tests.conformance.steps import LONG, expire, key, leased, payloads, present
 
 # -- how many ----------------------------------------------------------------------------------------
 
@@ -271,8 +271,8 @@ def test_woken(server, client, meanwhile, back):
 
         def act(_):
             assert ARRIVALS[back](other) if back in ARRIVALS else RETURNS[back](held, other)
-            if back in {"run out", "retry later"}:
-                (expire if back == "run out" else promote)(other)
+            if back == "run out":
+                expire(other)
 
         meanwhile(act)
         assert reader.execute_command(*other.ops.wait(2 * PATIENCE))

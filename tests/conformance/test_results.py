@@ -25,6 +25,11 @@ def listeners(client: redis.Redis) -> int:
     return int(client.pubsub_numsub(TELLING)[0][1])
 
 
+def heard(client: redis.Redis) -> bool:
+    """Somebody listens, and has said so: from then on the scripts tell."""
+    return listeners(client) > 0 and bool(client.hexists("headrace:{q}:q:stats", "heard"))
+
+
 @pytest.fixture
 def once_awaited(server: Server) -> Iterator[Then]:
     """Let another client act once somebody listens for the end of a job."""
@@ -33,7 +38,7 @@ def once_awaited(server: Server) -> Iterator[Then]:
 
         def run(act: Callable[[Queue], object]) -> object:
             with redis.Redis(unix_socket_path=server.path) as client:
-                until(lambda: listeners(client), "somebody who listens")
+                until(lambda: heard(client), "somebody who listens")
             return act(other)
 
         def start(act: Callable[[Queue], object]) -> Future[object]:
@@ -99,7 +104,7 @@ def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurr
 
     def act() -> None:
         with redis.Redis(unix_socket_path=server.path) as client, Queue("q", url=server.url, max_attempts=1) as other:
-            until(lambda: listeners(client))
+            until(lambda: heard(client))
             ENDS[end](other)
         waiting.set()
 

@@ -91,6 +91,16 @@ def test_the_headers_name_the_keys_that_are_sent_with_their_types(protocol: Modu
             assert [key for key, _ in keys if key != "lane"] == _ops._KEYS[script].split()
 
 
+def test_every_proof_of_a_capability_is_a_test() -> None:
+    page = (DOCS / "reference" / "features.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| capability")]
+    proofs = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)` \|$", page, re.MULTILINE)
+    assert len(proofs) >= len(rows) - 1 > 90  # one is for examples, not for a queue
+    for file, test in proofs:
+        found = re.findall(r"^def (test_\w+)\(", (ROOT / "tests" / file).read_text("utf-8"), re.MULTILINE)
+        assert test in found, f"{file}::{test}"
+
+
 def test_every_field_that_is_ours_is_described(protocol: ModuleType) -> None:
     assert set(protocol.FIELDS) == {"data", "id", "attempt", "enq", "headrace-flow", "any other"}
 

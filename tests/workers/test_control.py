@@ -129,7 +129,7 @@ def test_a_server_that_lets_nobody_listen(
     caplog.set_level(logging.WARNING, "headrace")
     deaf = f"unix://deaf@{newest.path}?password=x"
     worker = work(url=deaf, heartbeat=0.1, timeout=5.0)
-    hanging(worker, record, lease=0.9)
+    hanging(worker, record, lease=4.0)  # a third of it until a renewal finds out; all of it must not pass
     try:
         with Queue("q", url=deaf) as mine, worker:
             ids = [receipt.id for receipt in mine.enqueue_many([b"a", b"b"])]

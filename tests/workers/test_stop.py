@@ -14,7 +14,7 @@ import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
 from headrace import _execute as execute
-from headrace import _roles as roles
+from headrace import _feed as feed
 from headrace import _worker as threads
 from headrace import _worker_async as tasks
 from tests.awaiting import PATIENCE, until
@@ -289,12 +289,13 @@ def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
     queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read that connects while the worker stops is not waited for."""
-    monkeypatch.setattr(roles, "BLOCK", 9.0)
+    monkeypatch.setattr(feed, "BLOCK", 9.0)
     worker = Worker(url=newest.url)
 
     @worker.handler("q")
     def body(job: Job) -> None: ...
 
+    queue.enqueue(b"x")
     worker.start()
     engine = worker._running
     assert engine is not None
@@ -306,7 +307,6 @@ def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
         return late(command)
 
     monkeypatch.setattr(engine._ears, "wait", wait)
-    queue.enqueue(b"x")
     until(lambda: queue.counts().completed == 1)
     began = time.monotonic()
     worker.stop()
