@@ -155,7 +155,7 @@ if heir_of and heir_of ~= '' then
   parked = #taken < limit and redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'parked') or {}
 end
 -- Those that wait for their turn first: they are older.
-for _, entry in ipairs(redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, limit)) do
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, limit - #taken)) do
   local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
   local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
   local due = body and admit(rates, limits, now, body[2], true)
