@@ -30,6 +30,7 @@ from headrace._fleet import queues
 from headrace._fleet import workers as every_worker
 from headrace._input import BadLineError, Part, Reader
 from headrace._job import Counts, JobState, NewJob
+from headrace._keys import job_id
 from headrace._protocol import protocol
 from headrace._queue import Queue
 from headrace._supervise import Supervisor
@@ -50,7 +51,21 @@ Url = Annotated[
 ]
 Namespace = Annotated[str, typer.Option(help="The first part of all keys.")]
 Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="These only; all, if none is given.")]
+
+
+def _each_an_id(ids: list[str] | None) -> list[str] | None:
+    for value in ids or ():
+        try:
+            job_id(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return ids
+
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="These only; all, if none is given.", callback=_each_an_id),
+]
 
 
 @app.callback(invoke_without_command=True)

@@ -253,6 +253,15 @@ def test_wrong_arguments(within: Program, queue: Queue) -> None:
     assert queue.counts() == Counts()
 
 
+@pytest.mark.parametrize("command", [["move", "q", "q/other"], ["dead", "redrive", "q"], ["dead", "purge", "q"]])
+def test_what_is_no_id(within: Program, command: list[str]) -> None:
+    """Is refused without a traceback; it does not mean all of them."""
+    ran = within(*command, "")
+    assert ran.returncode == 2
+    assert "id ''" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 # -- which server, and its absence ------------------------------------------------------------------------
 
 
