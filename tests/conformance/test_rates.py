@@ -201,6 +201,16 @@ def test_what_waits_can_be_cancelled_purged_and_deleted(connect, client):
         assert not client.exists(queue.ops.keys.part(part))
 
 
+def test_what_waits_has_no_lease_to_end(connect):
+    """`expire()` is for leases: what waits for its turn goes on waiting."""
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(5, 1))
+    queue.lease_many(100)
+    assert queue.expire() == 3
+    assert queue.expire("3", "4") == 0
+    assert queue.counts() == Counts(parked=3, delayed=2, enqueued=5)
+
+
 def test_more_than_a_page_waits(connect):
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many([*jobs(1500, 1), NewJob(b"last", headers={"group": "other"})])

@@ -9,6 +9,7 @@
 -- @include unnamed
 -- @include wake
 -- @include park
+-- @include nobody
 -- @include fields
 -- @include named
 -- @include tell
@@ -34,7 +35,7 @@ for i = 4, #ARGV do
 end
 local expired = {}
 for i = 1, #rows do
-  if rows[i][2] ~= 'parked' and rows[i][2] ~= 'bell' then expired[#expired + 1] = rows[i][1] end
+  if not nobody(rows[i][2]) then expired[#expired + 1] = rows[i][1] end
 end
 park(jobs, leases, expired)
 warn(control, table.concat(expired, ' '))

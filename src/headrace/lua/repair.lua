@@ -9,6 +9,7 @@
 -- @include clock
 -- @include fields
 -- @include wake
+-- @include nobody
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local leases, released, delayed, bodies, blocked = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local dead, stats, flows = KEYS[12], KEYS[13], KEYS[14]
@@ -186,7 +187,7 @@ local steps = {
   blocked = scan('HSCAN', blocked, function(id) take(id, 'blocked') end),
   leases = scan('ZSCAN', leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    if not row or row[2] == 'parked' or row[2] == 'bell' then
+    if not row or nobody(row[2]) then
       redis.call('ZREM', leases, entry)
       mended('leftovers')
     end
