@@ -6,6 +6,8 @@
 -- COST   1-3 us per job
 -- state: waiting (parked ones first), running, delayed (then those that a rate limit holds back), dead. Leased rows cost one XRANGE each.
 -- @include clock
+-- @include delivered
+-- @include nobody
 local jobs, released, delayed, bodies, dead, limited = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local state, cursor, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local rows, next_cursor = {}, ''
@@ -19,7 +21,7 @@ if state == 'running' then
   local from = cursor == '' and '-' or cursor
   local page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit)
   for i = 1, #page do
-    if page[i][2] ~= 'parked' and page[i][2] ~= 'bell' and page[i][2] ~= 'limited' then pending(page[i], 'leased') end
+    if not nobody(page[i][2]) then pending(page[i], 'leased') end
   end
   if #page == limit then next_cursor = '(' .. page[#page][1] end
 elseif state == 'waiting' then
@@ -34,14 +36,8 @@ elseif state == 'waiting' then
       next_cursor = part == 'parked' and 'bell -' or 'new -'
     end
   else
-    if from == '-' then
-      local groups = redis.pcall('XINFO', 'GROUPS', jobs)
-      for i = 1, #groups do
-        local named = {}
-        for j = 1, #groups[i], 2 do named[groups[i][j]] = groups[i][j + 1] end
-        if named.name == 'workers' then from = '(' .. named['last-delivered-id'] end
-      end
-    end
+    local last = from == '-' and delivered(jobs)
+    if last then from = '(' .. last end
     local page = redis.call('XRANGE', jobs, from, '+', 'COUNT', limit)
     for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'waiting', 0, releases(page[i][1]), '', 0} end
     if #page == limit then next_cursor = 'new (' .. page[#page][1] end

@@ -10,6 +10,7 @@
 -- @include typed
 -- @include fields
 -- @include unnamed
+-- @include delivered
 -- @include tell
 local lane, jobs, ids, released, delayed, bodies, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local to_jobs, to_ids, to_released, to_delayed = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
@@ -87,14 +88,8 @@ elseif not place or place == 'parked' or place == 'bell' then
   cursor = place == 'parked' and 'bell -' or 'new -'
   if #page == limit then cursor = place .. ' (' .. page[#page][1] end
 elseif place == 'new' then
-  if from == '-' then
-    local groups = redis.pcall('XINFO', 'GROUPS', jobs)
-    for i = 1, #groups do
-      local named = {}
-      for j = 1, #groups[i], 2 do named[groups[i][j]] = groups[i][j + 1] end
-      if named.name == 'workers' then from = '(' .. named['last-delivered-id'] end
-    end
-  end
+  local last = from == '-' and delivered(jobs)
+  if last then from = '(' .. last end
   local page, leased = redis.call('XRANGE', jobs, from, '+', 'COUNT', limit), {}
   if #page > 0 then -- some may have been handed out since the page before
     local rows = redis.pcall('XPENDING', jobs, 'workers', page[1][1], page[#page][1], limit)

@@ -4,6 +4,7 @@
 -- REPLY  the number, or `limit` when there are that many or more · -1 no such job waits
 -- COST   10 us + 1 us per job in front of it, at most `limit`
 -- @include unnamed
+-- @include delivered
 local jobs, ids = KEYS[1], KEYS[2]
 local id, limit = ARGV[1], tonumber(ARGV[2])
 local entry = redis.call('HGET', ids, id)
@@ -16,12 +17,8 @@ local before, parked, bell = 0, held.parked or 0, held.bell or 0
 if row then
   before = #redis.call('XPENDING', jobs, 'workers', '-', entry, limit + 1, row[2]) - 1 + (row[2] == 'bell' and parked or 0)
 else
-  local from, groups = '-', redis.pcall('XINFO', 'GROUPS', jobs)
-  for i = 1, #groups do
-    local named = {}
-    for j = 1, #groups[i], 2 do named[groups[i][j]] = groups[i][j + 1] end
-    if named.name == 'workers' then from = '(' .. named['last-delivered-id'] end
-  end
+  local last = delivered(jobs)
+  local from = last and '(' .. last or '-'
   before = parked + bell
   if before < limit then before = before + #redis.call('XRANGE', jobs, from, entry, 'COUNT', limit - before + 1) - 1 end
 end

@@ -6,6 +6,7 @@
 -- @include record
 -- @include typed
 -- @include fields
+-- @include delivered
 -- @include tell
 local lane, jobs, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local delayed, bodies, stats, limited, events, flows = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -36,14 +37,8 @@ for _, owner in ipairs({'parked', 'bell', 'limited'}) do
     if body then remove(body[1], body[2]) else redis.call('XACK', jobs, 'workers', rows[i][1]) end
   end
 end
-local delivered, groups = '0-0', redis.pcall('XINFO', 'GROUPS', jobs)
-for i = 1, #groups do
-  local named = {}
-  for j = 1, #groups[i], 2 do named[groups[i][j]] = groups[i][j + 1] end
-  if named.name == 'workers' then delivered = named['last-delivered-id'] end
-end
 if gone < limit then
-  local page = redis.call('XRANGE', jobs, '(' .. delivered, '+', 'COUNT', limit)
+  local page = redis.call('XRANGE', jobs, '(' .. (delivered(jobs) or '0-0'), '+', 'COUNT', limit)
   for i = 1, #page do remove(page[i][1], page[i][2]) end
 end
 if gone < limit then
