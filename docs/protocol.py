@@ -20,13 +20,15 @@ PAGE = Path(__file__).parent / "reference" / "redis-protocol.md"
 # Every key there is: its type, and what it holds.
 PARTS = {
     "jobs": ("stream", f"The jobs that wait or are leased; its one consumer group is `{GROUP}`."),
+    "jobs:<level>": ("stream", "The jobs of a priority level behind the first, until it is their turn."),
     "wake": (
         "stream",
-        "Tokens that wake a reader blocked on `jobs` when a job was parked, or something is due first: at most 16.",
+        "Tokens that wake a reader blocked on `jobs` when a job was parked or came to a later level, or something is due first: at most 16.",
     ),
     "ids": (
         "hash",
-        "Job id → the entry that carries the job, `delayed` or `blocked`; for jobs with an id of their own.",
+        "Job id → the entry that carries the job (`<entry>.<level>` in a level's stream), `delayed` or `blocked`; "  # noqa: ISC004
+        "for jobs with an id of their own.",
     ),
     "leases": (
         "zset",
@@ -34,7 +36,7 @@ PARTS = {
     ),
     "released": (
         "hash",
-        "Entry (id, when delayed) → how many of the job's deliveries spent no attempt.",
+        "Entry (id, when delayed; `<entry>.<level>` in a level's stream) → how many of the job's deliveries spent no attempt.",
     ),
     "delayed": ("zset", "Job id → when it is due, in ms of the server's clock."),
     "bodies": ("hash", "Job id → the fields of a delayed job, a flat list packed with cmsgpack."),
@@ -68,7 +70,7 @@ PARTS = {
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
-        "`heard` is there while somebody may listen to events.",
+        "`heard` is there while somebody may listen to events; `levels` is how many priority levels there are behind the first.",
     ),
     "control": (
         "channel",
@@ -95,6 +97,7 @@ FIELDS = {
     "id": "The job's id, if it is not the ID of its first entry.",
     "attempt": "Deliveries carried over from earlier entries, when the job went to the back.",
     "enq": "When it was first enqueued, in ms, if that is not the time in the entry's ID.",
+    "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
     "any other": "A header: `traceparent`, `tracestate`, `baggage`, or one of yours.",
 }

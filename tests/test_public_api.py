@@ -28,9 +28,9 @@ MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
         "delete", "drain", "enqueue", "enqueue_many", "events", "expire", "fail_worker", "find", "lease", "lease_many",
-        "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew", "repair",
-        "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules", "unschedule",
-        "waiting", "workers",
+        "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew",
+        "repair", "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules",
+        "unschedule", "waiting", "workers",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
@@ -42,7 +42,7 @@ MEMBERS = {
     "FlowState": {
         "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
     },
-    "Job": {"attempt", "enqueued_at", "headers", "id", "lost", "make", "payload", "queue"},
+    "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "lost", "make", "payload", "queue"},
     "NewJob": {"delay", "headers", "id", "payload", "priority", "queue"},
     "Receipt": {"added", "id"},
     "Counts": {

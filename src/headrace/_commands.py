@@ -81,9 +81,16 @@ def top(
 
 
 @contextmanager
-def _queue(name: str, url: str | None, namespace: str) -> Generator[Queue, None, None]:
-    with connected(server(url)) as client, Queue(name, client=client, namespace=namespace) as queue:
+def _queue(name: str, url: str | None, namespace: str, priorities: int = 1) -> Generator[Queue, None, None]:
+    with connected(server(url)) as client, _levelled(client, name, namespace, priorities) as queue:
         yield queue
+
+
+def _levelled(client: redis.Redis, name: str, namespace: str, priorities: int = 1) -> Queue:
+    """With the priority levels that it has, or will have."""
+    with Queue(name, client=client, namespace=namespace) as plain:
+        priorities = max(plain.levels(), priorities)
+    return Queue(name, client=client, namespace=namespace, priorities=priorities)
 
 
 def _print(text: str) -> None:
@@ -101,6 +108,8 @@ def enqueue(
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Each line is an object, see above.")] = False,
     id: Annotated[str | None, typer.Option(help="The id of a single job.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds until they are due.")] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9, help="Their level; 0 comes first.")] = 0,
+    priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is new.")] = 1,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
     url: Url = None,
@@ -109,23 +118,24 @@ def enqueue(
     """Add jobs: the arguments, or else the lines of a file or of standard input.
 
     A line is a payload; empty lines are skipped. With --jsonl a line is an object with a "payload", and perhaps
-    "id", "delay" (seconds) and "headers" (text to text); a payload that is no string is kept as compact JSON.
+    "id", "delay" (seconds), "priority" and "headers" (text to text); a payload that is no string is kept as compact
+    JSON.
     """
     with reported():
         if payloads and (file is not None or jsonl):
             raise ConfigurationError("give payloads as arguments, or lines with --file or --jsonl, not both")
         if id is not None and len(payloads or ()) != 1:
             raise ConfigurationError("--id is for a single payload; in lines, give ids with --jsonl")
-        if jsonl and (delay is not None or header):
-            raise ConfigurationError("with --jsonl, delay and headers are in the lines")
-        template = NewJob(b"", id, dict(map(_header, header or ())) or None, delay)
+        if jsonl and (delay is not None or header or priority):
+            raise ConfigurationError("with --jsonl, delay, headers and priority are in the lines")
+        template = NewJob(b"", id, dict(map(_header, header or ())) or None, delay, priority)
         if payloads:
-            with _queue(queue, url, namespace) as target:
+            with _queue(queue, url, namespace, max(priorities, priority + 1)) as target:
                 jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads]
                 _check(target, jobs)
                 Feeding(target, ids).run([Part(jobs)])
             return
-        with _opened(file) as stream, _queue(queue, url, namespace) as target:
+        with _opened(file) as stream, _queue(queue, url, namespace, max(priorities, priority + 1)) as target:
             _check(target, [template])
             plain = template == NewJob(b"")
             reader = Reader(stream, target.ops, jsonl, None if plain else template)
@@ -281,7 +291,7 @@ def stats(
         rows: dict[str, dict[str, Any]] = {}
         with connected(server(url)) as client:
             for name in names or queues(client, namespace=namespace):
-                with Queue(name, client=client, namespace=namespace) as queue:
+                with _levelled(client, name, namespace) as queue:
                     counts = queue.counts()
                     workers = [
                         attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in queue.workers() if one.alive

@@ -161,6 +161,13 @@ class Control(Sender, Face):
         """Whether the queue is paused. paused.lua, O(1)."""
         return self._run(self.ops.paused())
 
+    def levels(self) -> int:
+        """How many priority levels the queue is known to have: the most that one who gave a job a priority knew of.
+
+        levels.lua, O(1).
+        """
+        return self._run(self.ops.levels())
+
     def drain(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until nothing waits, runs or is delayed; dead letters don't count. `False`: not within *timeout*.
 
@@ -224,6 +231,7 @@ class Control(Sender, Face):
     def schedule(
         self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
         timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
     ) -> bool:  # fmt: skip
         """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
 
@@ -234,7 +242,7 @@ class Control(Sender, Face):
         id `<name>@<due in ms>`. Workers of this queue put them in. `ConfigurationError` if the queue has 1,000
         schedules, or without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
         """
-        job = NewJob(payload, headers=headers)
+        job = NewJob(payload, headers=headers, priority=priority)
         return self._drive(self._schedule(name, job, every, cron, timezone, missed))
 
     def unschedule(self, name: str) -> bool:
@@ -377,6 +385,10 @@ class AsyncControl(AsyncSender, Face):
         """Like `Queue.paused`."""
         return await self._run(self.ops.paused())
 
+    async def levels(self) -> int:
+        """Like `Queue.levels`."""
+        return await self._run(self.ops.levels())
+
     async def drain(self, timeout: float | timedelta | None = None) -> bool:
         """Like `Queue.drain`."""
         return await self._drive(self._drain(timeout))
@@ -412,9 +424,10 @@ class AsyncControl(AsyncSender, Face):
     async def schedule(
         self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
         timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
     ) -> bool:  # fmt: skip
         """Like `Queue.schedule`."""
-        job = NewJob(payload, headers=headers)
+        job = NewJob(payload, headers=headers, priority=priority)
         return await self._drive(self._schedule(name, job, every, cron, timezone, missed))
 
     async def unschedule(self, name: str) -> bool:

@@ -54,6 +54,7 @@ AGAIN = (  # errors of a server that will recover, or is being replaced
     "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "OOM",
 )  # fmt: skip
 _HEALS = re.compile(rf"\b({'|'.join(AGAIN)})\b")
+_LEVELS = re.compile(r"\bPRIORITIES (\d+)")
 _OURS = {  # what of a client's connection settings is ours, or makes no sense in another pool
     "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
     "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
@@ -167,6 +168,11 @@ def _missing(replies: Sequence[Any]) -> list[int]:
 def _first_error(replies: Sequence[Any]) -> BaseException | None:
     """The error to raise: one that will not heal before one that will."""
     found = [r for r in replies if isinstance(r, Exception)]
+    for error in found:
+        if levels := _LEVELS.search(str(error)[:300]):
+            return ConfigurationError(
+                f"this queue has {levels[1]} priority levels: give priorities={levels[1]}, or more, wherever it is used"
+            )
     return next((r for r in found if not heals(r)), found[0] if found else None)
 
 

@@ -58,10 +58,11 @@ class Face:
         self, name: str, url: str | None, client: object, wanted: type, namespace: str, lease: float | timedelta,
         max_attempts: int | None, priorities: int, codec: Codec | None, dead_limit: int,
         result_ttl: float | timedelta, fenced: bool, rate: Rate | Sequence[Rate] | None,
+        ageing: float | timedelta | None,
     ) -> None:  # fmt: skip
         settings = QueueSettings(
             lease=lease, max_attempts=max_attempts, priorities=priorities, dead_limit=dead_limit,
-            result_ttl=result_ttl, fenced=fenced, rates=rate,
+            result_ttl=result_ttl, fenced=fenced, rates=rate, ageing=ageing,
         )  # fmt: skip
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)

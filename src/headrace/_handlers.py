@@ -116,6 +116,8 @@ class Handlers:
         grace: Seconds | None = None,
         persistent: bool = False,
         rate: Rate | Sequence[Rate] | None = None,
+        priorities: int = 1,
+        ageing: Seconds | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; what it returns is the result (by the codec).
 
@@ -138,6 +140,8 @@ class Handlers:
             result_ttl=result_ttl,
             fenced=fenced,
             rates=rate,
+            priorities=priorities,
+            ageing=ageing,
         )
 
         def register(function: F) -> F:
@@ -164,6 +168,8 @@ class Handlers:
         dead_limit: int = 1000,
         fenced: bool = False,
         rate: Rate | Sequence[Rate] | None = None,
+        priorities: int = 1,
+        ageing: Seconds | None = None,
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* at once.
 
@@ -171,8 +177,9 @@ class Handlers:
         `BatchError({job.id: exception})` settles some apart; any other exception is every job's.
         """
         queue_settings = QueueSettings(
-            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate
-        )
+            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate,
+            priorities=priorities, ageing=ageing,
+        )  # fmt: skip
         wait = checked.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:

@@ -1,8 +1,8 @@
 """Jobs from lines and from JSON lines.
 
 A line is a payload without its line ending (LF or CRLF); empty lines are nothing. A JSON line is an object with
-`payload`, and perhaps `id`, `delay` (seconds) and `headers` (text to text). A payload that is a string is its
-text in UTF-8; any other is kept as compact JSON, as `JSONCodec` writes it.
+`payload`, and perhaps `id`, `delay` (seconds), `priority` and `headers` (text to text). A payload that is a string is
+its text in UTF-8; any other is kept as compact JSON, as `JSONCodec` writes it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, cast
 
-from attrs import define
+from attrs import define, evolve
 
 from headrace._job import NewJob
 from headrace._ops import Ops
 from headrace.errors import ConfigurationError
 
 READ = 1 << 20  # bytes at a time
-FIELDS = ("payload", "id", "delay", "headers")
+FIELDS = ("payload", "id", "delay", "priority", "headers")
 
 
 class BadLineError(ConfigurationError):
@@ -86,7 +86,7 @@ class Reader:
         if not self.jsonl:
             if self.template is None:
                 return line
-            return NewJob(line, headers=self.template.headers, delay=self.template.delay)
+            return evolve(self.template, payload=line)
         try:
             job = parse(line)
             self.ops.item(job)
@@ -117,7 +117,7 @@ def parse(line: bytes) -> NewJob:
         data = payload.encode()
     except UnicodeEncodeError:
         raise ValueError("payload is not valid Unicode") from None
-    return NewJob(data, id=values.get("id"), delay=values.get("delay"), headers=values.get("headers"))
+    return NewJob(data, **{name: values[name] for name in FIELDS[1:] if name in values})
 
 
 def _refuse(constant: str) -> None:

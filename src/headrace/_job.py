@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import Factory, astuple, define, field, frozen
 
+PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -56,6 +57,12 @@ class Job(_Open):
     counts deliveries less releases. `enqueued_at` is the server's time of the first enqueue, in
     seconds since the epoch.
     """
+
+    @property
+    def priority(self) -> int:
+        """Its level: 0 comes first."""
+        level = self.headers.get(PRIORITY, "")
+        return int(level) if level.isdigit() else 0
 
     @property
     def lost(self) -> Lost:

@@ -46,6 +46,10 @@ class Keys:
         """The key of *part*, such as `jobs` or `dead`."""
         return self.prefix + part
 
+    def levels(self, priorities: int) -> list[str]:
+        """The streams of the priority levels behind the first, which is `jobs`."""
+        return [self.part(f"jobs:{level}") for level in range(1, priorities)]
+
     def lane(self, lane: str) -> str:
         """The record of a lane's last call."""
         return f"{self.prefix}lane:{lane}"
@@ -109,5 +113,5 @@ def pattern(namespace: str) -> str:
 
 def queue_of(key: str) -> str | None:
     """The queue that *key* shows to exist, or `None`: it has a stream, or only delayed jobs or schedules as yet."""
-    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.+):(?:jobs|delayed|schedules)", key)
+    match = re.fullmatch(r"[^{]*:\{([^}]*)\}:([^:]+):(?:jobs|jobs:\d|delayed|schedules)", key)
     return match[2] if match and QUEUE.fullmatch(match[2]) else None

@@ -35,6 +35,11 @@ class Script:
         """Whether its first key is a lane and its first argument a call number."""
         return "recorded()" in self.source
 
+    @property
+    def levelled(self) -> bool:
+        """Whether its last keys are the streams of the queue's priority levels behind the first."""
+        return "levels = behind(stats" in self.source and self.name != "move"
+
 
 @cache
 def script(name: str) -> Script:

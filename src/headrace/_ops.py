@@ -18,6 +18,7 @@ from headrace import _replies as replies
 from headrace import _settings as checked
 from headrace._codec import BytesCodec, Codec
 from headrace._job import (
+    PRIORITY,
     Claim,
     Counts,
     Entered,
@@ -36,7 +37,7 @@ from headrace._job import (
 from headrace._keys import BELL, GROUP, Keys, job_id, worker_name
 from headrace._op import Arg, Op, script
 from headrace._schedule import LIMIT, Timing, decide, missed_policy
-from headrace._settings import QueueSettings, millis
+from headrace._settings import PRIORITIES, QueueSettings, millis
 from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
@@ -62,18 +63,19 @@ _KEYS = {
     "purge_dead": "dead stats events",
     "delete": "jobs wake ids leases released delayed bodies blocked schedules ticks dead stats limited rates"
     " control events flows",
-    "redrive": "jobs ids released dead stats events flows",
+    "redrive": "jobs wake ids released dead stats events flows",
     "counts": "jobs delayed blocked dead stats",
-    "list": "jobs released delayed bodies dead limited",
-    "find": "jobs ids released delayed bodies blocked dead limited",
-    "position": "jobs ids",
+    "levels": "stats",
+    "list": "jobs released delayed bodies dead limited stats",
+    "find": "jobs ids released delayed bodies blocked dead limited stats",
+    "position": "jobs ids stats",
     "workers": "jobs workers registered",
     "listen": "stats",
     "reschedule": "jobs wake ids released delayed bodies stats events",
     "schedule": "wake schedules ticks",
     "unschedule": "schedules ticks",
     "schedules": "schedules ticks",
-    "tick": "jobs ids schedules ticks stats events",
+    "tick": "jobs wake ids schedules ticks stats events",
     "pause": "wake stats",
     "paused": "stats",
     "expire": "jobs wake ids leases stats control events",
@@ -110,7 +112,8 @@ class Ops:
         source = script(name)
         keys = [self.keys.part(part) for part in _KEYS[name].split()]
         lane = self.keys.lane("") if source.recorded else ""
-        return Op(name, source, [*keys, *extra], args, decode, lane, items, join)
+        levels = self.keys.levels(self.settings.priorities) if source.levelled else ()
+        return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     @property
     def _jobs(self) -> replies.Jobs:
@@ -127,14 +130,23 @@ class Ops:
         name, delay, fields = self._item(job)
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
-    def _item(self, job: NewJob) -> Item:
+    def _item(self, job: NewJob, priorities: int | None = None) -> Item:
         delay = checked.delay(job.delay)
-        checked.count("priority", job.priority, least=0, most=self.settings.priorities - 1)
+        headers = self._headers(job, priorities)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
         fields: list[str | bytes] = ["data", self.codec.encode(job.payload)]
         if name:
             fields += ("id", name)
-        return name, delay, [*fields, *checked.headers(job.headers)]
+        return name, delay, [*fields, *headers]
+
+    def _headers(self, job: NewJob, priorities: int | None = None) -> list[str]:
+        """Its headers, and its level; those of another job may be handed on, that one's level is not."""
+        level = checked.count("priority", job.priority, least=0, most=(priorities or self.settings.priorities) - 1)
+        flat = checked.headers(job.headers)
+        if PRIORITY in flat[::2]:
+            at = 2 * flat[::2].index(PRIORITY)
+            del flat[at : at + 2]
+        return [*flat, PRIORITY, str(level)] if level else flat
 
     def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
         """Add what `item` made, at most `BATCH`."""
@@ -207,20 +219,8 @@ class Ops:
         if paused:
             return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", wake, "$")
         return (
-            "XREADGROUP",
-            "GROUP",
-            GROUP,
-            BELL,
-            "COUNT",
-            1,
-            "BLOCK",
-            milliseconds,
-            "STREAMS",
-            stream,
-            wake,
-            ">",
-            ">",
-        )
+            "XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", stream, wake, ">", ">",
+        )  # fmt: skip
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -259,8 +259,9 @@ class Ops:
                 extra.append(self.keys.result(claim.job.id))
         for job in then:
             keys, name, delay, fields = self.follow(job)
-            args += (1, name, delay, len(fields), *fields)
+            args += (1, name, delay, job.priority, len(fields), *fields)
             extra += [keys.part(part) for part in _FOLLOW.split()]
+            extra.append([keys.part("jobs"), *keys.levels(PRIORITIES)][job.priority])
         alike = not (fence or results or then)
         return self._op("complete", args, replies.bools, extra, claims, self._complete_all if alike else None)
 
@@ -272,7 +273,7 @@ class Ops:
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
         keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
-        return keys, *self._item(job)
+        return keys, *self._item(job, None if keys == self.keys else PRIORITIES)
 
     def _near(self, what: str, queue: str) -> Keys:
         """The keys of another queue that one script can reach."""
@@ -340,7 +341,8 @@ class Ops:
 
     def reclaim(self, worker: str, timeout: float, cursor: str = "-") -> Op[Reclaimed]:
         """Put dead workers' jobs and expired leases to the front; promote what is due. 500 at a time."""
-        args: list[Arg] = [worker, millis(timeout), millis(self.settings.lease), cursor, 500]
+        s = self.settings
+        args: list[Arg] = [worker, millis(timeout), millis(s.lease), cursor, 500, millis(s.ageing or 0)]
         return self._op("reclaim", args, replies.reclaimed)
 
     def leave(self, worker: str) -> Op[tuple[int, str]]:
@@ -394,12 +396,17 @@ class Ops:
         target = self._near("to", to)
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
-        keys = [target.part(part) for part in _KEYS["move"].split()]
-        return self._op("move", [cursor, 200, *wanted], replies.moved, keys)
+        keys = [target.part(part) for part in ("wake", *_KEYS["move"].split())]
+        levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
+        return self._op("move", [cursor, 200, *wanted], replies.moved, [*keys, *levels])
 
     def counts(self) -> Op[Counts]:
         """All counts at one instant."""
         return self._op("counts", [], replies.counts)
+
+    def levels(self) -> Op[int]:
+        """How many priority levels the queue is known to have, the first included."""
+        return self._op("levels", [], lambda reply: int(reply) + 1)
 
     def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
         """A page of the jobs in *state*: waiting, running, delayed or dead."""
@@ -446,7 +453,7 @@ class Ops:
         """Make a job recur: given the server's now in ms, the operation; it answers -1 when there are too many."""
         if len(job_id(name).encode()) > 400:
             raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
-        fields: list[Arg] = ["data", self.codec.encode(job.payload), *checked.headers(job.headers)]
+        fields: list[Arg] = ["data", self.codec.encode(job.payload), *self._headers(job)]
         head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
 
         def at(now: int) -> Op[int]:

@@ -82,6 +82,8 @@ class Queue(Control):
     - *lease*: seconds a lease lasts. *max_attempts*: deliveries before a job is dead (`None`: no end).
     - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the
       present holder instead of letting the first completer win. *codec*: see `JSONCodec`.
+    - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
+      seconds after which a job that waits goes to the level before its own, so that none waits for ever.
 
     One object may be shared by threads, and survives a fork.
     """
@@ -90,11 +92,11 @@ class Queue(Control):
         self, name: str, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
         lease: float | timedelta = 60.0, max_attempts: int | None = None, priorities: int = 1,
         codec: Codec | None = None, dead_limit: int = 1000, result_ttl: float | timedelta = 86400,
-        fenced: bool = False, rate: Rate | Sequence[Rate] | None = None,
+        fenced: bool = False, rate: Rate | Sequence[Rate] | None = None, ageing: float | timedelta | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name, url, client, redis.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit, result_ttl,
-            fenced, rate,
+            fenced, rate, ageing,
         )  # fmt: skip
         self._executor = Executor(self._url, client)
         self._notices = Notices(self.ops, self._executor)
@@ -215,11 +217,11 @@ class AsyncQueue(AsyncControl):
         namespace: str = "headrace", lease: float | timedelta = 60.0, max_attempts: int | None = None,
         priorities: int = 1, codec: Codec | None = None, dead_limit: int = 1000,
         result_ttl: float | timedelta = 86400, fenced: bool = False,
-        rate: Rate | Sequence[Rate] | None = None,
+        rate: Rate | Sequence[Rate] | None = None, ageing: float | timedelta | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name, url, client, redis.asyncio.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit,
-            result_ttl, fenced, rate,
+            result_ttl, fenced, rate, ageing,
         )  # fmt: skip
         self._executor = AsyncExecutor(self._url, client)
         self._notices = AsyncNotices(self.ops, self._executor)

@@ -13,6 +13,7 @@ from headrace._job import Job
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
 OWN = ("data", "id", "attempt", "enq")  # fields of an entry that are no headers, in their order
+PRIORITIES = 10  # levels of a queue, at most: a level is one digit wherever entries are named
 HEADERS = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 KIND = "kind"  # the header by which a queue's handlers share its jobs
 GRACE = 300.0  # seconds for which jobs of unknown kinds are put back
@@ -90,6 +91,10 @@ def _result_ttl(value: object) -> float:
     return seconds("result_ttl", value, zero=False)
 
 
+def _ageing(value: object) -> float | None:
+    return None if value is None else seconds("ageing", value, zero=False)
+
+
 def _heartbeat(value: object) -> float:
     return seconds("heartbeat", value, zero=False)
 
@@ -155,11 +160,14 @@ class QueueSettings:
     result_ttl: float = field(default=86400.0, converter=_result_ttl)
     fenced: bool = False
     rates: tuple[Rate, ...] = field(default=(), converter=_rates)
+    ageing: float | None = field(default=None, converter=_ageing)
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:
             count("max_attempts", self.max_attempts)
-        count("priorities", self.priorities, most=1)
+        count("priorities", self.priorities, most=PRIORITIES)
+        if self.ageing is not None and self.priorities == 1:
+            raise ConfigurationError("ageing: for queues with priorities; give priorities=, too")
         count("dead_limit", self.dead_limit, least=0)
         if not isinstance(self.fenced, bool):
             raise TypeError(f"fenced must be a bool, not {type(self.fenced).__name__}")

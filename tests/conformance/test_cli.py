@@ -161,7 +161,7 @@ BAD = {
     "{": "not JSON",
     "[1]": "not a JSON object",
     '{"id": "x"}': 'no "payload"',
-    '{"payload": "x", "ID": "x"}': "'ID' is none of payload, id, delay, headers",
+    '{"payload": "x", "ID": "x"}': "'ID' is none of payload, id, delay, priority, headers",
     '{"payload": NaN}': "NaN is not JSON",
     '{"payload": 1e999}': "not JSON compliant",
     '{"payload": "\\ud800"}': "payload is not valid Unicode",
@@ -302,6 +302,25 @@ def bury(queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
     for lease in queue.lease_many(len(payloads)):
         assert lease.dead_letter(reason)
     return ids
+
+
+def test_priorities(headrace: Program, within: Program, newest: Server) -> None:
+    """The command line finds out how many levels a queue has; a new one has as many as are asked for."""
+    within("enqueue", "q", "--priority", "1", "low")
+    within("enqueue", "q", "high")
+    headrace(
+        "enqueue", "q", "--jsonl", given=b'{"payload": "late", "priority": 1}\n{"payload": "first", "priority": 0}\n'
+    )
+    refused = headrace("enqueue", "q", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
+    assert refused.returncode == 2
+    assert "priority=2: give at least 0 and at most 1" in refused.stderr
+    assert json.loads(within("stats", "q", "--json").stdout)["q"]["waiting"] == 4
+    with Queue("q", url=newest.url, priorities=2) as queue:
+        assert queue.levels() == 2
+        assert [lease.job.payload for lease in queue.lease_many(9)] == [b"high", b"first", b"low", b"late"]
+    headrace("enqueue", "new", "--priorities", "3", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
+    with Queue("new", url=newest.url, priorities=3) as queue:
+        assert queue.lease().job.priority == 2
 
 
 def test_stats(headrace: Program, within: Program, queue: Queue, newest: Server) -> None:

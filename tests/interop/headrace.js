@@ -216,7 +216,7 @@ export class Queue {
 
   /** Put the jobs of the dead, and of expired leases, to the front; promote what is due. */
   async reclaim(worker, timeout, cursor = '-') {
-    const reply = await this.call('reclaim', { worker, timeout, lease: this.settings.lease, cursor, limit: 500 });
+    const reply = await this.call('reclaim', { worker, timeout, lease: this.settings.lease, cursor, limit: 500, ageing: 0 });
     const [moved, next, declared, more, promoted] = reply;
     return { moved, cursor: String(next), declared, more: more === 1, promoted };
   }

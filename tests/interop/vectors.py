@@ -245,7 +245,7 @@ def stories() -> dict[str, list[Step]]:
     """What happens; the replies come from a server."""
     full_a = ("data", "1", "id", "a")
     next_queue = Keys.of("shop/mails")
-    follow = [next_queue.part(part) for part in _FOLLOW.split()]
+    follow = [next_queue.part(part) for part in (*_FOLLOW.split(), "jobs")]
     apart = {"sleep": 5}  # entries of two streams may have the same ID
     release = call("release", "<e1>", 1, worker="w")
     renew: dict[str, Any] = {"duration": "", "ttl": 0}
@@ -302,7 +302,7 @@ def stories() -> dict[str, list[Step]]:
         "a result, and a job that follows": [
             enqueue("one"), lease(), call("result", id="<e1>"), apart,
             complete(
-                "<e1>", 1, LATER, b"\xffdone", 1, "f", "", 4, "data", "2", "id", "f",
+                "<e1>", 1, LATER, b"\xffdone", 1, "f", "", 0, 4, "data", "2", "id", "f",
                 results=1, follows=1, more=[KEYS.prefix + "result:<e1>", *follow],
             ),
             call("result", id="<e1>"),
@@ -324,16 +324,16 @@ def stories() -> dict[str, list[Step]]:
         ],
         "a lease that expires": [
             enqueue("one"), lease(duration=1), call("beat", worker="v", timeout=60_000, lease=60_000, register=1),
-            {"sleep": 50}, call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500),
+            {"sleep": 50}, call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500, ageing=0),
             call("renew", "<e1>", 1, worker="w", **renew), lease("v", ttl=0), complete("<e1>"),
         ],
         "a worker that is dead": [
             call("beat", worker="v", timeout=60_000, lease=60_000, register=1), enqueue("one"),
             call("beat", worker="w", timeout=30, lease=60_000, register=1), lease(ttl=0),
-            call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500), {"sleep": 100},
-            call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500),
+            call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500, ageing=0), {"sleep": 100},
+            call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500, ageing=0),
             call("beat", worker="u", timeout=60_000, lease=60_000, register=1), {"sleep": 50},
-            call("reclaim", worker="u", timeout=40, lease=60_000, cursor="-", limit=500),
+            call("reclaim", worker="u", timeout=40, lease=60_000, cursor="-", limit=500, ageing=0),
             call("beat", worker="w", timeout=30, lease=60_000, register=0), lease(ttl=0), lease("v", ttl=0),
         ],
         "what woke a reader is for whoever comes": [

@@ -31,7 +31,7 @@ import headrace
 from headrace import JobState, NewJob
 from headrace._op import Op
 from tests.conftest import Connect, _bare
-from tests.model.model import Held, Job, Model
+from tests.model.model import PRIORITY, Held, Job, Model
 from tests.servers import Server
 
 COLOURS = {"ann": "sync", "bob": "async", "cy": "sync"}
@@ -39,7 +39,16 @@ LISTINGS = ("waiting", "running", "delayed", "dead")
 INSTANT = 0.001  # s of a lease that is over at once
 TERM = 60_000  # ms of a lease without a duration of its own
 Pair = tuple[Any, Held]
-PARTS = {"jobs", "wake", "stats", "dead", "workers", "registered"}  # the keys that an empty queue may have
+PARTS = {
+    "jobs",
+    "jobs:1",
+    "jobs:2",
+    "wake",
+    "stats",
+    "dead",
+    "workers",
+    "registered",
+}  # the keys that an empty queue may have
 
 clients = st.sampled_from(list(COLOURS))
 payloads = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
@@ -50,7 +59,8 @@ durations = st.sampled_from([None, None, 600.0, INSTANT])
 fences = st.sampled_from([None, None, True, False])
 picks = st.integers(0, 9)
 flags = st.booleans()
-news = st.tuples(payloads, st.none() | names, headers, delays)
+levels = st.sampled_from([0, 0, 1, 2])
+news = st.tuples(payloads, st.none() | names, headers, delays, levels)
 
 
 class Stammering:
@@ -99,21 +109,23 @@ class Machine(RuleBasedStateMachine):
         max_attempts=st.sampled_from([None, 1, 2, 3]),
         dead_limit=st.sampled_from([1000, 2, 1, 0]),
         fenced=flags,
+        priorities=st.sampled_from([1, 3, 3]),
     )
-    def open(self, max_attempts: int | None, dead_limit: int, fenced: bool) -> Any:
+    def open(self, max_attempts: int | None, dead_limit: int, fenced: bool, priorities: int) -> Any:
         """Three clients of one queue; each has leased two jobs, and others wait."""
         options: dict[str, Any] = {"max_attempts": max_attempts, "dead_limit": dead_limit, "fenced": fenced}
+        options["priorities"] = self.priorities = priorities
         for name, colour in COLOURS.items():
             queue = self.queues[name] = self.connects[colour]("q", **options)
             queue._peer.name, queue._peer.tidied = name, float("inf")
         self.queues["cy"]._executor.run = self.stammering.run
-        self.next_queue = self.connects["sync"]("q/next")  # where some follow-ups go
+        self.next_queue = self.connects["sync"]("q/next", priorities=priorities)  # where some follow-ups go
         self.fenced = fenced
         self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
         self.next = Model(now=self.model.now, counts_foreign=self.foreign_known)
         made = [
-            self.new((payload, name, None, delay))
-            for payload, named in ((b"a", "one"), (b"b", "two"), (b"c", "three"))
+            self.new((payload, name, None, delay, level))
+            for level, (payload, named) in enumerate(((b"a", "one"), (b"b", "two"), (b"c", "three")))
             for name, delay in ((named, None), (None, None), (None, None), (None, ("in", 1)))
         ]
         receipts = self.queues["ann"].enqueue_many([new for new, _ in made])
@@ -149,9 +161,11 @@ class Machine(RuleBasedStateMachine):
         return datetime.fromtimestamp(due, UTC), due
 
     def new(self, given: tuple[Any, ...], queue: str | None = None) -> tuple[NewJob, Job]:
-        payload, name, head, delay = given
+        payload, name, head, delay, level = given
         after, due = self.moment(delay)
-        return NewJob(payload, name, head, after, queue=queue), Job(payload, name, dict(head or {}), due=due)
+        level = level % self.priorities
+        new = NewJob(payload, name, head, after, level, queue)
+        return new, Job(payload, name, {**(head or {}), **({PRIORITY: str(level)} if level else {})}, due=due)
 
     def add(self, job: Job, receipt: headrace.Receipt) -> str:
         """The model's enqueue; the server has just answered *receipt*."""
@@ -188,7 +202,7 @@ class Machine(RuleBasedStateMachine):
     @rule(target=ids, client=clients, given=news)
     def enqueue(self, client: str, given: tuple[Any, ...]) -> str:
         new, job = self.new(given)
-        options = {"id": new.id, "headers": new.headers, "delay": new.delay}
+        options = {"id": new.id, "headers": new.headers, "delay": new.delay, "priority": new.priority}
         return self.add(job, self.queues[client].enqueue(new.payload, **options))
 
     @rule(target=ids, client=clients, many=st.lists(news, max_size=4) | st.lists(payloads, max_size=4))
@@ -202,13 +216,16 @@ class Machine(RuleBasedStateMachine):
         """An id that was used, by us or by the server."""
         return self.add(Job(payload, name), self.queues[client].enqueue(payload, id=name))
 
-    @rule(target=ids, payload=st.none() | payloads, head=headers)
-    def foreign(self, payload: bytes | None, head: dict[str, str] | None) -> str:
+    @rule(target=ids, payload=st.none() | payloads, head=headers, level=levels)
+    def foreign(self, payload: bytes | None, head: dict[str, str] | None, level: int) -> str:
         """A bare XADD of a program that knows nothing but the key."""
         fields: Any = {**({} if payload is None else {"data": payload}), **(head or {"lang": "de"})}
-        entry = self.redis.xadd(self.key("jobs"), fields).decode()
-        self.model.appear(Job(payload, entry, head or {"lang": "de"}))
-        return entry
+        level = level % self.priorities
+        entry = self.redis.xadd(self.key(f"jobs:{level}" if level else "jobs"), fields).decode()
+        name = f"{entry}.{level}" if level else entry
+        added = {PRIORITY: str(level)} if level else {}
+        self.model.appear(Job(payload, name, {**(head or {"lang": "de"}), **added}))
+        return name
 
     # -- leasing -------------------------------------------------------------------------------------------------
 
@@ -439,13 +456,16 @@ class Machine(RuleBasedStateMachine):
     def agrees(self) -> None:
         """Counts, listings and workers are the model's. One round trip."""
         ops, model = self.queues["ann"].ops, self.model
-        waiting = [ops.listing("waiting", cursor) for cursor in ("", "bell -", "new -")]  # its parts, a page each
+        places = ["parked:0 -", "bell:0 -", "new:0 -"]  # a page each
+        places += [f"{part}:{level} -" for level in range(1, self.priorities) for part in ("parked", "new")]
+        waiting = [ops.listing("waiting", place) for place in places]
         others = [ops.listing(state, "") for state in LISTINGS[1:]]
         asked = [ops.counts(), self.next_queue.ops.counts(), ops.workers(), *waiting, *others]
-        counts, next_counts, workers, parked, rang, new, *pages = self.queues["ann"]._executor.run_all(asked)
+        counts, next_counts, workers, *pages = self.queues["ann"]._executor.run_all(asked)
+        pages = [[job for page in pages[: len(places)] for job in page], *pages[len(places) :]]
         assert (asdict(counts), asdict(next_counts)) == (model.counts(), self.next.counts())
         assert counts.lost == 0 or not self.foreign_known
-        for state, found in zip(LISTINGS, [[*parked, *rang, *new], *pages], strict=True):
+        for state, found in zip(LISTINGS, pages, strict=True):
             agree_all([*found], model.listing(state))
         holders = [job.holder for job in model.in_state("leased")]
         seen = {worker.name: (worker.alive, worker.leased) for worker in workers}

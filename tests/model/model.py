@@ -3,7 +3,8 @@
 A job is in one state at a time, and has a *place*: a number that is drawn when it is added at the back, and kept until
 it goes to the back again, is delayed, or dies. Nearly every rule is about these two:
 
-- What waits is leased by place, and what was parked comes before what was not. So parking is going to the front.
+- What waits is leased level by level; in each by place, and what was parked comes before what was not. So parking is
+  going to the front of a level. A job of a level behind the first has a new place from its lease on.
 - Whoever leased a job may complete it as long as it has the place that it was leased at.
 - Whoever holds it (the same place, leased, by this worker, in this delivery) may do anything else with it.
 
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from attrs import define, field, frozen
 
 NO_PAYLOAD = "no payload: the entry has no field 'data'"
+PRIORITY = "headrace-priority"
 NO_ATTEMPTS = "no attempts left: its workers died, or let its leases expire"
 
 
@@ -40,6 +42,11 @@ class Job:
     expired: bool = False
     due: float = 0.0
     reason: str = ""
+
+    @property
+    def level(self) -> int:
+        """0 comes first."""
+        return int(self.headers.get(PRIORITY, 0))
 
     @property
     def attempt(self) -> int:
@@ -84,7 +91,7 @@ class Model:
 
     def waiting(self) -> list[Job]:
         """What waits, in the order in which it will be leased."""
-        return self.in_state("parked") + self.in_state("waiting")
+        return sorted(self.in_state("parked") + self.in_state("waiting"), key=lambda job: job.level)
 
     def delayed(self) -> list[Job]:
         """The first due first."""
@@ -176,6 +183,23 @@ class Model:
         self.alive[worker] = True
         self.promote()
         handed: list[Held] = []
+        while len(handed) < n:
+            wanted = n - len(handed)
+            some = self._hand_out(worker, wanted)
+            for held in some:
+                if held.job.payload is None:
+                    self.dead_letter(held, NO_PAYLOAD)
+                    continue
+                handed.append(held)
+                if at_most_once:
+                    self.complete(held)
+            if len(some) < wanted:
+                break
+        return handed
+
+    def _hand_out(self, worker: str, n: int) -> list[Held]:
+        """One script's worth, whether it can be read or not."""
+        handed: list[Held] = []
         for job in self.waiting():
             if len(handed) == n:
                 break
@@ -183,14 +207,10 @@ class Model:
                 self._bury(job, NO_ATTEMPTS, worker)
                 continue
             job.deliveries += 1
+            if job.level and job.state == "waiting":
+                self._move(job, "leased")
             job.state, job.holder = "leased", worker
-            held = Held(job, worker, job.place, job.deliveries)
-            if job.payload is None:
-                self.dead_letter(held, NO_PAYLOAD)
-                continue
-            handed.append(held)
-            if at_most_once:
-                self.complete(held)
+            handed.append(Held(job, worker, job.place, job.deliveries))
         return handed
 
     # -- settling ------------------------------------------------------------------------------------------------

@@ -50,10 +50,23 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("*", "for _, id in ipairs(due) do come(", "for n = #due, 1, -1 do local id = due[n] come(")
     ],
     "a promoted job keeps its old place in ids": [
-        ("*", "if own.id == id then redis.call('HSET', ids, id, entry) end", "")
+        ("*", "if own.id == id then redis.call('HSET', q.ids, id, entry) end", "")
     ],
     "everybody may declare others dead": [("reclaim", "and now - since >= timeout", "")],
-    "an expired lease stays": [("reclaim", "park(jobs, leases, expired)", "local _ = expired")],
+    "an expired lease stays": [("reclaim", "park(jobs, leases, stats, expired)", "local _ = expired")],
+    "a parked job comes before all levels": [("*", "levels[body and level_of(body[2], deepest) or 0]", "levels[0]")],
+    "a job keeps its place in ids as its turn comes": [
+        ("*", "if not registered or registered == name then", "if not id then")
+    ],
+    "a job forgets its releases as its turn comes": [
+        ("*", "redis.call('EXISTS', q.released) == 1\n  for", "false\n  for")
+    ],
+    "a retry forgets the level": [
+        ("retry", "key = append(q, ", "key = append({jobs = jobs, stats = stats, levels = {n = 0}}, ")
+    ],
+    "a job of a later level can't be cancelled": [
+        ("cancel", "gone = stream and redis", "gone = stream == q.jobs and redis")
+    ],
     "a purge leaves ids behind": [("purge", "redis.call('HDEL', ids, late[i])", "")],
 }
 

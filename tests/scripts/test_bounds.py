@@ -46,7 +46,7 @@ def test_full_batches_with_everything(lua: Lua) -> None:
         items += (f"i{i}", "+60000" if i % 2 else "", 6, "data", "x", "id", f"i{i}", "h", "1")
     assert sum(lua("enqueue", "full", *items)[1::2]) == BATCH
     lua.redis.zadd(lua.key("delayed"), {f"i{i}": 1 for i in range(1, BATCH, 2)})
-    while lua("reclaim", "v", 10_000, TERM, "-", PAGE)[4]:
+    while lua("reclaim", "v", 10_000, TERM, "-", PAGE, 0)[4]:
         pass
     entries = [row[0] for row in lua.lease(limit=BATCH, duration=TERM)[2]]
     assert len(entries) == BATCH
@@ -56,7 +56,7 @@ def test_full_batches_with_everything(lua: Lua) -> None:
     again = [x for entry in entries for x in (entry, 2, "+60000", 1, "why")]
     assert lua("retry", "w", 0, BATCH, *again) == [1] * BATCH
     lua.redis.zadd(lua.key("delayed"), {f"i{i}": 1 for i in range(BATCH)})
-    while lua("reclaim", "v", 10_000, TERM, "-", PAGE)[4]:
+    while lua("reclaim", "v", 10_000, TERM, "-", PAGE, 0)[4]:
         pass
     rows = lua.lease(limit=BATCH)[2]
     fence = [row[0] for row in rows] + [1] * BATCH
@@ -80,8 +80,8 @@ def test_full_batches_with_results_and_followers(lua: Lua) -> None:
     assert lua("complete", "", BATCH, 0, BATCH, 0, *entries, *results, extra=keys) == [1] * BATCH
     assert lua.redis.exists(*keys) == BATCH
     (entry,) = lua.leased("x")
-    follow = [1, "", "", 2, "data", "y"] * BATCH
-    parts = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events")] * BATCH
+    follow = [1, "", "", 0, 2, "data", "y"] * BATCH
+    parts = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")] * BATCH
     assert lua("complete", "", 1, 0, 0, BATCH, entry, *follow, extra=parts) == [1]
     assert lua.counts() == {"waiting": BATCH, "enqueued": 2 * BATCH + 1, "completed": BATCH + 1}
 
@@ -100,7 +100,7 @@ def test_a_dead_worker_with_more_than_a_page(lua: Lua) -> None:
     lua("beat", "v", 600_000, TERM, 1)
     lua.redis.hset(lua.key("registered"), "v", f"1000 {TERM}")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
-    pages = [lua("reclaim", "v", 10_000, TERM, "-", PAGE) for _ in range(4)]
+    pages = [lua("reclaim", "v", 10_000, TERM, "-", PAGE, 0) for _ in range(4)]
     assert [(moved, declared, more) for moved, _, declared, more, *_ in pages] == [
         (PAGE, 1, 1), (PAGE, 0, 1), (1, 0, 0), (0, 0, 0),
     ]  # fmt: skip
@@ -117,7 +117,7 @@ def test_more_expired_leases_than_a_page(lua: Lua) -> None:
     )
     cursor, moved = "-", []
     while not moved or cursor != "-":
-        page = lua("reclaim", "v", 10_000, TERM, cursor, PAGE)
+        page = lua("reclaim", "v", 10_000, TERM, cursor, PAGE, 0)
         moved.append(page[0])
         cursor = page[1]
     assert moved == [PAGE, PAGE, 1]
@@ -129,7 +129,7 @@ def test_more_due_than_a_page(lua: Lua) -> None:
         items = [x for i in range(start, min(start + PAGE, MANY)) for x in (f"i{i}", "+60000", 2, "data", "x")]
         lua("enqueue", "full", *items)
     lua.redis.zadd(lua.key("delayed"), {f"i{i}": 1 for i in range(MANY)})
-    promoted = [lua("reclaim", "v", 10_000, TERM, "-", PAGE)[4] for _ in range(4)]
+    promoted = [lua("reclaim", "v", 10_000, TERM, "-", PAGE, 0)[4] for _ in range(4)]
     assert promoted == [PAGE, PAGE, 1, 0]
     assert lua.counts() == {"waiting": MANY, "enqueued": MANY}
 

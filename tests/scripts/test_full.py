@@ -83,7 +83,7 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
             ("retry", ["w", 1, 1000, f, 1, "", 1, "why"], [2]),
             ("dead_letter", ["w", 1000, g, 1, "why"], [1]),
             ("cancel", [h], 1),
-            ("reclaim", ["v", 10_000, TERM, "-", 500], [0, "-", 0, 0, 0]),
+            ("reclaim", ["v", 10_000, TERM, "-", 500, 0], [0, "-", 0, 0, 0]),
             ("reschedule", [e, "+70000"], 1),
             ("redrive", ["-", 1], [1, "("]),
             ("purge_dead", ["-", 500], [1, ""]),
@@ -125,9 +125,9 @@ def test_who_loses_hears_so(lua: Lua) -> None:
 def test_a_completion_keeps_its_result_and_enqueues_what_follows(lua: Lua) -> None:
     (a,) = lua.leased("a")
     fill(lua)
-    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events")
+    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")
     extra = [lua.key("result:a"), *(lua.key(part) for part in parts)]
-    assert lua("complete", "", 1, 0, 1, 1, a, 1, 5000, "r", 1, "", "", 2, "data", "b", extra=extra, call=1) == [1]
+    assert lua("complete", "", 1, 0, 1, 1, a, 1, 5000, "r", 1, "", "", 0, 2, "data", "b", extra=extra, call=1) == [1]
     assert lua.redis.get(extra[0]) == "r"
     assert lua.counts() == {"waiting": 1, "enqueued": 2, "completed": 1}
 
@@ -141,7 +141,7 @@ def test_the_dead_and_the_expired_are_reclaimed(lua: Lua) -> None:
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua.redis.zadd(lua.key("leases"), {b: 1})
     fill(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=1) == [2, "-", 1, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0, call=1) == [2, "-", 1, 0, 0, -1, -1]
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
 
 
@@ -183,4 +183,4 @@ def test_the_group_is_made_even_then(lua: Lua) -> None:
     lua.redis.config_set("maxmemory", 0)
     lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
     fill(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, call=2) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0, call=2) == [0, "-", 0, 0, 0, -1, -1]

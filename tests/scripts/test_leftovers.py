@@ -78,7 +78,7 @@ def use(story: Story, jobs: int) -> None:
     lua("beat", "peer", 600_000, TERM, 1)
     lua.redis.hset(lua.key("registered"), "peer", f"1000 {TERM}")
     lua.redis.zadd(lua.key("workers"), {"dying": 1})
-    assert story("reclaim", "peer", 10_000, TERM, "-", 1000)[0] == 2 * jobs
+    assert story("reclaim", "peer", 10_000, TERM, "-", 1000, 0)[0] == 2 * jobs
     story.complete(story.lease("peer"))
     assert lua.counts() == {name: number for name, number in lua.counts().items() if name in ("enqueued", "completed")}
 

@@ -27,11 +27,12 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
         (["v", 10, "", TERM, 0, 0, 1000, 0], [0, -1, [], [], ANY, ANY]),
     ],
     "leave": [(["w", 500], [0, 0])],
+    "levels": [([], 0)],
     "list": [([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "dead")],
     "move": [
-        (["-", 200], [0, "bell -"]),
-        (["bell -", 200], [0, "new -"]),
-        (["new -", 200], [0, "delayed 0"]),
+        (["-", 200], [0, "bell:0 -"]),
+        (["bell:0 -", 200], [0, "new:0 -"]),
+        (["new:0 -", 200], [0, "delayed 0"]),
         (["delayed 0", 200], [0, ""]),
         (["-", 200, "i", "5-0"], [0, ""]),
     ],
@@ -40,7 +41,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "position": [(["i", 10], -1), (["5-0", 10], -1), (["99999999999999999999-0", 10], -1)],
     "purge": [([500], 0)],
     "purge_dead": [(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
-    "reclaim": [(["w", 10_000, TERM, "-", 500], [0, "-", 0, 0, 0, -1, -1])],
+    "reclaim": [(["w", 10_000, TERM, "-", 500, 0], [0, "-", 0, 0, 0, -1, -1])],
     "redrive": [(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
     "register": [(["w.1", "w", 10_000, TERM, "", 0], [1, ""])],
     "release": [(["w", "5-0", 1], [0]), (["w", "5-0", 1, "6-0", 1], [0, 0])],
@@ -123,7 +124,7 @@ def test_lease_heals_the_group(lua: Lua) -> None:
 
 def test_reclaim_heals_the_group(lua: Lua) -> None:
     (a,) = lua.add("a")
-    lua("reclaim", "w", 10_000, TERM, "-", 500)
+    lua("reclaim", "w", 10_000, TERM, "-", 500, 0)
     assert lua.lease()[3:5] == [[a, "a"], 0]
 
 

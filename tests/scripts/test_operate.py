@@ -60,8 +60,8 @@ def test_pages(lua: Lua) -> None:
     lua.lease("w.1")
     assert lua("fail_worker", "w", 2) == [2, 1]
     assert lua("fail_worker", "w", 2) == [1, 0]
-    assert lua("move", "-", 2) == [2, f"parked ({entries[1]}"]
-    assert lua("move", f"parked ({entries[1]}", 2) == [1, "bell -"]
+    assert lua("move", "-", 2) == [2, f"parked:0 ({entries[1]}"]
+    assert lua("move", f"parked:0 ({entries[1]}", 2) == [1, "bell:0 -"]
     assert lua.redis.hgetall("headrace:{q}:q/to:stats") == {"enqueued": "3", "added": "3"}
 
 
@@ -69,8 +69,8 @@ def test_what_rang_moves_before_what_is_new_and_was_not_delivered(lua: Lua) -> N
     lua.lease()  # makes the group
     a, b = lua.add("a", "b")
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
-    assert lua("move", "bell -", 200) == [1, "new -"]
-    assert lua("move", "new -", 200) == [1, "delayed 0"]
+    assert lua("move", "bell:0 -", 200) == [1, "new:0 -"]
+    assert lua("move", "new:0 -", 200) == [1, "delayed 0"]
     moved = [fields for _, fields in lua.redis.xrange("headrace:{q}:q/to:jobs")]
     assert [(fields["id"], fields["enq"]) for fields in moved] == [(a, a.split("-")[0]), (b, b.split("-")[0])]
     assert not any("attempt" in fields for fields in moved)
@@ -79,7 +79,7 @@ def test_what_rang_moves_before_what_is_new_and_was_not_delivered(lua: Lua) -> N
 
 def test_what_was_leased_between_two_pages_stays(lua: Lua) -> None:
     a, b, c = lua.add("a", "b", "c")
-    cursor = f"new ({a}"
+    cursor = f"new:0 ({a}"
     lua.lease(limit=2)
     assert lua("move", cursor, 200) == [1, "delayed 0"]
     assert set(lua.holders()) == {a, b}

@@ -19,6 +19,7 @@ UNRECORDED = {
     "flow_find",
     "flow_read",
     "leave",
+    "levels",
     "list",
     "listen",
     "paused",
@@ -57,7 +58,7 @@ def _dying(lua: Lua) -> list[Any]:
     lua("beat", "v", 600_000, TERM, 1)
     lua.redis.hset(lua.key("registered"), "v", f"1000 {TERM}")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
-    return ["v", 10_000, TERM, "-", 500]
+    return ["v", 10_000, TERM, "-", 500, 0]
 
 
 def _late(lua: Lua) -> list[Any]:

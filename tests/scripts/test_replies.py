@@ -229,11 +229,11 @@ def test_complete_with_results_and_followers(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     other = "headrace:{q}:q/next:"
     extra = [lua.key("result:a"), lua.key("result:b")]
-    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events")
+    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")
     extra += [base + part for base in (lua.key(""), other) for part in parts]
     lua("complete", "", 1, 0, 0, 0, b)
     args = ["", 2, 0, 2, 2, a, b, 1, 5000, "ra", 2, 5000, "rb"]
-    args += [1, "n", LATER, 2, "data", "next", 1, "", "", 2, "data", "then"]
+    args += [1, "n", LATER, 0, 2, "data", "next", 1, "", "", 0, 2, "data", "then"]
     assert lua("complete", *args, extra=extra) == [1, 0]
     assert lua("result", extra=extra[:2]) == ["ra", None]
     assert 0 < lua.redis.pttl(extra[0]) <= 5000
@@ -381,9 +381,9 @@ def veteran(lua: Lua, worker: str = "v") -> None:
 def test_reclaim_of_the_dead(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     veteran(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0) == [0, "-", 0, 0, 0, -1, -1]
     lua.redis.zadd(lua.key("workers"), {"w": 1})  # its deadline was in 1970
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500) == [2, "-", 1, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0) == [2, "-", 1, 0, 0, -1, -1]
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
     assert lua.redis.zscore(lua.key("workers"), "w") is None
     assert not lua.redis.hexists(lua.key("registered"), "w")
@@ -396,8 +396,8 @@ def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
     lua.leased("a")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua("beat", "v", 600_000, TERM, 1)
-    assert lua("reclaim", "v", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0, -1, -1]
-    assert lua("reclaim", "nobody", 600_000, TERM, "-", 500) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 600_000, TERM, "-", 500, 0) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "nobody", 600_000, TERM, "-", 500, 0) == [0, "-", 0, 0, 0, -1, -1]
 
 
 def test_reclaim_of_expired_leases(lua: Lua) -> None:
@@ -406,24 +406,24 @@ def test_reclaim_of_expired_leases(lua: Lua) -> None:
     lua.lease(limit=1, duration=1)
     lua.redis.xreadgroup("workers", "foreign", {lua.key("jobs"): ">"})
     lua.redis.xclaim(lua.key("jobs"), "workers", "foreign", 0, [b], idle=5000, justid=True)
-    until(lambda: lua("reclaim", "v", 10_000, 600_000, "-", 500)[0] == 1)
+    until(lambda: lua("reclaim", "v", 10_000, 600_000, "-", 500, 0)[0] == 1)
     assert lua.holders() == {a: ("parked", 1), b: ("foreign", 1)}
-    assert lua("reclaim", "v", 10_000, 5000, "-", 500) == [1, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, 5000, "-", 500, 0) == [1, "-", 0, 0, 0, -1, -1]
     assert lua.holders()[b] == ("parked", 1)
 
 
 def test_reclaim_goes_on_where_it_stopped(lua: Lua) -> None:
     ids = lua.leased(*"abcde")
-    cursor = lua("reclaim", "v", 10_000, TERM, "-", 2)[1]
+    cursor = lua("reclaim", "v", 10_000, TERM, "-", 2, 0)[1]
     assert cursor == f"({ids[1]}"
-    cursor = lua("reclaim", "v", 10_000, TERM, cursor, 2)[1]
+    cursor = lua("reclaim", "v", 10_000, TERM, cursor, 2, 0)[1]
     assert cursor == f"({ids[3]}"
-    assert lua("reclaim", "v", 10_000, TERM, cursor, 2)[1] == "-"
+    assert lua("reclaim", "v", 10_000, TERM, cursor, 2, 0)[1] == "-"
 
 
 def test_reclaim_promotes(lua: Lua) -> None:
     lua("enqueue", *full(("a", "+5", {"data": "a", "id": "a"})))
-    until(lambda: lua("reclaim", "v", 10_000, TERM, "-", 500)[4] == 1)
+    until(lambda: lua("reclaim", "v", 10_000, TERM, "-", 500, 0)[4] == 1)
     assert lua.counts() == {"waiting": 1, "enqueued": 1}
 
 
@@ -625,7 +625,7 @@ def test_a_key_of_another_type_is_an_error_that_says_so(lua: Lua) -> None:
         "lease": ["w", 1, "", TERM, TERM, 0, 1000, 0],
         "complete": ["", 1, 0, 0, 0, "1-0"],
         "release": ["w", "1-0", 1],
-        "reclaim": ["w", 10_000, TERM, "-", 500],
+        "reclaim": ["w", 10_000, TERM, "-", 500, 0],
         "leave": ["w", 500],
     }
     for name, args in calls.items():

@@ -59,7 +59,7 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     "expire": lambda _: ["-", 500],
     "fail_worker": lambda _: ["w", 500],
     "move": lambda _: ["-", 200],
-    "move, waiting": lambda _: ["new -", 200],
+    "move, waiting": lambda _: ["new:0 -", 200],
     "move, delayed": lambda _: ["delayed 0", 200],
     "repair": lambda _: ["jobs", "-", 500, TERM],
 }

@@ -79,7 +79,7 @@ def test_a_stale_protocol_page_fails_the_check(
 
 def test_every_key_is_described_and_no_other(protocol: ModuleType) -> None:
     used = {part for parts in _ops._KEYS.values() for part in parts.split()}
-    assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>", "flow:<id>"}
+    assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>", "flow:<id>", "jobs:<level>"}
 
 
 def test_the_headers_name_the_keys_that_are_sent_with_their_types(protocol: ModuleType) -> None:
@@ -102,7 +102,7 @@ def test_every_proof_of_a_capability_is_a_test() -> None:
 
 
 def test_every_field_that_is_ours_is_described(protocol: ModuleType) -> None:
-    assert set(protocol.FIELDS) == {"data", "id", "attempt", "enq", "headrace-flow", "any other"}
+    assert set(protocol.FIELDS) == {"data", "id", "attempt", "enq", "headrace-flow", "headrace-priority", "any other"}
 
 
 def test_the_readme_starts_with_the_two_commands() -> None:

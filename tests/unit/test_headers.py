@@ -173,6 +173,7 @@ SAMPLES: dict[str, Op[object]] = {
     "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
     "lease": Ops(Keys.of("shop/orders"), QueueSettings(rates=Rate(1))).lease("w", 10),
     "leave": OPS.leave("w"),
+    "levels": OPS.levels(),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
     "move": OPS.move("shop/bills", "-", ["i"]),
@@ -205,7 +206,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     keys = wire[3 : 3 + int(wire[2])]
     arguments = wire[3 + int(wire[2]) :]
     assert op.name == name
-    more = 7 if name == "move" else 0  # those of the other queue
+    more = 8 if name == "move" else 0  # those of the other queue
     if "flow" in name:
         assert len(keys) >= len(head.keys)
     else:
@@ -221,11 +222,18 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:
-    """In one slot with them: seven of each queue that follows."""
+    """In one slot with them: eight of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(_KEYS["complete"].split()) :]]
-    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events"]
+    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
     assert header("complete").more_keys
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if script(name).levelled])
+def test_the_streams_of_levels_are_the_keys_behind_all_others(name: str) -> None:
+    source = script(name).source
+    assert re.findall(r"behind\(stats, (\d+)\)", source) == [str(len(header(name).keys) + 1)]
+    assert re.search(r"^-- KEYS .*levels\.\.\.$", source, re.MULTILINE)

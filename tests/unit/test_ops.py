@@ -161,7 +161,7 @@ def test_followers() -> None:
     then = [NewJob(b"a"), NewJob(b"b", queue="shop/bills", id="i", delay=2)]
     op = OPS.complete([claim(1)], then=then)
     assert op.args[:6] == ["", 1, 0, 0, 2, "1-0"]
-    assert op.args[6:] == [1, "", "", 2, "data", b"a", 1, "i", "+2000", 4, "data", b"b", "id", "i"]
+    assert op.args[6:] == [1, "", "", 0, 2, "data", b"a", 1, "i", "+2000", 0, 4, "data", b"b", "id", "i"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from headrace import Complete, DeadLetter, Release, Retry, RetryLater
+from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
 from headrace import _settings as checked
 from headrace._codec import BytesCodec
 from headrace._settings import FOREVER, HandlerSettings, QueueSettings, WorkerSettings
@@ -143,7 +143,7 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, ())
+    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, (), None)
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0)
     assert attrs.astuple(Retry()) == (None, None, None, None, {})
 
@@ -159,7 +159,9 @@ def test_the_defaults_are_the_documented_ones() -> None:
         ({"max_attempts": 0}, ValueError),
         ({"max_attempts": 1.5}, TypeError),
         ({"priorities": 0}, ValueError),
-        ({"priorities": 2}, ValueError),
+        ({"priorities": 11}, ValueError),
+        ({"ageing": 5}, ConfigurationError),
+        ({"ageing": 0}, ValueError),
         ({"dead_limit": -1}, ValueError),
         ({"dead_limit": None}, TypeError),
         ({"result_ttl": 0}, ValueError),

@@ -5,14 +5,16 @@
 -- COST   2-3.5 us per job in a batch of 500; a result or a follow-up 3-6 us more
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when the entry is the id); `results` times {job
--- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, number of fields, fields...},
--- each with seven keys: jobs, wake, ids, delayed, bodies, stats, events of its queue. At most 1,000 jobs. For a flow's
+-- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
+-- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue. At most 1,000 jobs. For a flow's
 -- job flow_advance is the better way: here it moves on later, to the next stage of its declaration, without a result.
 -- @include record
 -- @include typed
 -- @include clock
 -- @include own
+-- @include levels
 -- @include unnamed
+-- @include due
 -- @include add
 -- @include ring
 -- @include tell
@@ -25,8 +27,8 @@ typed('HLEN', ids)
 local heard = ears(stats, events, 'completed')
 local noted = redis.call('ZCARD', leases) + redis.call('HLEN', released)
 if with_ids then typed('ZCARD', flows) end
-for i = 9 + results, 8 + results + 7 * follows, 7 do
-  typed('XLEN', KEYS[i], KEYS[i + 1])
+for i = 9 + results, 8 + results + 8 * follows, 8 do
+  typed('XLEN', KEYS[i], KEYS[i + 1], KEYS[i + 7])
   typed('HLEN', KEYS[i + 2], KEYS[i + 4], KEYS[i + 5])
   typed('ZCARD', KEYS[i + 3])
 end
@@ -88,14 +90,16 @@ for i = 1, results do
 end
 local now = follows > 0 and clock()
 for i = 1, follows do
-  local fields, last, base = {}, at + 3 + ARGV[at + 3], 8 + results + 7 * (i - 1)
-  for j = at + 4, last do fields[#fields + 1] = ARGV[j] end
+  local fields, last, base, level = {}, at + 4 + ARGV[at + 4], 8 + results + 8 * (i - 1), tonumber(ARGV[at + 3])
+  for j = at + 5, last do fields[#fields + 1] = ARGV[j] end
   if reply[tonumber(ARGV[at])] == 1 then
-    local queue, wake, numbers, listeners = KEYS[base + 1], KEYS[base + 2], KEYS[base + 6], KEYS[base + 7]
-    local id, new, first =
-      add(queue, KEYS[base + 3], KEYS[base + 4], KEYS[base + 5], numbers, now, ARGV[at + 1], ARGV[at + 2], fields)
-    if first then ring(wake) end
-    if new == 1 and ears(numbers, listeners, 'added').added then tell(listeners, 'added', {id}) end
+    local listeners, q = KEYS[base + 7], {
+      jobs = KEYS[base + 1], wake = KEYS[base + 2], ids = KEYS[base + 3], delayed = KEYS[base + 4],
+      bodies = KEYS[base + 5], stats = KEYS[base + 6], levels = {n = level, [level] = KEYS[base + 8]},
+    }
+    local id, new, first = add(q, now, ARGV[at + 1], ARGV[at + 2], fields)
+    if first then ring(q.wake) end
+    if new == 1 and ears(q.stats, listeners, 'added').added then tell(listeners, 'added', {id}) end
   end
   at = last + 1
 end

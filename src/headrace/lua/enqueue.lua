@@ -1,17 +1,19 @@
 -- enqueue: add jobs to the back, or to the delayed ones. A job whose id is taken is left as it is.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel), levels...
 -- ARGV   call, form, items...
 -- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive ids,
 --        or else {id, id, ...}
--- COST   1.5-2 us of server time per plain job of 100 bytes, 4-6 us with id or delay
+-- COST   1.5-2 us of server time per plain job of 100 bytes, 4-6 us with id, delay or priority
 -- Items of form "plain" are payloads. Of form "full": id or '', delay, number of fields, then the fields
--- flat, `data` first. A delayed job needs an id; one that is due before all others wakes a reader. Bounded by the
+-- flat, `data` first. levels: the streams of the priority levels behind the first, for all forms but "plain". A delayed job needs an id; one that is due before all others wakes a reader. Bounded by the
 -- client: at most 1,000 items, 1 MiB.
 -- @include record
 -- @include typed
 -- @include clock
+-- @include levels
 -- @include unnamed
 -- @include ring
+-- @include due
 -- @include add
 -- @include tell
 local lane, jobs, wake, ids, delayed, bodies, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -35,6 +37,9 @@ if form == 'plain' then
 end
 local length = redis.pcall('XLEN', jobs)
 if type(length) == 'table' then return length end
+local q = {
+  jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, levels = behind(stats, 9),
+}
 typed('HLEN', ids, bodies)
 typed('ZCARD', delayed)
 typed('XLEN', wake)
@@ -42,7 +47,7 @@ local now, at, first = clock(), 3, false
 while at <= #ARGV do
   local fields, last = {}, at + 2 + ARGV[at + 2]
   for i = at + 3, last do fields[#fields + 1] = ARGV[i] end
-  local id, added, soonest = add(jobs, ids, delayed, bodies, stats, now, ARGV[at], ARGV[at + 1], fields)
+  local id, added, soonest = add(q, now, ARGV[at], ARGV[at + 1], fields)
   reply[#reply + 1], reply[#reply + 2], first = id, added, first or soonest
   at = last + 1
 end

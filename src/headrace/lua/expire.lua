@@ -6,8 +6,9 @@
 -- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are told.
 -- @include record
 -- @include typed
--- @include unnamed
 -- @include wake
+-- @include levels
+-- @include unnamed
 -- @include park
 -- @include nobody
 -- @include fields
@@ -17,6 +18,7 @@
 local lane, jobs, wake_stream, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stats, control, events = KEYS[6], KEYS[7], KEYS[8]
 local cursor, limit = ARGV[2], tonumber(ARGV[3])
+local q = {jobs = jobs, levels = {}} -- what waits at another level is leased by nobody
 local known = recorded()
 if known then return known end
 typed('XLEN', jobs, wake_stream)
@@ -29,7 +31,7 @@ if #ARGV == 3 then
   if #rows == limit then next_cursor = '(' .. rows[#rows][1] end
 end
 for i = 4, #ARGV do
-  local entry = redis.call('HGET', ids, ARGV[i]) or unnamed(jobs, ARGV[i]) and ARGV[i]
+  local entry = redis.call('HGET', ids, ARGV[i]) or unnamed(q, ARGV[i]) and ARGV[i]
   local there = entry and entry ~= 'delayed' and entry ~= 'blocked'
   if there then rows[#rows + 1] = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] end
 end
@@ -37,7 +39,7 @@ local expired = {}
 for i = 1, #rows do
   if not nobody(rows[i][2]) then expired[#expired + 1] = rows[i][1] end
 end
-park(jobs, leases, expired)
+park(jobs, leases, stats, expired)
 warn(control, table.concat(expired, ' '))
 if heard.reclaimed then tell(events, 'reclaimed', named(jobs, expired)) end
 wake(wake_stream, #expired)

@@ -7,6 +7,7 @@
 -- @include record
 -- @include typed
 -- @include wake
+-- @include levels
 -- @include park
 -- @include bereave
 -- @include fields
@@ -42,7 +43,7 @@ for _, worker in ipairs(failed) do
     redis.call('ZREM', workers, worker)
     redis.call('HDEL', registered, worker)
   elseif moved < limit then
-    local number, entries = bereave(jobs, workers, registered, leases, worker, limit - moved)
+    local number, entries = bereave(jobs, workers, registered, leases, stats, worker, limit - moved)
     moved = moved + number
     warn(control, table.concat(entries, ' '))
     if heard.reclaimed then tell(events, 'reclaimed', named(jobs, entries), worker) end

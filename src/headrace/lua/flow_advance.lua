@@ -15,11 +15,13 @@
 -- @include typed
 -- @include clock
 -- @include own
+-- @include levels
 -- @include unnamed
 -- @include take
 -- @include fields
 -- @include bury
 -- @include ring
+-- @include due
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local worker, result_ttl, dead_limit, stages = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -30,7 +32,7 @@ local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the p
 local queues, runs, now = {}, 2 + #PARTS * stages, clock()
 typed('ZCARD', index)
 for i = 1, stages do
-  local q = {next = ARGV[5 + 2 * i]}
+  local q = {next = ARGV[5 + 2 * i], levels = {n = 0}}
   for j, part in ipairs(PARTS) do q[part] = KEYS[2 + #PARTS * (i - 1) + j] end
   typed('XLEN', q.jobs, q.wake, q.dead)
   typed('HLEN', q.ids, q.released, q.bodies, q.blocked, q.stats)

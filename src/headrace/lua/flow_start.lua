@@ -9,6 +9,7 @@
 -- @include typed
 -- @include clock
 -- @include ring
+-- @include due
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local run, q = KEYS[3], {

@@ -1,17 +1,18 @@
--- lease: hand out up to `limit` jobs: parked ones first, then those a reader was woken for, then new ones.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset), events (channel), flows (zset)
+-- lease: hand out up to `limit` jobs, level by level: parked ones first, then those a reader was woken for, then new ones.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset), events (channel), flows (zset), levels...
 -- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken, heir_of, rates...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
 --        2 = nothing is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
 --        next_due ms until a delayed or limited job is due or -1 · taken {entry, fields, count, releases}... · fresh entries
 --        and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing else, after
 --        those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
--- COST   6 us + 2-3 us per job
+-- COST   6 us + 2-3 us per job, of a level behind the first 8-10 us
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
 -- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
 -- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Rates: {header or ''
 -- for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not admit
--- goes to the consumer `limited` until it is due, and is handed out then, before all others.
+-- goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams of the
+-- priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its `enq`.
 -- @include record
 -- @include typed
 -- @include clock
@@ -19,7 +20,9 @@
 -- @include groups
 -- @include hush
 -- @include bury
+-- @include levels
 -- @include promote
+-- @include rise
 -- @include wake
 -- @include park
 -- @include bereave
@@ -31,6 +34,10 @@ local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9]
 local limited, rates, events, flows = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local worker, limit, duration, lease, ttl = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
 local max_attempts, dead_limit, woken, heir_of = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10]
+local q = {
+  jobs = jobs, wake = wake_stream, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
+  levels = behind(stats, 17),
+}
 local now = clock()
 local limits, keyed = {}, false
 for i = 11, #ARGV, 3 do
@@ -66,7 +73,7 @@ if woken then healed = math.max(healed, hush(wake_stream)) end
 if redis.call('HEXISTS', stats, 'paused') == 1 then return {2, -1, {}, {}, healed, now} end
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 if first[2] and tonumber(first[2]) <= now then
-  local promoted = promote(jobs, ids, delayed, bodies, released, stats, now, 100)
+  local promoted = promote(q, now, 100)
   if heard.promoted then tell(events, 'promoted', promoted) end
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 end
@@ -149,7 +156,7 @@ if heir_of and heir_of ~= '' then
   front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of), heir_of)
   if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
   redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
-  local moved, left = bereave(jobs, workers, registered, leases, heir_of, 1000)
+  local moved, left = bereave(jobs, workers, registered, leases, stats, heir_of, 1000)
   if heard.reclaimed then tell(events, 'reclaimed', named(jobs, left), heir_of) end
   wake(wake_stream, moved)
   parked = #taken < limit and redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'parked') or {}
@@ -170,24 +177,30 @@ while #parked > limit - #taken do parked[#parked] = nil end
 front(parked, 'parked')
 if #taken < limit then front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'bell'), 'bell') end
 local fresh, seen, further = {}, 0, keyed
-while further and #taken < limit and seen < limit + 500 do
+local function read_some()
   local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit - #taken, 'STREAMS', jobs, '>')
-  local rows = read and read[1][2] or {}
-  seen, further = seen + #rows, #rows > 0
-  for i = 1, #rows do
-    local entry, fields = rows[i][1], rows[i][2]
-    local due = admit(rates, limits, now, fields, false)
-    if due then
-      put_off(entry, 0, due)
-    else
-      entries[#entries + 1] = entry
-      taken[#taken + 1] = {entry, fields, 1, tonumber(redis.call('HGET', released, entry) or 0)}
+  return read and read[1][2] or {}
+end
+-- What is new, as far as the limits of its keys admit it.
+local function read_admitted()
+  further = true
+  while further and #taken < limit and seen < limit + 500 do
+    local rows = read_some()
+    seen, further = seen + #rows, #rows > 0
+    for i = 1, #rows do
+      local entry, fields = rows[i][1], rows[i][2]
+      local due = admit(rates, limits, now, fields, false)
+      if due then
+        put_off(entry, 0, due)
+      else
+        entries[#entries + 1] = entry
+        taken[#taken + 1] = {entry, fields, 1, tonumber(redis.call('HGET', released, entry) or 0)}
+      end
     end
   end
 end
-if not keyed and #taken < limit then
-  local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit - #taken, 'STREAMS', jobs, '>')
-  local rows = read and read[1][2] or {}
+local function read_new()
+  local rows = read_some()
   local carry = redis.call('EXISTS', released) == 1 -- some may carry releases from an earlier entry
   local plain, before = not carry, #entries
   for i = 1, #rows do
@@ -207,6 +220,15 @@ if not keyed and #taken < limit then
     taken[#taken + 1] = {entry, rows[i][2], 1, carry and tonumber(redis.call('HGET', released, entry) or 0) or 0}
   end
 end
+local read = keyed and read_admitted or read_new
+if #taken < limit then read() end
+for level = 1, #taken + #fresh / 2 < limit and q.levels.n or 0 do
+  for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end -- they come before these
+  fresh = {}
+  if #taken < limit then front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, front_of(level)), front_of(level)) end
+  while #taken < limit and seen < limit + 500 and rise(q, level, 0, limit - #taken, '+') > 0 do read() end
+end
+if keyed and #taken < limit and seen >= limit + 500 then further = true end
 
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end

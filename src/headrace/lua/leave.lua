@@ -5,6 +5,7 @@
 -- COST   10 us + 3 us per job released
 -- @include typed
 -- @include wake
+-- @include levels
 -- @include park
 -- @include fields
 -- @include named
@@ -20,7 +21,7 @@ typed('HLEN', registered, released)
 local heard = ears(stats, events, 'released')
 local entries = {}
 for i = 1, #held do entries[i] = held[i][1] end
-park(jobs, leases, entries)
+park(jobs, leases, stats, entries)
 for i = 1, #entries do redis.call('HINCRBY', released, entries[i], 1) end
 if heard.released then tell(events, 'released', named(jobs, entries), worker) end
 if #held == limit then

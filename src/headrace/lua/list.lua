@@ -1,14 +1,16 @@
 -- list: one page of the jobs in a state, oldest first.
--- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream), limited (zset)
+-- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream), limited (zset), stats (hash), levels...
 -- ARGV   state, cursor, limit
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed
 -- COST   1-3 us per job
--- state: waiting (parked ones first), running, delayed (then those that a rate limit holds back), dead. Leased rows cost one XRANGE each.
+-- state: waiting (level by level, parked ones first), running, delayed (then those that a rate limit holds back), dead. Leased rows cost one XRANGE each.
 -- @include clock
 -- @include delivered
 -- @include nobody
-local jobs, released, delayed, bodies, dead, limited = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- @include levels
+local jobs, released, delayed, bodies, dead, limited, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local levels = behind(stats, 8)
 local state, cursor, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local rows, next_cursor = {}, ''
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) end
@@ -25,23 +27,24 @@ if state == 'running' then
   end
   if #page == limit then next_cursor = '(' .. page[#page][1] end
 elseif state == 'waiting' then
-  local part, from = string.match(cursor, '^(%a+) (.*)$')
-  part, from = part or 'parked', from or '-'
+  local part, level, from = string.match(cursor, '^(%a+):(%d) (.*)$') -- parked:0, bell:0, new:0, parked:1, new:1, ...
+  part, level, from = part or 'parked', tonumber(level or 0), from or '-'
+  local page, following = nil, part == 'parked' and level == 0 and 'bell:0 -' or part ~= 'new' and 'new:' .. level .. ' -'
   if part ~= 'new' then
-    local page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit, part)
+    page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit, part == 'bell' and 'bell' or front_of(level))
     for i = 1, #page do pending(page[i], part == 'parked' and 'parked' or 'waiting') end
-    if #page == limit then
-      next_cursor = part .. ' (' .. page[#page][1]
-    else
-      next_cursor = part == 'parked' and 'bell -' or 'new -'
-    end
   else
-    local last = from == '-' and delivered(jobs)
+    local last = level == 0 and from == '-' and delivered(jobs)
     if last then from = '(' .. last end
-    local page = redis.call('XRANGE', jobs, from, '+', 'COUNT', limit)
-    for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'waiting', 0, releases(page[i][1]), '', 0} end
-    if #page == limit then next_cursor = 'new (' .. page[#page][1] end
+    page = redis.call('XRANGE', levels[level] or jobs, from, '+', 'COUNT', limit)
+    for i = 1, #page do
+      local name, fields = page[i][1], page[i][2]
+      if level > 0 then name, fields = name .. '.' .. level, prioritised(fields, level) end
+      rows[i] = {name, fields, 'waiting', 0, releases(name), '', 0}
+    end
+    following = level < levels.n and 'parked:' .. level + 1 .. ' -' or ''
   end
+  next_cursor = #page == limit and part .. ':' .. level .. ' (' .. page[#page][1] or following
 elseif state == 'delayed' and string.sub(cursor, 1, 8) == 'limited ' then
   local page = redis.pcall('XPENDING', jobs, 'workers', string.sub(cursor, 9), '+', limit, 'limited')
   for i = 1, #page do

@@ -1,5 +1,5 @@
--- redrive: send dead letters back to the back of their queue, oldest first.
--- KEYS   lane (string), jobs (stream), ids (hash), released (hash), dead (stream), stats (hash), events (channel), flows (zset)
+-- redrive: send dead letters back to the back of their queue, or level, oldest first.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), dead (stream), stats (hash), events (channel), flows (zset), levels...
 -- ARGV   call, cursor, limit, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached
 -- COST   about 12 us per job
@@ -7,12 +7,15 @@
 -- @include record
 -- @include typed
 -- @include fields
+-- @include levels
 -- @include tell
-local lane, jobs, ids, released, dead, stats, events, flows = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local lane, jobs, wake, ids, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local dead, stats, events, flows = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local cursor, limit = ARGV[2], tonumber(ARGV[3])
 local known = recorded()
 if known then return known end
-typed('XLEN', jobs)
+local q = {jobs = jobs, wake = wake, stats = stats, levels = behind(stats, 10)}
+typed('XLEN', jobs, wake)
 typed('HLEN', ids, released, stats)
 typed('ZCARD', flows)
 local wanted = {}
@@ -28,7 +31,7 @@ for i = 1, #page do
   if (#ARGV == 3 or wanted[own.id]) and not there then
     local spent = own.attempt
     redis.call('XDEL', dead, letter)
-    local entry = redis.call('XADD', jobs, '*', unpack(compose(own, headers)))
+    local entry = append(q, compose(own, headers))
     redis.call('HSET', ids, own.id, entry)
     for j = 1, #headers, 2 do
       if headers[j] == 'headrace-flow' then redis.call('ZADD', flows, 4, own.id) end
@@ -39,6 +42,5 @@ for i = 1, #page do
     ids_moved[moved] = own.id
   end
 end
-if moved > 0 then redis.call('HINCRBY', stats, 'added', moved) end
 if heard.redriven then tell(events, 'redriven', ids_moved) end
 return answer({moved, #page == limit and '(' .. page[#page][1] or ''})

@@ -8,6 +8,7 @@
 -- @include typed
 -- @include own
 -- @include wake
+-- @include levels
 -- @include park
 -- @include fields
 -- @include named
@@ -29,7 +30,7 @@ for i = 1, #entries do
   reply[i] = first and 1 or 0
   if first then parked[#parked + 1], seen[entry] = entry, true end
 end
-park(jobs, leases, parked)
+park(jobs, leases, stats, parked)
 for i = 1, #parked do redis.call('HINCRBY', released, parked[i], 1) end
 wake(wake_stream, #parked)
 if heard.released then tell(events, 'released', named(jobs, parked), worker) end

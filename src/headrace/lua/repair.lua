@@ -1,5 +1,5 @@
 -- repair: find and mend what foreign commands broke, a page at a time. Safe beside anybody, other repairs included.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset), levels...
 -- ARGV   call, place, cursor, limit, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
@@ -10,12 +10,15 @@
 -- @include fields
 -- @include wake
 -- @include nobody
+-- @include levels
+-- @include added
 local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local leases, released, delayed, bodies, blocked = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local dead, stats, flows = KEYS[12], KEYS[13], KEYS[14]
 local place, cursor, limit, lease = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local known = recorded()
 if known then return known end
+local q = {jobs = jobs, levels = behind(stats, 15)}
 local lengths = {XLEN = {jobs, wake_stream, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows}}
 for length, keys in pairs(lengths) do
   for _, key in ipairs(keys) do
@@ -48,8 +51,9 @@ local function info(what, stream)
   for i = 1, #reply, 2 do named[reply[i]] = reply[i + 1] end
   return named
 end
-local function there(entry)
-  local body = string.match(entry, '^%d+%-%d+$') and redis.pcall('XRANGE', jobs, entry, entry)[1]
+local function there(name)
+  local stream, entry = entry_of(q, name)
+  local body = stream and string.match(entry, '^%d+%-%d+$') and redis.pcall('XRANGE', stream, entry, entry)[1]
   return body and body[1] == entry and parse(body[2])
 end
 -- Whether the job that *marker* names is there, and has this id.
@@ -92,12 +96,12 @@ end
 -- How often this entry was delivered is not known any more: these attempts are forgotten, those that it carries are not.
 -- Its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as released;
 -- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
-local function front(entry, own)
+local function front(entry, own, level)
   local releases, carried = tonumber(redis.call('HGET', released, entry) or 0), tonumber(own.attempt or 0)
   local thousands = math.floor(releases / 1000)
   local count = 1000 * (thousands + 1)
   local kept = math.min(releases % 1000, carried) + 1000 * math.min(thousands, math.floor(carried / 1000))
-  redis.call('XCLAIM', jobs, 'workers', 'parked', 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
+  redis.call('XCLAIM', jobs, 'workers', front_of(level), 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
   redis.call('HSET', released, entry, count + kept)
   redis.call('ZREM', leases, entry)
   mended('stranded')
@@ -139,7 +143,7 @@ local function stream()
       if after(entry, delivered) then
         handed = nil -- nor are those that follow
       else
-        front(entry, own)
+        front(entry, own, level_of(fields, q.levels.n))
         stranded = stranded + 1
       end
     end
@@ -147,6 +151,19 @@ local function stream()
   end
   wake(wake_stream, stranded)
   return (#page == limit or #rows == limit) and '(' .. upto .. ' ' .. last or ''
+end
+
+-- A page of the stream of a level behind the first: of its jobs only the ids can be wrong.
+local function behind_first(level)
+  return function()
+    local page = redis.call('XRANGE', q.levels[level], cursor == '0' and '-' or cursor, '+', 'COUNT', limit)
+    looked = looked + #page
+    for i = 1, #page do
+      local id = parse(page[i][2]).id
+      if id and id ~= '' then take(id, page[i][1] .. '.' .. level) end
+    end
+    return #page == limit and '(' .. page[#page][1] or ''
+  end
 end
 
 -- A page of a hash or a sorted set: *check* is asked for each name and value.
@@ -211,6 +228,10 @@ local steps = {
     end
   end),
 }
+for level = q.levels.n, 1, -1 do
+  table.insert(order, 2, 'level:' .. level)
+  steps[order[2]] = behind_first(level)
+end
 -- The law of conservation holds again: what is missing was deleted, what is too much was enqueued.
 local function settle()
   local names = {'completed', 'cancelled', 'deleted', 'dead_trimmed', 'enqueued', 'added'}
@@ -218,7 +239,8 @@ local function settle()
   for i = 1, #names do numbers[i] = tonumber(numbers[i] or 0) end
   local missing = numbers[5] - numbers[1] - numbers[2] - numbers[3] - numbers[4]
   missing = missing - redis.call('XLEN', jobs) - redis.call('ZCARD', delayed) - redis.call('HLEN', blocked) - redis.call('XLEN', dead)
-  local added = redis.call('EXISTS', jobs) == 0 and 0 or info('STREAM', jobs)['entries-added']
+  for _, stream in ipairs(q.levels) do missing = missing - redis.call('XLEN', stream) end
+  local added = ever_added(jobs, q.levels)
   if added and added < numbers[6] then -- the stream was made anew
     redis.call('HSET', stats, 'added', added)
   elseif added then

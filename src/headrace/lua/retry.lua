@@ -1,5 +1,5 @@
--- retry: try jobs again later: to the back, or after a delay. Only the present holder may.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), events (channel), flows (zset)
+-- retry: try jobs again later: to the back of their level, or after a delay. Only the present holder may.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), levels...
 -- ARGV   call, worker, max_attempts, dead_limit, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
@@ -10,6 +10,8 @@
 -- @include clock
 -- @include own
 -- @include fields
+-- @include levels
+-- @include due
 -- @include bury
 -- @include ring
 -- @include tell
@@ -18,6 +20,7 @@ local delayed, bodies, dead, stats, events, flows = KEYS[7], KEYS[8], KEYS[9], K
 local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known = recorded()
 if known then return known end
+local q = {jobs = jobs, wake = wake, stats = stats, levels = behind(stats, 13)}
 typed('HLEN', ids, released, bodies, stats)
 typed('ZCARD', leases, delayed, flows)
 typed('XLEN', dead, wake)
@@ -53,18 +56,15 @@ for i, entry in ipairs(entries) do
       bury(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
       reply[i], buried[#buried + 1] = 2, id
     else
-      local due = 0
-      if delay ~= '' then due = tonumber(string.sub(delay, 2)) + (string.sub(delay, 1, 1) == '+' and now or 0) end
-      local key = ours and id or entry
-      if due > now then
+      local due, key = due_at(delay, now), ours and id or entry
+      if due > 0 then
         redis.call('HSET', bodies, key, cmsgpack.pack(compose(own_fields, headers)))
         redis.call('ZADD', delayed, string.format('%.0f', due), key)
         if ours then redis.call('HSET', ids, id, 'delayed') end
         first = first or redis.call('ZRANK', delayed, key) == 0
       else
-        key = redis.call('XADD', jobs, '*', unpack(compose(own_fields, headers)))
+        key = append(q, compose(own_fields, headers))
         if ours then redis.call('HSET', ids, id, key) end
-        redis.call('HINCRBY', stats, 'added', 1)
       end
       if releases > 0 then redis.call('HSET', released, key, releases) end
       reply[i], retried[#retried + 1] = 1, id

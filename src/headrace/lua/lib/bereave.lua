@@ -1,10 +1,10 @@
 -- Move what a dead worker holds to the front, at most *limit* jobs, and forget the worker once it holds nothing.
 -- Answers how many, and which.
-local function bereave(jobs, workers, registered, leases, name, limit)
+local function bereave(jobs, workers, registered, leases, stats, name, limit)
   local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit, name)
   local entries = {}
   for i = 1, #held do entries[i] = held[i][1] end
-  park(jobs, leases, entries)
+  park(jobs, leases, stats, entries)
   -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
   if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
     local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)

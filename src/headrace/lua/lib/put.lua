@@ -9,9 +9,8 @@ local function put(q, id, now, delay, fields)
       redis.call('HINCRBY', q.stats, 'added', 1)
     end
   end
-  local due = 0
-  if delay ~= '' then due = tonumber(string.sub(delay, 2)) + (string.sub(delay, 1, 1) == '+' and now or 0) end
-  if due > now then
+  local due = due_at(delay, now)
+  if due > 0 then
     local late = {unpack(fields)}
     late[#late + 1], late[#late + 2] = 'enq', string.format('%.0f', now)
     redis.call('HSET', q.bodies, id, cmsgpack.pack(late))

@@ -2,7 +2,7 @@
 -- entry, if somebody had leased it.
 local function take(q, id)
   local entry, gone, held = redis.call('HGET', q.ids, id), 0, nil
-  if not entry and unnamed(q.jobs, id) then entry = id end
+  if not entry and unnamed(q, id) then entry = id end
   if entry == 'delayed' then
     gone = redis.call('ZREM', q.delayed, id)
     redis.call('HDEL', q.bodies, id)
@@ -10,9 +10,10 @@ local function take(q, id)
   elseif entry == 'blocked' then
     gone = redis.call('HDEL', q.blocked, id)
   elseif entry then
-    gone = redis.call('XDEL', q.jobs, entry)
+    local stream, number = entry_of(q, entry)
+    gone = stream and redis.call('XDEL', stream, number) or 0
     -- no group yet: nothing to acknowledge
-    if redis.pcall('XACK', q.jobs, 'workers', entry) == 1 then held = entry end
+    if stream == q.jobs and redis.pcall('XACK', q.jobs, 'workers', entry) == 1 then held = entry end
     redis.call('ZREM', q.leases, entry)
     redis.call('HDEL', q.released, entry)
   end

@@ -1,0 +1,7 @@
+-- levels: how many priority levels behind the first are known of this queue.
+-- KEYS   stats (hash)
+-- ARGV   (none)
+-- REPLY  the number; 0 as long as no job ever had a priority
+-- COST   2 us
+local stats = KEYS[1]
+return tonumber(redis.call('HGET', stats, 'levels') or 0)

@@ -1,0 +1,47 @@
+-- Priority levels. The jobs stream is level 0, which comes first. Each level behind it has a stream of its own, where a job
+-- waits until it is its turn; then it goes to the jobs stream, so that whatever is leased is there. The entry of a stream
+-- of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is more.
+-- Streams of the levels behind, from KEYS[first] on. Fails if the queue has more, or they are no streams.
+local function behind(stats, first, last)
+  local levels, there = {unpack(KEYS, first, last)}, tonumber(redis.call('HGET', stats, 'levels') or 0)
+  if there > #levels then error('PRIORITIES ' .. there + 1, 0) end
+  for _, stream in ipairs(levels) do redis.call('XLEN', stream) end
+  levels.n = #levels
+  return levels
+end
+local function level_of(fields, deepest)
+  for i = 1, deepest > 0 and #fields or 0, 2 do
+    if fields[i] == 'headrace-priority' then
+      return math.min(tonumber(string.match(fields[i + 1], '^%d$') or 0), deepest)
+    end
+  end
+  return 0
+end
+-- A job goes to the back of its level. Answers the name of its entry.
+local function append(q, fields)
+  local level = level_of(fields, q.levels.n)
+  local stream = level > 0 and q.levels[level]
+  local entry = redis.call('XADD', stream or q.jobs, '*', unpack(fields))
+  redis.call('HINCRBY', q.stats, 'added', 1)
+  if not stream then return entry end
+  -- Entries of these streams wake nobody who is blocked on the jobs stream; a token on the wake stream does.
+  if redis.call('XLEN', q.wake) < 8 then redis.call('XADD', q.wake, '*', 'w', '1') end
+  if tonumber(redis.call('HGET', q.stats, 'levels') or 0) < q.levels.n then redis.call('HSET', q.stats, 'levels', q.levels.n) end
+  return entry .. '.' .. level
+end
+-- The stream of the entry of that name, and its ID there; no stream if there is no such level.
+local function entry_of(q, name)
+  local entry, level = string.match(name, '^(%d+%-%d+)%.(%d)$')
+  if not entry then return q.jobs, name end
+  return q.levels[tonumber(level)], entry, tonumber(level)
+end
+-- The fields of an entry of a level's stream, with the header: a foreign producer may have left it out.
+local function prioritised(fields, level)
+  for i = 1, #fields, 2 do
+    if fields[i] == 'headrace-priority' then return fields end
+  end
+  fields[#fields + 1], fields[#fields + 2] = 'headrace-priority', tostring(level)
+  return fields
+end
+-- The consumer that has what is parked at a level.
+local function front_of(level) return level == 0 and 'parked' or 'parked:' .. level end
