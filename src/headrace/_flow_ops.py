@@ -24,8 +24,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 CHILDREN = 1000  # of one fan-out: one script creates them
 PAGE = 100  # items of one script
 FAILED = ("fail", "continue", "cancel")
-_PARTS = ["jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
-_BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows"]
+_PARTS = [
+    "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
+    "control",
+]  # fmt: skip
+_BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows", "events"]
 
 
 @frozen

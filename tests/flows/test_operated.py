@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
 
 from headrace import ConfigurationError, FanOut, Flow, NewJob, Rate, Repairs, Worker
+from tests.awaiting import PATIENCE
 from tests.flows.conftest import Flows
 
 
@@ -107,3 +111,54 @@ def test_a_stage_may_have_a_rate_and_no_other_handler() -> None:
     other.handler("shop/pick", kind="a")(handle)
     with pytest.raises(ConfigurationError, match="a flow's handler takes all of its jobs"):
         other.flow(flow)
+
+
+def told(client: redis.Redis, flows: Flows, act: Callable[[], object]) -> list[tuple[str, str, list[str]]]:
+    """What is told of the stages during *act*: stage, kind and ids; of leases that end `control` and entries."""
+    for queue in flows.queues.values():
+        queue._run(queue.ops.listen())
+    with client.pubsub(ignore_subscribe_messages=True) as heard:
+        heard.psubscribe("headrace:{shop}:shop/*")
+        client.ping()
+        act()
+        client.publish("headrace:{shop}:shop/end:end", "")
+        found: list[tuple[str, str, list[str]]] = []
+        while True:
+            message = heard.get_message(timeout=PATIENCE)
+            if message is None:  # it was about a subscription
+                continue
+            _, _, stage, *kind = message["channel"].decode().split(":")
+            if kind == ["end"]:
+                return found
+            text = message["data"].decode()
+            ids = text.split() if kind == ["control"] else json.loads(text)["ids"]
+            found.append((stage.removeprefix("shop/"), kind[-1], ids))
+
+
+def test_what_happens_to_the_jobs_of_a_flow_is_told(flows: Flows, client: redis.Redis) -> None:
+    flow = flows.flow
+    for queue in flows.queues.values():  # the channels exist for those who listen to them by name
+        client.pubsub_numsub(queue.ops.keys.channel("added"))
+    with ExitStack() as stack:
+        for queue in flows.queues.values():
+            names = [queue.ops.keys.channel(kind) for kind in ("added", "completed", "cancelled", "dead")]
+            stack.enter_context(client.pubsub()).subscribe(*names)
+        assert told(client, flows, lambda: flow.start(b"x", id="o")) == [("pick", "added", ["o"])]
+        (pick,) = flows.lease("pick")
+        fan = FanOut([NewJob(b"a", id="a"), NewJob(b"b", id="b")], stage="pack")
+        assert told(client, flows, lambda: flow.complete(pick, fan)) == [("pack", "added", ["o/1/a", "o/1/b"])]
+        first, second = flows.lease("pack", 2)
+        assert told(client, flows, lambda: flow.complete(first)) == [
+            ("pack", "completed", ["o/1/a"]), ("weigh", "added", ["o/1/a"]),
+        ]  # fmt: skip
+        assert told(client, flows, lambda: flow.complete(first)) == []
+        flow.complete(second)
+        (weigh,), (last,) = flows.queues["weigh"].lease_many(1), flows.queues["weigh"].lease_many(1)
+        flow.complete(weigh)
+        assert told(client, flows, lambda: flow.complete(last)) == [
+            ("pick", "completed", ["o"]), ("weigh", "completed", ["o/1/b"]), ("bill", "added", ["o"]),
+        ]  # fmt: skip
+        (bill,) = flows.lease("bill")
+        assert told(client, flows, lambda: flow.cancel("o")) == [
+            ("bill", "control", [bill.claim.entry]), ("bill", "cancelled", ["o"]),
+        ]  # fmt: skip

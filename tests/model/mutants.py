@@ -59,7 +59,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("*", "if not registered or registered == name then", "if not id then")
     ],
     "a job forgets its releases as its turn comes": [
-        ("*", "redis.call('EXISTS', q.released) == 1\n  for", "false\n  for")
+        ("*", "redis.call('HLEN', q.released) > 0\n  for", "false\n  for")
     ],
     "a retry forgets the level": [
         ("retry", "key = append(q, ", "key = append({jobs = jobs, stats = stats, levels = {n = 0}}, ")

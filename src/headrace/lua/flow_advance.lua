@@ -4,8 +4,8 @@
 -- REPLY  one per item: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), or the
 --        flow would have to go to a stage that is not among these
 -- COST   10 us + 3 us per stage + 20 us per item + 8 us per child
--- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows of each stage's queue, then
--- flow:<id> for each item. worker: '' for first completer wins, else the fence. Items: `stages` times {name, default
+-- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control of each stage's
+-- queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items: `stages` times {name, default
 -- next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there is a result, 0 none),
 -- result, next stage ('' ends it), failed, number of children, children...}: the job leaves its stage, at once
 -- when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": what becomes of it when one
@@ -22,12 +22,15 @@
 -- @include bury
 -- @include ring
 -- @include due
+-- @include tell
+-- @include warn
+-- @include note
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local worker, result_ttl, dead_limit, stages = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local known = recorded()
 if known then return known end
-local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows'}
+local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
 local queues, runs, now = {}, 2 + #PARTS * stages, clock()
 typed('ZCARD', index)
@@ -111,10 +114,12 @@ local function ended(run, id, how)
       local children = #cmsgpack.unpack(get(run, 'children', parent))
       own.attempt = '1'
       bury(q.dead, q.stats, dead_limit, failed .. ' of ' .. children .. ' children failed, the last ' .. id, '', 0, compose(own, headers))
+      note(q, 'dead', parent)
       set(run, 'at', parent, 'dead ' .. stage)
       how = 'dead'
     else
       redis.call('HINCRBY', q.stats, 'completed', 1)
+      note(q, 'completed', parent)
       if join ~= '' then return enter(run, parent, join) end
       set(run, 'at', parent, 'done ' .. stage)
       how = 'done'
@@ -175,6 +180,7 @@ local function fan(run, id, stage, entry, target, policy, children)
   local q = queues[stage]
   if pending == 0 then
     redis.call('HINCRBY', q.stats, 'completed', 1)
+    note(q, 'completed', id)
     return go(run, id, stage, target)
   end
   local fields = cmsgpack.unpack(get(run, 'job', id))
@@ -203,6 +209,7 @@ local function move(run, item)
   if not ours then -- a job of no flow, with a flow's header; or one redriven that was created again before
     if registered then redis.call('ZREM', q.flows, id) end
     redis.call('HINCRBY', q.stats, 'completed', 1)
+    note(q, 'completed', id)
     return 1
   end
   redis.call('ZREM', q.flows, id)
@@ -217,9 +224,16 @@ local function move(run, item)
     fan(run, id, stage, entry, item.target, item.policy, item.children)
   else
     redis.call('HINCRBY', q.stats, 'completed', 1)
+    note(q, 'completed', id)
     if score == '5' then cancelled(run, id, stage, 'active') else go(run, id, stage, item.target) end
   end
   return 1
+end
+-- Out of its queue; its holder is told.
+local function remove(q, id)
+  local gone, held = take(q, id)
+  if gone == 1 then note(q, 'cancelled', id) end
+  if held then warn(q.control, held) end
 end
 -- What happened to a job outside: 1 completed by itself, 2 died, 3 cancelled or deleted, 4 redriven; 5 to be cancelled.
 local function event(run, id, stage)
@@ -227,7 +241,7 @@ local function event(run, id, stage)
   local score = tonumber(redis.call('ZSCORE', q.flows, id) or 0)
   if score == 0 or not able(run, id) then return 0 end
   redis.call('ZREM', q.flows, id)
-  if score == 5 then take(q, id) end
+  if score == 5 then remove(q, id) end
   if score == 4 then
     local known = at == stage and (how == 'active' or how == 'dead')
     if known or not how and not string.match(id, ABOVE) then -- or else it was created again since, or its parents are gone
@@ -252,7 +266,7 @@ local function cancel(run, id)
   local q = (how == 'active' or how == 'blocked') and queues[stage]
   if not q or not able(run, id) then return 0 end
   redis.call('ZREM', q.flows, id)
-  take(q, id)
+  remove(q, id)
   cancelled(run, id, stage, how)
   return 1
 end
@@ -282,4 +296,5 @@ while at <= #ARGV do
     reply[#reply + 1] = move(run, item)
   end
 end
+for i = 1, stages do tell_noted(queues[ARGV[4 + 2 * i]], worker) end
 return answer(reply)

@@ -3,17 +3,20 @@
 -- ARGV   call, id, stage, delay, attributes, members, items...
 -- REPLY  1 begun · 0 a run of this id goes on
 -- COST   25 us
--- Keys: flow:<id>, then jobs, wake, ids, delayed, bodies, stats, flows of the stage's queue. attributes: JSON. Items:
+-- Keys: flow:<id>, then jobs, wake, ids, delayed, bodies, stats, flows, events of the stage's queue. attributes: JSON. Items:
 -- `members` entries for the index, then the job's fields.
 -- @include record
 -- @include typed
 -- @include clock
 -- @include ring
 -- @include due
+-- @include tell
+-- @include note
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local run, q = KEYS[3], {
   jobs = KEYS[4], wake = KEYS[5], ids = KEYS[6], delayed = KEYS[7], bodies = KEYS[8], stats = KEYS[9], flows = KEYS[10],
+  events = KEYS[11],
 }
 local id, stage, delay, attributes, members = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local known = recorded()
@@ -35,4 +38,5 @@ if members > 0 then
   redis.call('HSET', run, 'index', cmsgpack.pack(listed))
   for i = 1, members do redis.call('ZADD', index, 0, listed[i]) end
 end
+tell_noted(q)
 return answer(1)

@@ -22,5 +22,6 @@ local function put(q, id, now, delay, fields)
     redis.call('HINCRBY', q.stats, 'added', 1)
   end
   redis.call('HINCRBY', q.stats, 'enqueued', 1)
+  note(q, 'added', id)
   redis.call('ZADD', q.flows, 0, id)
 end

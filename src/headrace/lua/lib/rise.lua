@@ -1,24 +1,28 @@
 -- The oldest *limit* jobs of a level, up to the entry ID *last*, go to the back of the level before it, or of the jobs
 -- stream (*to* 0). Answers how many.
 local function rise(q, level, to, limit, last)
-  local page = redis.call('XRANGE', q.levels[level], '-', last, 'COUNT', limit)
-  local target, carry = q.levels[to] or q.jobs, #page > 0 and redis.call('EXISTS', q.released) == 1
+  local stream = q.levels[level]
+  local page, gone, named = redis.call('XRANGE', stream, '-', last, 'COUNT', limit), {}, {}
+  if #page == 0 then return 0 end
+  redis.call('HLEN', q.ids) -- of another type: an error, before anything is removed
+  local target, carry = q.levels[to] or q.jobs, redis.call('HLEN', q.released) > 0
+  for i = 1, #page do gone[i] = page[i][1] end
+  redis.call('XDEL', stream, unpack(gone))
   for i = 1, #page do
-    local name = page[i][1] .. '.' .. level
+    local name = gone[i] .. '.' .. level
     local own, headers = parse(prioritised(page[i][2], level))
-    local id = own.id or name
-    local registered = redis.call('HGET', q.ids, id)
-    own.id, own.enq = id, own.enq or string.match(name, '^%d+')
-    redis.call('XDEL', q.levels[level], page[i][1])
+    local registered = own.id and redis.call('HGET', q.ids, own.id)
+    own.id, own.enq = own.id or name, own.enq or string.match(name, '^%d+')
     local entry = redis.call('XADD', target, '*', unpack(compose(own, headers)))
     if to > 0 then entry = entry .. '.' .. to end
-    if not registered or registered == name then redis.call('HSET', q.ids, id, entry) end
+    if not registered or registered == name then named[#named + 1], named[#named + 2] = own.id, entry end
     local releases = carry and redis.call('HGET', q.released, name)
     if releases then
       redis.call('HDEL', q.released, name)
       redis.call('HSET', q.released, entry, releases)
     end
   end
-  if #page > 0 then redis.call('HINCRBY', q.stats, 'added', #page) end
+  if #named > 0 then redis.call('HSET', q.ids, unpack(named)) end
+  redis.call('HINCRBY', q.stats, 'added', #page)
   return #page
 end
