@@ -236,11 +236,14 @@ def flow_state(name: str, row: Any) -> FlowState | None:
     position, stage, _, started, ended, attributes, pending, kept, children = row
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
+    failed = ("dead", "cancelled")
+    if not int(pending):  # then one that goes on was redriven when nobody waited for it any more: it has failed, too
+        failed += ("active", "blocked")
     ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
     return FlowState(
         name, _POSITIONS.get(how, how), text(stage), json.loads(text(attributes) or "{}"), results,
         {child: raw(result) if there else None for child, end, (there, result) in ended_in if end == "done"},
-        tuple(child for child, end, _ in ended_in if end in ("dead", "cancelled")),
+        tuple(child for child, end, _ in ended_in if end in failed),
         int(pending), _moment(started), _moment(ended),
     )  # fmt: skip
 

@@ -4,13 +4,21 @@ Each writes what it learns to a file outside Redis, a line per event, before it 
 
     try WHO PAYLOAD            about to enqueue
     ack WHO PAYLOAD ID ADDED   the receipt
+    can WHO ID                 about to cancel
     off WHO ID VERDICT         what cancel() said
+    mov WHO ID                 about to reschedule
+    due WHO ID VERDICT         what reschedule() said
     job WHO PAYLOAD ID TOKEN   handed out to a loop
     run WHO PAYLOAD ID ATTEMPT handed to a handler, which does not know its token: the attempt is at most that
     ask WHO ID TOKEN           about to do what only the present holder may
     did WHO ID TOKEN VERDICT   the answer
     end WHO ID TOKEN VERDICT   what complete() said
+    beg WHO RUN                about to start a run of the flow
+    got WHO RUN ADDED          the receipt
+    bag WHO RUN RESULT         what the last stage of a run says of its children
     bad WHO ERROR              it ended by an error that is none of the transport
+
+The ID of a job of a stage is STAGE|ID, that of its fan-out fan|ID, and that of a run as such run|ID.
 """
 
 from __future__ import annotations
@@ -24,8 +32,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -34,7 +43,13 @@ from attrs import define, field, frozen
 from redis import exceptions
 
 from headrace import (
+    AsyncFlow,
     AsyncWorker,
+    DeadLetter,
+    FanOut,
+    Flow,
+    FlowJob,
+    FlowState,
     Job,
     Lease,
     NewJob,
@@ -45,12 +60,13 @@ from headrace import (
     Worker,
     WorkerLost,
 )
-from tests.chaos import mutants
+from tests.chaos import mill, mutants
 
 HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 1.0
 QUEUE = "chaos"
 PACE = 0.02  # seconds between two calls of a producer, or two jobs of a loop; half of it on average
 DAWDLE = 0.01  # of so many jobs, a loop takes longer than its lease
+RUNS = 40  # jobs in the stages of the flow at which nobody starts more of them
 BACKLOG = 300  # waiting jobs at which producers pause, so that a slow machine has no more to do than a fast one
 GAVE_UP = 75  # the exit code of a process that saw no end of the faults
 LIFE = 300  # seconds after which a process ends whatever happens
@@ -77,6 +93,7 @@ class Actor:
     file: int
     over: bool = False
     produced: int = 0
+    late: deque[str] = field(factory=lambda: deque[str](maxlen=10))  # ids of jobs that were delayed
     name: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -89,7 +106,7 @@ class Actor:
     # -- producing ---------------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """Enqueue, alone and in batches, with ids or without, now or later, some twice."""
+        """Enqueue, alone and in batches, with ids or without, now or later, some twice; cancel and reschedule some."""
         with_ids = self.orders.role == "producer with ids"
         with Queue(QUEUE, url=self.orders.url) as queue:
             while not self.over:
@@ -113,14 +130,33 @@ class Actor:
                         for job, receipt in zip(jobs, receipts, strict=True)
                     )
                 )
-                if with_ids and self.dice.random() < 0.4:  # of those that wait, run and are done
-                    name = f"{self.name}-{self.dice.randint(max(1, self.produced - 300), self.produced)}"
-                    self.write(f"off {self.name} {name} {int(queue.cancel(name))}")
+                if with_ids:
+                    self.meddle(queue)
+
+    def meddle(self, queue: Queue) -> None:
+        """Cancel one of those that wait, run, are delayed or done; move one that is delayed."""
+        if self.dice.random() < 0.4:
+            name = f"{self.name}-{self.dice.randint(max(1, self.produced - 300), self.produced)}"
+            if self.late and self.dice.random() < 0.3:
+                name = self.dice.choice(self.late)
+            self.verdict("can", "off", name, queue.cancel, name)
+        if self.late and self.dice.random() < 0.3:
+            name = self.dice.choice(self.late)
+            self.verdict("mov", "due", name, queue.reschedule, name, self.dice.choice([None, 0.0, 0.1, 1.0]))
+
+    def verdict(self, ask: str, answer: str, name: str, call: Callable[..., bool], *args: Any) -> None:
+        """Ask for something, and say what came of it."""
+        self.write(f"{ask} {self.name} {name}")
+        self.write(f"{answer} {self.name} {name} {int(call(*args))}")
 
     def new(self, with_ids: bool) -> NewJob:
+        """A job with all its options."""
         self.produced += 1
         payload = f"{self.name}-{self.produced}"
-        delay = 0.3 * self.dice.random() if self.dice.random() < 0.1 else None
+        chance = self.dice.random()
+        delay = 0.3 * self.dice.random() if chance < 0.1 else 3 * self.dice.random() if chance < 0.15 else None
+        if delay is not None:
+            self.late.append(payload)
         headers = {"h": "x"} if self.dice.random() < 0.2 else None
         return NewJob(payload, payload if with_ids else None, headers, delay)
 
@@ -141,7 +177,7 @@ class Actor:
                     time.sleep(PACE * self.dice.random())
                     if self.dice.random() < DAWDLE:
                         time.sleep(LEASE * (1 + self.dice.random() / 2))
-                    if not self.settled(queue, lease):
+                    if not self.settled(lease):
                         done.append(lease)
                 if len(done) > 1 and self.dice.random() < 0.5:
                     verdicts = queue.complete_many(done)
@@ -154,7 +190,7 @@ class Actor:
                     )
                 )
 
-    def settled(self, queue: Queue, lease: Lease) -> bool:
+    def settled(self, lease: Lease) -> bool:
         """Maybe renew it, maybe settle it otherwise than by completing it."""
         chance = self.dice.random()
         if chance < 0.25:
@@ -163,19 +199,112 @@ class Actor:
             self.fenced(lease, lease.release)
         elif chance < 0.49:
             self.fenced(lease, lease.retry, self.dice.choice([0.0, 0.1]), "again")
-        elif chance < 0.5:
+        elif chance < 0.5 and lease.job.queue == QUEUE:
             self.fenced(lease, lease.dead_letter, "enough")
-        return 0.25 <= chance < 0.5
+        else:
+            return False
+        return chance >= 0.25
 
     def fenced(self, lease: Lease, call: Any, *args: Any) -> None:
-        what = f"{self.name} {lease.job.id} {lease.token}"
+        what = f"{self.name} {mill.named(lease.job)} {lease.token}"
         self.write(f"ask {what}")
         self.write(f"did {what} {int(call(*args))}")
+
+    # -- runs of the flow ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start runs; cancel some, and children of some; redrive those that were but sick."""
+        with ExitStack() as stack:
+            flow = stack.enter_context(Flow(mill.FLOW, url=self.orders.url, lookup=["who"]))
+            mill.declared(flow, LEASE)
+            queues = {
+                name: stack.enter_context(Queue(f"{mill.FLOW}/{name}", url=self.orders.url)) for name in mill.STAGES
+            }
+            while not self.over:
+                time.sleep(6 * PACE * self.dice.random())
+                while not self.over and sum(c.present - c.dead for c in flow.counts().values()) > RUNS:
+                    time.sleep(5 * PACE)
+                    redrive(queues)
+                self.produced += 1
+                name = mill.Plan.drawn(self.dice).name(self.name, self.produced)
+                self.late.append(name)
+                delay = 0.5 * self.dice.random() if self.dice.random() < 0.1 else None
+                self.write(f"beg {self.name} {name}")
+                receipt = flow.start(name, id=name, delay=delay, attributes={"who": self.name})
+                self.write(f"got {self.name} {name} {int(receipt.added)}")
+                self.disturb(flow, queues)
+
+    def disturb(self, flow: Flow, queues: dict[str, Queue]) -> None:
+        """Cancel a run, or a child in either way; look."""
+        name, chance = self.late[-self.dice.randint(1, min(4, len(self.late)))], self.dice.random()
+        child = f"{name}/1/{self.dice.randint(0, 4)}"
+        if chance < 0.1:
+            self.verdict("can", "off", f"run|{name}", flow.cancel, name)
+        elif chance < 0.14:
+            self.verdict("can", "off", f"run|{child}", flow.cancel, child)
+        elif chance < 0.2:
+            stage = self.dice.choice(["pack", "weigh"])
+            self.verdict("can", "off", f"{stage}|{child}", queues[stage].cancel, child)
+        elif chance < 0.25:
+            state = flow.state(name)
+            assert state is None or state.id == name
+        elif chance < 0.3:
+            assert all(state.attributes == {"who": self.name} for state in flow.find(who=self.name))
+        elif chance < 0.4:
+            redrive(queues)
+
+    def hand(self) -> None:
+        """Do without a worker: lease from the stages, settle in every way there is, some twice."""
+        with ExitStack() as stack:
+            flow = stack.enter_context(Flow(mill.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6))
+            mill.declared(flow, LEASE)
+            queues = [
+                stack.enter_context(Queue(f"{mill.FLOW}/{name}", url=self.orders.url, lease=LEASE, dead_limit=10**6))
+                for name in mill.STAGES
+            ]
+            while not self.over:
+                try:
+                    leases = self.dice.choice(queues).lease_many(self.dice.randint(1, 4), block=0.05)
+                except WorkerLost:
+                    continue
+                self.write(*(f"job {self.name} {x.job.payload.decode()} {mill.named(x.job)} {x.token}" for x in leases))
+                for lease in leases:
+                    time.sleep(PACE * self.dice.random())
+                    if self.dice.random() < 2 * DAWDLE:
+                        time.sleep(LEASE * (1 + self.dice.random() / 2))
+                    if not self.settled(lease):
+                        self.move(flow, lease)
+
+    def move(self, flow: Flow, lease: Lease) -> None:
+        """Complete the job of a stage."""
+        stage, state = lease.job.queue.partition("/")[2], flow.state(lease.job.id)
+        try:
+            if state is None:
+                return  # it is over, and its lease ends by itself
+            outcome = self.stepped(stage, lease.job, state)
+        except DeadLetter as death:
+            self.fenced(lease, lease.dead_letter, str(death))
+            return
+        name = f"fan|{lease.job.id}" if isinstance(outcome, FanOut) else mill.named(lease.job)
+        what = f"end {self.name} {name} {lease.token}"
+        if stage == "weigh" and self.dice.random() < 0.2:
+            self.write(f"{what} {int(lease.complete())}")
+        else:
+            self.write(f"{what} {int(flow.complete(lease, outcome))}")
+        if self.dice.random() < 0.3:
+            self.write(f"{what} {int(flow.complete(lease, outcome))}")
+
+    def stepped(self, stage: str, job: Job, known: FlowJob | FlowState) -> Any:
+        """What is to become of a job of a stage."""
+        outcome = mill.step(stage, job, known.children, known.failed, self.orders.log.parent)
+        if stage == "bill":
+            self.write(f"bag {self.name} {job.id} {outcome.decode().replace(' ', '')}")
+        return outcome
 
     # -- workers -------------------------------------------------------------------------------------
 
     def saw(self, jobs: Sequence[Job]) -> None:
-        self.write(*(f"run {self.name} {job.payload.decode()} {job.id} {job.attempt}" for job in jobs))
+        self.write(*(f"run {self.name} {job.payload.decode()} {mill.named(job)} {job.attempt}" for job in jobs))
 
     def judged(self) -> None:
         """Now and then a handler fails."""
@@ -197,24 +326,56 @@ class Actor:
         await asyncio.sleep(4 * PACE * self.dice.random())
         self.judged()
 
+    def serve(self, stage: str) -> Callable[[FlowJob], Any]:
+        """The handler of a stage."""
+
+        def handle(job: FlowJob) -> Any:
+            self.handle(job)
+            return self.stepped(stage, job, job)
+
+        return handle
+
+    def serve_in_task(self, stage: str) -> Callable[[FlowJob], Any]:
+        async def handle(job: FlowJob) -> Any:
+            await self.handle_in_task(job)
+            return self.stepped(stage, job, job)
+
+        return handle
+
     async def handle_many(self, jobs: Sequence[Job]) -> None:
         self.saw(jobs)
         await asyncio.sleep(10 * PACE * self.dice.random())
         self.judged()
 
     def work(self) -> None:
-        """A worker with threads or an event loop, jobs one by one or in batches."""
+        """A worker with threads or an event loop, jobs one by one or in batches; some serve the flow, too."""
         options: Any = {"lease": LEASE, "retry": Retry(wait=0.05), "dead_limit": 10**6}
-        kind: Any = Worker if self.orders.role == "threads" else AsyncWorker
+        threads = self.orders.role.endswith("threads")
+        kind: Any = Worker if threads else AsyncWorker
         worker = kind(url=self.orders.url, heartbeat=HEARTBEAT, timeout=TIMEOUT)
         if self.orders.role == "batches":
             worker.batch_handler(QUEUE, max_size=20, **options)(self.handle_many)
-        elif self.orders.role == "tasks":
-            worker.handler(QUEUE, concurrency=8, **options)(self.handle_in_task)
-        else:
+        elif threads:
             worker.handler(QUEUE, concurrency=4, **options)(self.handle)
+        else:
+            worker.handler(QUEUE, concurrency=8, **options)(self.handle_in_task)
+        if self.orders.role.startswith("flow"):
+            flow: Any = Flow if threads else AsyncFlow
+            made = flow(mill.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6)
+            for stage, register in mill.declared(made, LEASE).items():
+                register(self.serve(stage) if threads else self.serve_in_task(stage))
+            worker.flow(made)
         if not self.over:
             worker.run()
+
+
+def redrive(queues: dict[str, Queue]) -> int:
+    """Those that were to die once run again; how many."""
+    number = 0
+    for queue in queues.values():
+        names = [letter.job.id for letter in queue.dead() if mill.Plan.of(letter.job.id).kind == "sick"]
+        number += queue.redrive(*names) if names else 0
+    return number
 
 
 ROLES = {
@@ -224,6 +385,10 @@ ROLES = {
     "threads": Actor.work,
     "tasks": Actor.work,
     "batches": Actor.work,
+    "runs": Actor.begin,
+    "hand": Actor.hand,
+    "flow threads": Actor.work,
+    "flow tasks": Actor.work,
 }
 
 

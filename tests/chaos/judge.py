@@ -8,6 +8,7 @@ Complaints, by kind:
     index      ids, releases, lease terms, delayed jobs or wake tokens that belong to nothing
     unheard    what rang for a blocked reader is not handed out while newer jobs are completed
     double     completed, or cancelled, or both, more than once
+    ghost      cancelled or rescheduled after it had ended
     claimed    a caller was told that it won, and the server does not know of it
     denied     somebody won, and everybody who held the job was told that he had not
     fence      a stale holder was obeyed
@@ -17,6 +18,8 @@ Complaints, by kind:
     lost       an acknowledged job is nowhere at the end
     error      a process ended by an error that is none of the transport
     left       something stays behind at the end
+
+and those of the flow's runs.
 """
 
 from __future__ import annotations
@@ -28,12 +31,15 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from headrace import Counts, Queue
 from tests.chaos.actors import QUEUE
+from tests.chaos.mill import STAGES
+from tests.chaos.runs import BASE, RUNS, Runs, sick
 
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
+PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES)]
 RESERVED = {"parked", "bell"}
 WAKES = 16  # tokens in the wake stream at most
 SAMPLES = 25  # samples, and completions, after which what rang should have been handed out
@@ -44,10 +50,9 @@ local function key(part) return KEYS[1] .. part end
 local wrong = {}
 local function say(kind, what) if #wrong < 20 then wrong[#wrong + 1] = {kind, what} end end
 local jobs = key('jobs')
-if redis.call('EXISTS', jobs) == 0 then return {{}, {}} end
 local there, pending, rung, last = {}, {}, {}, '0-0'
 for _, row in ipairs(redis.call('XRANGE', jobs, '-', '+')) do there[row[1]] = true end
-for _, group in ipairs(redis.call('XINFO', 'GROUPS', jobs)) do
+for _, group in ipairs(redis.call('EXISTS', jobs) == 1 and redis.call('XINFO', 'GROUPS', jobs) or {}) do
   for i = 1, #group, 2 do if group[i] == 'last-delivered-id' then last = group[i + 1] end end
   for _, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', 1000000)) do
     pending[row[1]] = row[2]
@@ -62,13 +67,16 @@ local late = {}
 for _, id in ipairs(redis.call('ZRANGE', key('delayed'), 0, -1)) do
   late[id] = true
   if redis.call('HEXISTS', key('bodies'), id) == 0 then say('index', 'delayed without a body: ' .. id) end
+  if redis.call('HGET', key('ids'), id) ~= 'delayed' then say('index', 'delayed without its id: ' .. id) end
 end
 for _, id in ipairs(redis.call('HKEYS', key('bodies'))) do
   if not late[id] then say('index', 'body that is not delayed: ' .. id) end
 end
 local ids = redis.call('HGETALL', key('ids'))
 for i = 1, #ids, 2 do
-  if ids[i + 1] == 'delayed' and not late[ids[i]] or ids[i + 1] ~= 'delayed' and not there[ids[i + 1]] then
+  local at = ids[i + 1]
+  local held = at == 'blocked' and redis.call('HEXISTS', key('blocked'), ids[i]) == 1
+  if at == 'delayed' and not late[ids[i]] or at ~= 'delayed' and not there[at] and not held then
     say('index', 'id of nothing: ' .. ids[i] .. ' ' .. ids[i + 1])
   end
 end
@@ -79,11 +87,11 @@ for _, entry in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
   if not pending[entry] or pending[entry] == 'parked' then say('index', 'term of no lease: ' .. entry) end
 end
 if redis.call('XLEN', key('wake')) > tonumber(ARGV[1]) then say('index', 'too many wake tokens') end
-local ended = {}
+local ended = {} -- by any queue: the names of a stage's jobs are preceded by the stage's
 for _, name in ipairs({'won', 'gone'}) do
   local all = redis.call('HGETALL', 'chaos:' .. name)
   for i = 1, #all, 2 do
-    ended[all[i]] = (ended[all[i]] or 0) + all[i + 1]
+    ended[all[i]] = string.find(all[i], '|sick') and 0 or (ended[all[i]] or 0) + all[i + 1]
     if ended[all[i]] > 1 then say('double', all[i]) end
   end
 end
@@ -120,10 +128,15 @@ class Judge:
     stale: set[tuple[str, str, int]] = field(factory=set)
     heard: dict[tuple[str, str, int], bool] = field(factory=dict)  # by who, id, token
     winners: dict[str, str] = field(factory=dict)  # by id
-    cancelled: set[str] = field(factory=set)
+    asked: dict[tuple[str, str], bool] = field(factory=dict)  # by who, id: whether it had ended before he asked
+    cancels: dict[str, list[bool]] = field(factory=lambda: defaultdict(list))  # by id: what was heard
+    runs: Runs = field(init=False)
     seen: Counter[str] = field(factory=Counter)  # kinds of lines
     _at: int = 0
     _rung: dict[bytes, tuple[int, int]] = field(factory=dict)  # samples, and the completions at the first
+
+    def __attrs_post_init__(self) -> None:
+        self.runs = Runs(self.client, self.complain)
 
     def complain(self, kind: str, what: str) -> None:
         if what not in self.complaints[kind][:20]:
@@ -159,8 +172,14 @@ class Judge:
                 self.taken(kind, who, name, int(number))
             case (("ask" | "did" | "end"), [who, name, token, *verdict]):
                 self.told(kind, who, name, int(token), won=verdict == ["1"])
-            case "off", [_, name, "1"]:
-                self.cancelled.add(name)
+            case (("can" | "mov"), [who, name]):
+                self.asked[who, name] = name in self.winners or any(self.cancels[name])
+                if kind == "can":
+                    self.runs.asked[name] += 1
+            case (("off" | "due"), [who, name, verdict]):
+                self.answered(kind, who, name, done=verdict == "1")
+            case (("beg" | "got" | "bag"), _):
+                self.runs.take(kind, rest)
             case "bad", [who, *error]:
                 self.complain("error", f"{who}: {' '.join(error)}")
 
@@ -168,11 +187,20 @@ class Judge:
         """Somebody was handed a job."""
         self.newest[name] = max(token, self.newest.get(name, 0))
         if kind == "run":
-            self.blind.add(name)
+            self.blind |= {name, name.replace("pick|", "fan|")}
             return
-        if any(token == other for _, other in self.handed[name]):
+        if not sick(name) and any(token == other for _, other in self.handed[name]):
             self.complain("token", f"{name}: {token} handed out again, to {who}")
         self.handed[name].add((who, token))
+
+    def answered(self, kind: str, who: str, name: str, *, done: bool) -> None:
+        """Somebody cancelled a job, or rescheduled it."""
+        if done and self.asked[who, name] and not sick(name):
+            self.complain("ghost", f"{who} was told that he did ({kind}) what came after the end of {name}")
+        if kind == "off":
+            self.cancels[name].append(done)
+            if done and name in self.winners and not sick(name):
+                self.complain("double", f"{name}: {self.winners[name]} was told he completed it, {who} he cancelled it")
 
     def told(self, kind: str, who: str, name: str, token: int, *, won: bool) -> None:
         """Somebody settles a job."""
@@ -183,14 +211,20 @@ class Judge:
             if won and (who, name, token) in self.stale:
                 self.complain("fence", f"{who} held {name} by {token}, which is stale, and was obeyed")
         else:
-            if won and name in self.winners:
-                self.complain("double", f"{name}: {who} and {self.winners[name]} were told that they won")
+            if won and (name in self.winners or any(self.cancels[name])) and not sick(name):
+                self.complain(
+                    "double",
+                    f"{name}: {who}, and {self.winners.get(name, 'who cancelled it')}, were told that they won",
+                )
             if won:
                 self.winners[name] = who
-            self.heard[who, name, token] = won
+            self.heard[who, name, token] = won or self.heard.get((who, name, token), False)
 
     def known(self, payload: str, name: str) -> None:
         """Somebody was told of a job."""
+        if "|" in name:
+            self.runs.known(payload, name)
+            return
         if payload not in self.tried:
             self.complain("phantom", f"{name}: {payload!r} was never enqueued")
         self.ids[payload].add(name)
@@ -203,17 +237,21 @@ class Judge:
         """Look at one instant of the server, and at the log until now."""
         op = queue.ops.counts()
         pipe = self.client.pipeline(transaction=True)
-        pipe.execute_command(*op.wire())
-        pipe.eval(SAMPLE, 1, PREFIX, WAKES)
-        reply, (wrong, rung) = pipe.execute()
-        counts = op.decode(reply)
-        if counts.lost:
-            self.complain("law", f"{counts.lost} lost: {counts}")
-        for kind, what in wrong:
-            self.complain(kind.decode(), what.decode())
-        self.adopted(rung, counts.completed)
+        for prefix in PREFIXES:
+            pipe.execute_command(*evolve(op, keys=[prefix + key.removeprefix(PREFIX) for key in op.keys]).wire())
+            pipe.eval(SAMPLE, 1, prefix, WAKES)
+        pipe.eval(RUNS, 1, BASE)
+        *replies, runs = pipe.execute()
+        every = [op.decode(reply) for reply in replies[::2]]
+        for prefix, counts, (wrong, _) in zip(PREFIXES, every, replies[1::2], strict=True):
+            if counts.lost:
+                self.complain("law", f"{counts.lost} lost: {prefix} {counts}")
+            for kind, what in wrong:
+                self.complain(kind.decode(), f"{prefix} {what.decode()}")
+        self.runs.sampled(runs)
+        self.adopted(replies[1][1], every[0].completed)
         self.read()
-        return counts
+        return every[0]
 
     def adopted(self, rung: Iterable[bytes], completed: int) -> None:
         """What rang must be handed out before anything newer is, by whoever leases next."""
@@ -228,7 +266,11 @@ class Judge:
         """The verdict, when all is quiet."""
         self.read()
         letters = [(state.job.id, state.job.payload.decode()) for state in queue.dead()]
-        fate = Fate(self._hash("won"), self._hash("gone"), dict(letters), len(letters), queue.counts())
+        won, gone = self._hash("won"), self._hash("gone")
+        self.verdicts(won, gone)
+        self.runs.finish(*(_staged(each) for each in (won, gone, self.dead_in_stages())), self.cancels)
+        won, gone = _staged(won, False), _staged(gone, False)
+        fate = Fate(won, gone, dict(letters), len(letters), queue.counts())
         for payload, times in self.added.items():
             if times != 1:  # payloads are one producer's, and so are their ids: one of its calls added the job
                 self.complain("twice", f"{payload}: added {times} times")
@@ -244,7 +286,6 @@ class Judge:
         for name, times in (Counter(fate.won) + Counter(fate.gone) + Counter(name for name, _ in letters)).items():
             if times > 1:
                 self.complain("double", f"{name}: {times} ends")
-        self.verdicts(fate)
         all_ended = len(fate.won) + len(fate.gone) + len(fate.dead)
         if fate.counts != Counts(
             enqueued=all_ended, completed=len(fate.won), cancelled=len(fate.gone), dead=len(fate.dead)
@@ -257,36 +298,65 @@ class Judge:
         found: Any = self.client.hgetall(f"chaos:{name}")
         return {key.decode(): int(value) for key, value in found.items()}
 
-    def verdicts(self, fate: Fate) -> None:
+    def dead_in_stages(self) -> Counter[str]:
+        """The dead letters of stages, by name."""
+        found: Counter[str] = Counter()
+        for stage in STAGES:
+            for _, letter in self.client.xrange(f"{BASE}/{stage}:dead"):
+                found[f"{stage}|{letter[b'id'].decode()}"] += 1
+        return found
+
+    def verdicts(self, won: Mapping[str, int], gone: Mapping[str, int]) -> None:
         """What callers were told, against what the server has counted."""
-        for (who, name, _), won in self.heard.items():
-            if won and name not in fate.won:
+        for (who, name, _), done in self.heard.items():
+            if done and name not in won:
                 self.complain("claimed", f"{who} was told that it completed {name}")
-        for name in self.cancelled - fate.gone.keys():
-            self.complain("claimed", f"cancelled: {name}")
-        for name in fate.won.keys() - self.blind:
-            verdicts = [self.heard.get((who, name, token)) for who, token in self.handed[name]]
-            if not verdicts or all(verdict is False for verdict in verdicts):
-                self.complain("denied", f"{name}: completed, and its holders were told {verdicts}")
+        for name, verdicts in self.cancels.items():
+            if any(verdicts) and name not in gone and not name.startswith("run|"):
+                self.complain("claimed", f"cancelled: {name}")
+        for name in gone.keys() - self.cancels.keys():
+            if "|" not in name and name not in self.runs.asked:
+                self.complain("phantom", f"{name} was cancelled, and nobody asked for it")
+        for name in won.keys() - self.blind:
+            if name.startswith("pick|"):
+                continue  # it is its last child that completes it
+            holders = self.handed[name.replace("fan|", "pick|")]
+            heard = [self.heard.get((who, name, token)) for who, token in holders]
+            if not heard or all(verdict is False for verdict in heard):
+                self.complain("denied", f"{name}: completed, and its holders were told {heard}")
 
     def leftovers(self) -> None:
         """An empty queue keeps its stream and group, counters, a few wake tokens, dead letters; records expire."""
-        keys: list[bytes] = list(self.client.scan_iter(count=1000))
+        keys = [key.decode() for key in self.client.scan_iter(count=1000)]
+        self.runs.leftovers([key for key in keys if key.startswith(BASE)])
         for key in keys:
-            part = key.decode().removeprefix(PREFIX)
+            part = key.removeprefix(next((prefix for prefix in PREFIXES if key.startswith(prefix)), ""))
             if part.startswith("lane:"):
                 if self.client.pttl(key) < 0:
                     self.complain("left", f"{part} does not expire")
-            elif part not in {"jobs", "wake", "stats", "dead", "chaos:won", "chaos:gone"}:
-                self.complain("left", part)
+            elif part not in {"jobs", "wake", "stats", "dead", "chaos:won", "chaos:gone"} and not key.startswith(
+                BASE + ":"
+            ):
+                self.complain("left", key)
+        for prefix in PREFIXES:
+            if self.client.exists(prefix + "jobs"):
+                self.left_in(prefix)
+
+    def left_in(self, prefix: str) -> None:
+        """Jobs and consumers."""
         for stream, most in (("jobs", 0), ("wake", 2 * WAKES)):
-            info: Any = self.client.xpending(PREFIX + stream, "workers")
-            if info["pending"] > most or self.client.xlen(PREFIX + stream) > most:
-                self.complain("left", f"{stream}: {info}")
-        names = {row["name"].decode() for row in self.client.xinfo_consumers(PREFIX + "jobs", "workers")}
+            info: Any = self.client.xpending(prefix + stream, "workers")
+            if info["pending"] > most or self.client.xlen(prefix + stream) > most:
+                self.complain("left", f"{prefix}{stream}: {info}")
+        names = {row["name"].decode() for row in self.client.xinfo_consumers(prefix + "jobs", "workers")}
         for name in names - RESERVED:
-            self.complain("left", f"consumer {name}")
+            self.complain("left", f"{prefix} consumer {name}")
 
     def report(self) -> str:
         """Everything to complain about."""
-        return os.linesep.join(f"{kind}: {what}" for kind, all_of in self.complaints.items() for what in all_of)
+        return os.linesep.join(f"{kind}: {what}" for kind, all_of in self.complaints.items() for what in all_of[:20])
+
+
+def _staged(counted: Mapping[str, int], staged: bool = True) -> Counter[str]:
+    """Those of stages, or the others."""
+    return Counter({name: number for name, number in counted.items() if ("|" in name) is staged})

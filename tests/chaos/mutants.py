@@ -8,26 +8,44 @@ from functools import cache
 
 from attrs import frozen
 
-from headrace import _op, _ops
+from headrace import _flow_ops, _op, _ops
 
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""
 
-CAST = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
+PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
+FLOW = ["runs", "hand", "flow threads", "flow tasks"]
+CAST = ["producer", "producer with ids", "loop", "loop", "batches", *FLOW]
+
+# Every script that decides an end counts it by id: killing the caller can't hide that a job was completed twice. A
+# name of a stage's job is preceded by the stage's.
+_NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
+_COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
+_JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      if join"
+_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    return "
+_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    if score"
+_FANNED = "  local which, list, pending = "
 
 COUNTED: Sequence[Edit] = [
-    # By id, in the scripts that decide it: killing the caller can't hide that a job was completed twice.
     (
         "complete",
         "if won > 0 then\n",
-        """for i = 1, n do
+        f"""for i = 1, n do
   local name = with_ids and ARGV[at + i - 1] or ''
-  if reply[i] == 1 then redis.call('HINCRBY', 'chaos:won', name ~= '' and name or entries[i], 1) end
+  {_NAMED % ("jobs", "(name ~= '' and name or entries[i])")}
+  if reply[i] == 1 then {_COUNT % ("won", "named")} end
 end
 if won > 0 then
 """,
     ),
-    ("cancel", "if gone == 1 then ", "if gone == 1 then redis.call('HINCRBY', 'chaos:gone', id, 1) "),
+    *(
+        (script, "if gone == 1 then ", f"if gone == 1 then {_NAMED % ('q.jobs', 'id')} {_COUNT % ('gone', 'named')}")
+        for script in ("cancel", "flow_advance")
+    ),
+    ("flow_advance", _JOINED, _COUNT % ("won", "stage .. '|' .. parent") + _JOINED),
+    ("flow_advance", _MOVED, _COUNT % ("won", "stage .. '|' .. id") + _MOVED),
+    ("flow_advance", _GONE_ON, _COUNT % ("won", "stage .. '|' .. id") + _GONE_ON),
+    ("flow_advance", _FANNED, _COUNT % ("won", "'fan|' .. id") + _FANNED),
 ]
 
 
@@ -37,10 +55,11 @@ class Mutant:
 
     edits: Sequence[Edit]
     complaint: str
-    cast: Sequence[str] = CAST
+    cast: Sequence[str] = PLAIN
 
 
 LOOPS = ["producer", "producer with ids", *["loop"] * 5]  # it is loops that tell what they asked for as holders
+LATE = [*["producer with ids"] * 3, "loop"]  # and producers that cancel and reschedule
 WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batches"]  # and workers that are found dead
 
 
@@ -98,6 +117,37 @@ MUTANTS = {
     "group created at $": Mutant(
         [("*", "jobs, 'workers', '0', 'MKSTREAM'", "jobs, 'workers', '$', 'MKSTREAM'")], "stranded"
     ),
+    "cancelling leaves what is delayed": Mutant(
+        [("cancel", "gone = redis.call('ZREM', q.delayed, id)", "gone = 1")], "law", LATE
+    ),
+    "promotion forgets releases": Mutant(
+        [("*", "local releases = redis.call('HGET', released, id)", "local releases = nil")], "index", WORKERS
+    ),
+    "rescheduling does not ask whether it is delayed": Mutant(
+        [("reschedule", "if redis.call('ZREM', delayed, id) == 0 then return answer(0) end", "")],
+        "law",
+        LATE,
+    ),
+    "every completion counts the child": Mutant(
+        [
+            (
+                "flow_advance",
+                "if gone == 0 then return 0 end",
+                "if gone == 0 then if waiting(run, id) then ended(run, id, 'done') end return 0 end",
+            )
+        ],
+        "astray",
+        ["runs", "hand", "hand"],
+    ),
+    "the join comes a child early": Mutant(
+        [("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > 1 then")], "join", FLOW
+    ),
+    "nobody hears of a death": Mutant(
+        [("*", "redis.call('ZADD', flows, 'XX', 2,", "redis.call('ZADD', flows, 'XX', 0,")], "astray", FLOW
+    ),
+    "a run is cancelled without its children": Mutant(
+        [("flow_advance", "if how == 'blocked' then mark(run, id) end", "")], "orphan", FLOW
+    ),
 }
 
 
@@ -117,4 +167,4 @@ def install(mutant: str | None) -> None:
                 source = source.replace(old, new)
         return _op.Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
-    _ops.script = changed  # type: ignore[attr-defined]
+    _ops.script = _flow_ops.script = changed  # type: ignore[attr-defined]

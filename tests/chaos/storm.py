@@ -19,8 +19,9 @@ from attrs import define, field
 
 from headrace import Counts, Queue
 from tests.awaiting import until
-from tests.chaos.actors import GAVE_UP, QUEUE, TIMEOUT, Orders, run
-from tests.chaos.judge import PREFIX, Fate, Judge
+from tests.chaos.actors import GAVE_UP, QUEUE, TIMEOUT, Orders, redrive, run
+from tests.chaos.judge import PREFIX, PREFIXES, Fate, Judge
+from tests.chaos.mill import FLOW, STAGES
 from tests.chaos.mutants import CAST, MUTANTS
 from tests.chaos.proxy import Proxy
 from tests.servers import Binary, Server
@@ -71,6 +72,7 @@ class Storm:
     proxy: Proxy = field(init=False)
     client: redis.Redis = field(init=False)
     queue: Queue = field(init=False)
+    stages: dict[str, Queue] = field(factory=dict[str, Queue])
     judge: Judge = field(init=False)
     _stack: ExitStack = field(factory=ExitStack)
 
@@ -83,6 +85,8 @@ class Storm:
             self.proxy = stack.enter_context(Proxy(self.server.path, self.seed))
             self.client = stack.enter_context(redis.Redis(unix_socket_path=self.server.path))
             self.queue = stack.enter_context(Queue(QUEUE, url=self.server.url))
+            for stage in STAGES:
+                self.stages[stage] = stack.enter_context(Queue(f"{FLOW}/{stage}", url=self.server.url))
             self.judge = Judge(log, self.client)
             stack.callback(self.end)
             self._stack = stack.pop_all()
@@ -196,7 +200,8 @@ class Storm:
             and self.proxy.swallowed > 10
             and counts.completed > 100
             and min(counts.cancelled, counts.dead) > 0
-            and self.judge.seen.keys() >= {"try", "ack", "off", "job", "run", "ask", "did", "end"}
+            and self.judge.seen.keys() >= {"try", "ack", "off", "due", "job", "run", "ask", "did", "end", "got", "bag"}
+            and self.judge.runs.states.keys() >= {"completed", "failed", "cancelled"}
         )
 
     def calm(self) -> Fate:
@@ -204,15 +209,31 @@ class Storm:
         self.proxy.calm()
         self.wake(everybody=True)
         self.leave("producer")
-        self.settled(lambda: self.judge.sample(self.queue).present == self.client.xlen(PREFIX + "dead"), "jobs")
+        self.leave("runs")
+        self.settled(self.done, "jobs")
         self.leave("loop")
+        self.leave("hand")
         # A queue that is not a worker counts as alive for its lease and ten seconds more. As if they were over:
-        for name in self.client.zrange(PREFIX + "workers", 0, -1):
-            if name.startswith(b"queue-"):
-                self.client.zadd(PREFIX + "workers", {name: 1}, xx=True)
-        self.settled(lambda: len(self.client.zrange(PREFIX + "workers", 0, -1)) == len(self.players), "the dead")
+        for prefix in PREFIXES:
+            for name in self.client.zrange(prefix + "workers", 0, -1):
+                if name.startswith(b"queue-"):
+                    self.client.zadd(prefix + "workers", {name: 1}, xx=True)
+        self.settled(self.alone, "the dead")
         self.leave("")
         return self.judge.finish(self.queue)
+
+    def done(self) -> bool:
+        """Whether nothing is left but dead letters, and of those none that is to run again."""
+        plain = self.judge.sample(self.queue).present == self.client.xlen(PREFIX + "dead")
+        held = [counts.present - counts.dead for counts in (queue.counts() for queue in self.stages.values())]
+        going = self.judge.runs.states.get("running", 0)
+        return not redrive(self.stages) and plain and not any(held) and not going
+
+    def alone(self) -> bool:
+        """Whether those that are registered are the workers that live."""
+        serving = sum(player.role.startswith("flow") for player in self.players)
+        expected = [len(self.players), *[serving] * len(STAGES)]
+        return [self.client.zcard(prefix + "workers") for prefix in PREFIXES] == expected
 
     def leave(self, role: str) -> None:
         """All of this role end in good order."""
@@ -240,5 +261,6 @@ class Storm:
     def story(self) -> str:
         """What has happened, and what there is to complain about."""
         return (
-            f"seed {self.seed}: {dict(self.did)}, {dict(self.judge.seen)}, {self.queue.counts()}\n{self.judge.report()}"
+            f"seed {self.seed}: {dict(self.did)}, {dict(self.judge.seen)}, {self.queue.counts()}, "
+            f"runs {self.judge.runs.states}\n{self.judge.report()}"
         )

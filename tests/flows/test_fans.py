@@ -358,3 +358,67 @@ def test_a_letter_of_a_child_that_was_created_again_is_redriven_too(flows: Flows
     complete(flows, flows.lease("pack"))
     assert flows.flow.state("o").children == {"0": b"A"}
     assert flows.now() == {"bill": {"waiting": 1}}
+
+
+@pytest.mark.parametrize("how", ["completed", "dead", "cancelled"])
+def test_a_cancellation_that_comes_after_the_end_outside_is_none(flows: Flows, how: str) -> None:
+    """Nobody has looked since, and yet the end is what it was: `cancel` and `complete` never both say `True`."""
+    flows.flow.start(b"order", id="o", stage="send")
+    (lease,) = flows.lease("send")
+    ends = {"completed": lease.complete, "dead": lambda: lease.dead_letter("why"), "cancelled": lambda: cancel(flows)}
+    assert ends[how]()
+    assert advance(flows, flows.flow.ops.cancelling("o")) == [False]
+    assert flows.flow.state("o").state == {"dead": "failed"}.get(how, how)
+
+
+def cancel(flows: Flows) -> bool:
+    return bool(flows.queues["send"].cancel("o"))
+
+
+def advance(flows: Flows, *moves: Any) -> list[bool]:
+    """The script alone: nobody looks for what happened outside before."""
+    found: list[bool] = flows.connect("shop/send")._run(flows.flow.ops.advance(moves))
+    return found
+
+
+def test_a_cancellation_finds_the_job_in_the_stage_that_it_has_come_to(flows: Flows) -> None:
+    """A plain completion moved it on, and nobody has looked since."""
+    flows.flow.start(b"order", id="o")
+    assert flows.lease("pick")[0].complete()
+    assert advance(flows, flows.flow.ops.cancelling("o")) == [True]
+    assert flows.now() == {}
+    assert (flows.flow.state("o").state, flows.flow.state("o").stage) == ("cancelled", "bill")
+
+
+def test_a_child_that_is_redriven_too_late_has_failed(flows: Flows) -> None:
+    """Who goes on without it is told so, though it runs again."""
+    begin(flows, [b"a", b"b"], failed="continue")
+    a, b = flows.lease("pack", 2)
+    a.dead_letter("why")
+    complete(flows, [b])
+    flows.flow.state("o")
+    assert flows.queues["pack"].redrive() == 1
+    state = flows.flow.state("o")
+    assert (state.stage, state.pending, state.children, state.failed) == ("bill", 0, {"1": b"B"}, ("0",))
+    complete(flows, flows.lease("pack"))
+    state = flows.flow.state("o")
+    assert (state.children, state.failed) == ({"0": b"A", "1": b"B"}, ())
+
+
+def test_the_token_of_a_parent_that_is_redriven_goes_on_growing(flows: Flows) -> None:
+    flows.flow.start(b"order", id="o")
+    tokens = []
+    for _ in range(3):
+        (lease,) = flows.lease("pick")
+        tokens.append(lease.token)
+        assert lease.retry()
+    (lease,) = flows.lease("pick")
+    assert flows.flow.complete(lease, FanOut([b"a"], stage="pack"))
+    flows.lease("pack")[0].dead_letter("why")
+    assert flows.flow.state("o").state == "failed"
+    (letter,) = flows.queues["pick"].dead()
+    assert letter.job.attempt == 1
+    assert flows.queues["pick"].redrive() == 1
+    (again,) = flows.lease("pick")
+    assert again.job.attempt == 1
+    assert sorted({*tokens, lease.token, again.token}) == [*tokens, lease.token, again.token]

@@ -112,8 +112,9 @@ local function ended(run, id, how)
     if failed > 0 and get(run, 'policy', parent) ~= 'continue' then
       local own, headers = parse(cmsgpack.unpack(body))
       local children = #cmsgpack.unpack(get(run, 'children', parent))
-      own.attempt = '1'
-      bury(q.dead, q.stats, dead_limit, failed .. ' of ' .. children .. ' children failed, the last ' .. id, '', 0, compose(own, headers))
+      local reason = failed .. ' of ' .. children .. ' children failed, the last ' .. id
+      own.attempt = own.attempt or '1'
+      bury(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, compose(own, headers))
       note(q, 'dead', parent)
       set(run, 'at', parent, 'dead ' .. stage)
       how = 'dead'
@@ -154,7 +155,7 @@ local function revive(run, id, stage)
   end
 end
 -- *id* waits for children; those that a run of it before created, and that have not failed, are not created again.
-local function fan(run, id, stage, entry, target, policy, children)
+local function fan(run, id, stage, entry, deliveries, target, policy, children)
   local which, list, pending = get(run, 'fan', id) or '1', {}, 0
   local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- it is the same fan-out once more
   for i, child in ipairs(children) do
@@ -185,6 +186,7 @@ local function fan(run, id, stage, entry, target, policy, children)
   end
   local fields = cmsgpack.unpack(get(run, 'job', id))
   fields[#fields + 1], fields[#fields + 2] = 'enq', string.match(entry, '^%d+')
+  fields[#fields + 1], fields[#fields + 2] = 'attempt', string.format('%.0f', deliveries)
   redis.call('HSET', q.blocked, id, cmsgpack.pack(fields))
   redis.call('HSET', q.ids, id, 'blocked')
   redis.call('ZADD', q.flows, 0, id)
@@ -199,7 +201,9 @@ local function move(run, item)
   local ours = score and (at == stage and (how == 'active' or how == 'dead') or not how and not string.match(id, ABOVE))
   if worker ~= '' and not own(q.jobs, worker, {entry}, {item.count})[1] then return 0 end
   if ours and not able(run, id) then return 0 end
-  local body = ours and not get(run, 'job', id) and redis.call('XRANGE', q.jobs, entry, entry)[1]
+  local known_job, fans = ours and get(run, 'job', id), item.policy ~= '' and score ~= '5'
+  local body = ours and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
+  local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
   local gone = redis.call('XDEL', q.jobs, entry)
   redis.call('XACK', q.jobs, 'workers', entry)
   if gone == 0 then return 0 end
@@ -214,14 +218,16 @@ local function move(run, item)
   end
   redis.call('ZREM', q.flows, id)
   if how ~= 'active' then revive(run, id, stage) end
-  if body then -- redriven so late that the run's state is gone
+  if body and not known_job then -- redriven so late that the run's state is gone
     local mine, headers = parse(body[2])
     mine.attempt, mine.enq = nil, nil
     set(run, 'job', id, cmsgpack.pack(compose(mine, headers)))
   end
   if item.kept then redis.call('HSET', run, 'result:' .. stage .. ':' .. id, item.result) end
-  if item.policy ~= '' and score ~= '5' then
-    fan(run, id, stage, entry, item.target, item.policy, item.children)
+  if fans then
+    -- Should it die as a parent and be redriven, its token must go on growing.
+    local deliveries = math.max(1, tonumber(parse(body[2]).attempt or 0) + (row and row[4] or 0))
+    fan(run, id, stage, entry, deliveries, item.target, item.policy, item.children)
   else
     redis.call('HINCRBY', q.stats, 'completed', 1)
     note(q, 'completed', id)
@@ -263,6 +269,11 @@ local function event(run, id, stage)
 end
 local function cancel(run, id)
   local how, stage = where(run, id)
+  local score = queues[stage] and tonumber(redis.call('ZSCORE', queues[stage].flows, id) or 0) or 0
+  if score > 0 and score < 5 then -- what happened to it outside comes first: by that it may have ended
+    event(run, id, stage)
+    how, stage = where(run, id)
+  end
   local q = (how == 'active' or how == 'blocked') and queues[stage]
   if not q or not able(run, id) then return 0 end
   redis.call('ZREM', q.flows, id)
