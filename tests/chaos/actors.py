@@ -64,6 +64,7 @@ from tests.chaos import mill, mutants
 
 HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 1.0
 QUEUE = "chaos"
+LEVELS: Any = {"priorities": 3, "ageing": 0.5}
 PACE = 0.02  # seconds between two calls of a producer, or two jobs of a loop; half of it on average
 DAWDLE = 0.01  # of so many jobs, a loop takes longer than its lease
 RUNS = 40  # jobs in the stages of the flow at which nobody starts more of them
@@ -108,7 +109,7 @@ class Actor:
     def produce(self) -> None:
         """Enqueue, alone and in batches, with ids or without, now or later, some twice; cancel and reschedule some."""
         with_ids = self.orders.role == "producer with ids"
-        with Queue(QUEUE, url=self.orders.url) as queue:
+        with Queue(QUEUE, url=self.orders.url, **LEVELS) as queue:
             while not self.over:
                 time.sleep(PACE * self.dice.random())
                 while not self.over and queue.counts().waiting > BACKLOG:
@@ -119,7 +120,7 @@ class Actor:
                 self.write(*(f"try {self.name} {job.payload}" for job in jobs))
                 if len(jobs) == 1:
                     job = jobs[0]
-                    receipts = [queue.enqueue(job.payload, id=job.id, delay=job.delay, headers=job.headers)]
+                    receipts = [queue.enqueue(job)]
                 elif with_ids:
                     receipts = queue.enqueue_many(jobs)
                 else:
@@ -158,13 +159,14 @@ class Actor:
         if delay is not None:
             self.late.append(payload)
         headers = {"h": "x"} if self.dice.random() < 0.2 else None
-        return NewJob(payload, payload if with_ids else None, headers, delay)
+        level = self.dice.choice([0, 0, 1, 2])
+        return NewJob(payload, payload if with_ids else None, headers, delay, level)
 
     # -- a loop over a plain queue -------------------------------------------------------------------
 
     def loop(self) -> None:
         """Lease and settle in every way there is."""
-        with Queue(QUEUE, url=self.orders.url, lease=LEASE, dead_limit=10**6) as queue:
+        with Queue(QUEUE, url=self.orders.url, lease=LEASE, dead_limit=10**6, **LEVELS) as queue:
             while not self.over:
                 try:
                     term = self.dice.choice([None, None, LEASE])
@@ -354,11 +356,11 @@ class Actor:
         kind: Any = Worker if threads else AsyncWorker
         worker = kind(url=self.orders.url, heartbeat=HEARTBEAT, timeout=TIMEOUT)
         if self.orders.role == "batches":
-            worker.batch_handler(QUEUE, max_size=20, **options)(self.handle_many)
+            worker.batch_handler(QUEUE, max_size=20, **options, **LEVELS)(self.handle_many)
         elif threads:
-            worker.handler(QUEUE, concurrency=4, **options)(self.handle)
+            worker.handler(QUEUE, concurrency=4, **options, **LEVELS)(self.handle)
         else:
-            worker.handler(QUEUE, concurrency=8, **options)(self.handle_in_task)
+            worker.handler(QUEUE, concurrency=8, **options, **LEVELS)(self.handle_in_task)
         if self.orders.role.startswith("flow"):
             flow: Any = Flow if threads else AsyncFlow
             made = flow(mill.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6)

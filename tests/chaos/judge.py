@@ -40,7 +40,7 @@ from tests.chaos.runs import BASE, RUNS, Runs, sick
 
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
 PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES)]
-RESERVED = {"parked", "bell"}
+RESERVED = {"parked", "parked:1", "parked:2", "bell"}
 WAKES = 16  # tokens in the wake stream at most
 SAMPLES = 25  # samples, and completions, after which what rang should have been handed out
 
@@ -52,6 +52,9 @@ local function say(kind, what) if #wrong < 20 then wrong[#wrong + 1] = {kind, wh
 local jobs = key('jobs')
 local there, pending, rung, last = {}, {}, {}, '0-0'
 for _, row in ipairs(redis.call('XRANGE', jobs, '-', '+')) do there[row[1]] = true end
+for level = 1, 2 do
+  for _, row in ipairs(redis.call('XRANGE', jobs .. ':' .. level, '-', '+')) do there[row[1] .. '.' .. level] = true end
+end
 for _, group in ipairs(redis.call('EXISTS', jobs) == 1 and redis.call('XINFO', 'GROUPS', jobs) or {}) do
   for i = 1, #group, 2 do if group[i] == 'last-delivered-id' then last = group[i + 1] end end
   for _, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', 1000000)) do
@@ -84,7 +87,7 @@ for _, entry in ipairs(redis.call('HKEYS', key('released'))) do
   if not there[entry] and not late[entry] then say('index', 'releases of nothing: ' .. entry) end
 end
 for _, entry in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
-  if not pending[entry] or pending[entry] == 'parked' then say('index', 'term of no lease: ' .. entry) end
+  if not pending[entry] or string.find(pending[entry], '^parked') then say('index', 'term of no lease: ' .. entry) end
 end
 if redis.call('XLEN', key('wake')) > tonumber(ARGV[1]) then say('index', 'too many wake tokens') end
 local ended = {} -- by any queue: the names of a stage's jobs are preceded by the stage's
@@ -334,9 +337,16 @@ class Judge:
             if part.startswith("lane:"):
                 if self.client.pttl(key) < 0:
                     self.complain("left", f"{part} does not expire")
-            elif part not in {"jobs", "wake", "stats", "dead", "chaos:won", "chaos:gone"} and not key.startswith(
-                BASE + ":"
-            ):
+            elif part not in {
+                "jobs",
+                "jobs:1",
+                "jobs:2",
+                "wake",
+                "stats",
+                "dead",
+                "chaos:won",
+                "chaos:gone",
+            } and not key.startswith(BASE + ":"):
                 self.complain("left", key)
         for prefix in PREFIXES:
             if self.client.exists(prefix + "jobs"):
@@ -348,6 +358,9 @@ class Judge:
             info: Any = self.client.xpending(prefix + stream, "workers")
             if info["pending"] > most or self.client.xlen(prefix + stream) > most:
                 self.complain("left", f"{prefix}{stream}: {info}")
+        for level in (1, 2):
+            if self.client.xlen(f"{prefix}jobs:{level}"):
+                self.complain("left", f"{prefix}jobs:{level}")
         names = {row["name"].decode() for row in self.client.xinfo_consumers(prefix + "jobs", "workers")}
         for name in names - RESERVED:
             self.complain("left", f"{prefix} consumer {name}")

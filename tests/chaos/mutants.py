@@ -21,9 +21,9 @@ CAST = ["producer", "producer with ids", "loop", "loop", "batches", *FLOW]
 # name of a stage's job is preceded by the stage's.
 _NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
 _COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
-_JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      if join"
-_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    return "
-_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    if score"
+_JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      note(q, 'completed', parent)\n      if join"
+_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    return "
+_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    if score"
 _FANNED = "  local which, list, pending = "
 
 COUNTED: Sequence[Edit] = [
@@ -120,8 +120,11 @@ MUTANTS = {
     "cancelling leaves what is delayed": Mutant(
         [("cancel", "gone = redis.call('ZREM', q.delayed, id)", "gone = 1")], "law", LATE
     ),
+    "a turn that comes forgets the id": Mutant(
+        [("*", "if not registered or registered == name then", "if not id then")], "index", WORKERS
+    ),
     "promotion forgets releases": Mutant(
-        [("*", "local releases = redis.call('HGET', released, id)", "local releases = nil")], "index", WORKERS
+        [("*", "local releases = redis.call('HGET', q.released, id)", "local releases = nil")], "index", WORKERS
     ),
     "rescheduling does not ask whether it is delayed": Mutant(
         [("reschedule", "if redis.call('ZREM', delayed, id) == 0 then return answer(0) end", "")],

@@ -19,7 +19,7 @@ from attrs import define, field
 
 from headrace import Counts, Queue
 from tests.awaiting import until
-from tests.chaos.actors import GAVE_UP, QUEUE, TIMEOUT, Orders, redrive, run
+from tests.chaos.actors import GAVE_UP, LEVELS, QUEUE, TIMEOUT, Orders, redrive, run
 from tests.chaos.judge import PREFIX, PREFIXES, Fate, Judge
 from tests.chaos.mill import FLOW, STAGES
 from tests.chaos.mutants import CAST, MUTANTS
@@ -84,7 +84,7 @@ class Storm:
             self.server = stack.enter_context(Server(self.binary, appendonly=True, extra=EXACT))
             self.proxy = stack.enter_context(Proxy(self.server.path, self.seed))
             self.client = stack.enter_context(redis.Redis(unix_socket_path=self.server.path))
-            self.queue = stack.enter_context(Queue(QUEUE, url=self.server.url))
+            self.queue = stack.enter_context(Queue(QUEUE, url=self.server.url, **LEVELS))
             for stage in STAGES:
                 self.stages[stage] = stack.enter_context(Queue(f"{FLOW}/{stage}", url=self.server.url))
             self.judge = Judge(log, self.client)

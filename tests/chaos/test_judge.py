@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from headrace import Queue
-from tests.chaos.actors import QUEUE
+from tests.chaos.actors import LEVELS, QUEUE
 from tests.chaos.judge import PREFIX, SAMPLES, Judge
 from tests.servers import Server
 
@@ -56,7 +56,7 @@ def story(newest: Server, tmp_path: Path) -> Iterator[Story]:
     log.touch()
     with (
         redis.Redis(unix_socket_path=newest.path) as client,
-        Queue(QUEUE, url=newest.url) as queue,
+        Queue(QUEUE, url=newest.url, **LEVELS) as queue,
     ):
         yield Story(Judge(log, client), queue, client)
 

@@ -11,7 +11,7 @@ import redis
 
 from headrace import Flow, Queue
 from tests.chaos import mill
-from tests.chaos.actors import QUEUE
+from tests.chaos.actors import LEVELS, QUEUE
 from tests.chaos.judge import Judge
 from tests.chaos.runs import BASE
 from tests.servers import Server
@@ -88,7 +88,7 @@ def story(newest: Server, tmp_path: Path) -> Iterator[Story]:
     log.touch()
     with (
         redis.Redis(unix_socket_path=newest.path) as client,
-        Queue(QUEUE, url=newest.url) as queue,
+        Queue(QUEUE, url=newest.url, **LEVELS) as queue,
         Flow(mill.FLOW, url=newest.url, lookup=["who"]) as flow,
     ):
         mill.declared(flow, 60)

@@ -238,7 +238,7 @@ end
 -- Out of its queue; its holder is told.
 local function remove(q, id)
   local gone, held = take(q, id)
-  if gone == 1 then note(q, 'cancelled', id) end
+  if gone > 0 then note(q, 'cancelled', id) end
   if held then warn(q.control, held) end
 end
 -- What happened to a job outside: 1 completed by itself, 2 died, 3 cancelled or deleted, 4 redriven; 5 to be cancelled.
