@@ -25,7 +25,7 @@ CHILDREN = 1000  # of one fan-out: one script creates them
 PAGE = 100  # items of one script
 FAILED = ("fail", "continue", "cancel")
 _PARTS = ["jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
-_BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows"]
+_BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows"]
 
 
 @frozen

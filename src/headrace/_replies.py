@@ -236,7 +236,7 @@ def flow_state(name: str, row: Any) -> FlowState | None:
     position, stage, _, started, ended, attributes, pending, kept, children = row
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
-    failed = ("dead", "cancelled")
+    failed: tuple[str, ...] = ("dead", "cancelled")
     if not int(pending):  # then one that goes on was redriven when nobody waited for it any more: it has failed, too
         failed += ("active", "blocked")
     ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]

@@ -12,7 +12,7 @@ from tests.scripts.conftest import Lua
 from tests.scripts.test_full import FULL, fill
 
 PARTS = ["jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows"]
-BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows"]
+BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows"]
 RUN = "headrace:{q}:q:flow:o"
 
 
