@@ -28,7 +28,7 @@ _PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
     "control",
 ]  # fmt: skip
-_BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows", "events"]
+_BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
 
 
 @frozen

@@ -36,7 +36,7 @@ from attrs import define, evolve, field, frozen
 from headrace import Counts, Queue
 from tests.chaos.actors import QUEUE
 from tests.chaos.mill import STAGES
-from tests.chaos.runs import BASE, RUNS, Runs, sick
+from tests.chaos.runs import BASE, RUNS, Runs, created_again, sick
 
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
 PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES)]
@@ -192,7 +192,7 @@ class Judge:
         if kind == "run":
             self.blind |= {name, name.replace("pick|", "fan|")}
             return
-        if not sick(name) and any(token == other for _, other in self.handed[name]):
+        if not created_again(name) and any(token == other for _, other in self.handed[name]):
             self.complain("token", f"{name}: {token} handed out again, to {who}")
         self.handed[name].add((who, token))
 
@@ -208,7 +208,7 @@ class Judge:
     def told(self, kind: str, who: str, name: str, token: int, *, won: bool) -> None:
         """Somebody settles a job."""
         if kind == "ask":
-            if self.newest[name] > token:
+            if self.newest[name] > token and not created_again(name):
                 self.stale.add((who, name, token))
         elif kind == "did":
             if won and (who, name, token) in self.stale:

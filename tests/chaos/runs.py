@@ -70,6 +70,11 @@ def sick(name: str) -> bool:
     return name.partition("|")[2].startswith("sick")
 
 
+def created_again(name: str) -> bool:
+    """Whether a job may be another of the same name, whose tokens begin anew: a child of such a run."""
+    return sick(name) and "/" in name
+
+
 @define
 class Runs:
     """The part of the judge that knows what runs are to go through."""

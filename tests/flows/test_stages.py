@@ -437,3 +437,22 @@ def test_it_is_drawn(newest_flows: Flows) -> None:
     )
     drawn = flows.flow.mermaid(counts=True)
     assert '  s0["pick<br/>leased 1<br/>blocked 1"]\n  s1["pack<br/>waiting 2"]\n  s2["weigh"]\n' in drawn
+
+
+@pytest.mark.parametrize("how", ["start", "next"])
+def test_a_delayed_job_that_gives_way_keeps_its_releases(flows: Flows, client: redis.Redis, how: str) -> None:
+    """A job of no flow, with the id of the one that comes: nothing of it stays behind, and its attempts are its own."""
+    stage = "pick" if how == "start" else "bill"
+    queue = flows.queues[stage]
+    queue.enqueue(b"plain", id="o")
+    for settle in ("release", "release", "retry"):
+        (lease,) = flows.lease(stage)
+        assert getattr(lease, settle)(*([3600] if settle == "retry" else []))
+    flows.flow.start(b"order", id="o")
+    if how == "next":
+        assert flows.done("pick")
+    plain, ours = flows.lease(stage, 2)
+    assert (plain.job.payload, plain.job.attempt, ours.job.payload, ours.job.attempt) == (b"plain", 2, b"order", 1)
+    assert plain.complete()
+    assert flows.flow.complete(ours, Next(None))
+    assert not client.exists(queue.ops.keys.part("released"))

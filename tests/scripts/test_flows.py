@@ -16,7 +16,7 @@ PARTS = [
     "control",
 ]  # fmt: skip
 CHANNELS = ("events", "control")  # no keys: nobody can have one of another type
-BEGIN = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "flows", "events"]
+BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
 RUN = "headrace:{q}:q:flow:o"
 
 

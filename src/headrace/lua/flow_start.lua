@@ -3,8 +3,8 @@
 -- ARGV   call, id, stage, delay, attributes, members, items...
 -- REPLY  1 begun · 0 a run of this id goes on
 -- COST   25 us
--- Keys: flow:<id>, then jobs, wake, ids, delayed, bodies, stats, flows, events of the stage's queue. attributes: JSON. Items:
--- `members` entries for the index, then the job's fields.
+-- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events of the stage's queue. attributes:
+-- JSON. Items: `members` entries for the index, then the job's fields.
 -- @include record
 -- @include typed
 -- @include clock
@@ -15,8 +15,8 @@
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local run, q = KEYS[3], {
-  jobs = KEYS[4], wake = KEYS[5], ids = KEYS[6], delayed = KEYS[7], bodies = KEYS[8], stats = KEYS[9], flows = KEYS[10],
-  events = KEYS[11],
+  jobs = KEYS[4], wake = KEYS[5], ids = KEYS[6], released = KEYS[7], delayed = KEYS[8], bodies = KEYS[9],
+  stats = KEYS[10], flows = KEYS[11], events = KEYS[12],
 }
 local id, stage, delay, attributes, members = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local known = recorded()
@@ -24,7 +24,7 @@ if known then return known end
 local length = redis.pcall('XLEN', q.jobs)
 if type(length) == 'table' then return length end
 typed('XLEN', q.wake)
-typed('HLEN', run, q.ids, q.bodies, q.stats)
+typed('HLEN', run, q.ids, q.released, q.bodies, q.stats)
 typed('ZCARD', index, q.delayed, q.flows)
 if redis.call('HGET', run, 'state') == 'running' then return answer(0) end
 local now, fields, listed = clock(), {}, {}

@@ -5,8 +5,13 @@ local function put(q, id, now, delay, fields)
     redis.call('ZREM', q.delayed, id)
     redis.call('HDEL', q.bodies, id)
     if body then
-      redis.call('XADD', q.jobs, '*', unpack(cmsgpack.unpack(body)))
+      local entry = redis.call('XADD', q.jobs, '*', unpack(cmsgpack.unpack(body)))
       redis.call('HINCRBY', q.stats, 'added', 1)
+      local releases = redis.call('HGET', q.released, id)
+      if releases then
+        redis.call('HDEL', q.released, id)
+        redis.call('HSET', q.released, entry, releases)
+      end
     end
   end
   local due = due_at(delay, now)
