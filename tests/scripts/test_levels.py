@@ -1,0 +1,150 @@
+"""Scripts of a queue with priority levels: they touch declared keys only, also on a full server; foreign keys stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from headrace._op import script
+from tests.scripts.conftest import TERM, Lua
+from tests.scripts.test_full import FULL, fill
+
+LEVEL = "headrace-priority"
+LATER = "+60000"
+
+
+@pytest.fixture
+def protocol() -> int:
+    """One will do here."""
+    return 2
+
+
+class Levels:
+    """Scripts with the streams of two levels behind the first."""
+
+    def __init__(self, lua: Lua) -> None:
+        self.lua = lua
+        self.streams = [lua.key("jobs:1"), lua.key("jobs:2")]
+
+    def __call__(self, name: str, *args: Any, **options: Any) -> Any:
+        return self.lua(name, *args, extra=self.streams if script(name).levelled else (), **options)
+
+    def add(self, *levels: int, delay: str = "", call: int | str = "") -> list[str]:
+        """A job at each of these levels; their ids."""
+        items: list[Any] = []
+        for number, level in enumerate(levels):
+            name = f"{delay}{number}" if delay else ""
+            fields = ["data", f"{level}", *(["id", name] if name else []), *([LEVEL, f"{level}"] if level else [])]
+            items += [name, delay, len(fields), *fields]
+        reply = self("enqueue", "full", *items, call=call)
+        assert set(reply[1::2]) == {1}
+        return list(reply[::2])
+
+    def lease(self, limit: int = 100, call: int | str = "") -> list[list[Any]]:
+        """What a lease hands out, in order: entry, fields, count, releases."""
+        _, _, taken, fresh, _, _ = self("lease", "w", limit, "", TERM, 70_000, 0, 1000, 0, "", call=call)
+        return [*taken, *([entry, ["data", data], 1, 0] for entry, data in zip(fresh[::2], fresh[1::2], strict=True))]
+
+
+@pytest.fixture
+def levels(lua: Lua) -> Iterator[Levels]:
+    """With room again afterwards, for the tests that share this server."""
+    yield Levels(lua)
+    lua.redis.config_set("maxmemory", 0)
+
+
+def story(levels: Levels) -> list[list[Any]]:
+    """Jobs at every level: waiting, parked, delayed and dead; those that are leased."""
+    levels.add(0, 1, 2, 0, 1, 2, 0, 1, 2)
+    taken = levels.lease()
+    assert [row[1][1] for row in taken] == list("000111222")
+    for row in (taken[1], taken[4], taken[7]):
+        assert levels("release", "w", row[0], row[2]) == [1]
+    assert levels("dead_letter", "w", 1000, taken[5][0], 1, "why") == [1]
+    levels.add(0, 1, 2)
+    levels.add(1, 2, delay=LATER)
+    return [taken[0], taken[3], taken[6], taken[8]]
+
+
+CALLS: dict[str, list[Any]] = {
+    "enqueue": ["full", "", "", 4, "data", "x", LEVEL, "2"],
+    "lease": ["w", 100, "", TERM, 70_000, 0, 1000, 0, ""],
+    "reclaim": ["v", 10_000, TERM, "-", 500, 1],
+    "redrive": ["-", 500],
+    "reschedule": [f"{LATER}1", ""],
+    "cancel": [f"{LATER}1"],
+    "cancel_payload": ["2", "level:2", "-", 500],
+    "purge": [500],
+    "delete": [],
+    "repair": ["jobs", "-", 500, TERM],
+    "counts": [],
+    "find": [f"{LATER}1"],
+    "list": ["waiting", "new:2 -", 100],
+    "position": ["nobody", 100],
+    "tick": ["s", "every 1000", 5, 10, 5],
+}
+
+
+def test_every_script_with_levels_is_here(script_names: list[str]) -> None:
+    assert {name for name in script_names if script(name).levelled} == {*CALLS, "retry"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_streams_that_are_none(levels: Levels, name: str) -> None:
+    """Refused before anything is written."""
+    for stream in levels.streams:
+        levels.lua.redis.flushall()
+        story(levels)
+        levels("schedule", "s", "every 1000", "once", 5, 10, "data", "x", LEVEL, "1")
+        levels.lua.redis.delete(stream)
+        levels.lua.redis.set(stream, "mine")
+        before = levels.lua.state()
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            levels(name, *CALLS[name], call=1)
+        assert levels.lua.state() == before
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_who_knows_of_fewer_changes_nothing(levels: Levels, name: str) -> None:
+    story(levels)
+    before = levels.lua.state()
+    with pytest.raises(redis.ResponseError, match="PRIORITIES 3"):
+        levels.lua(name, *CALLS[name], call=1, extra=levels.streams[:1])
+    assert levels.lua.state() == before
+
+
+def test_a_full_server_lets_all_go_on(levels: Levels) -> None:
+    """But for adding."""
+    a, b, c, d = story(levels)
+    fill(levels.lua)
+    with pytest.raises(redis.ResponseError, match=FULL):
+        levels.add(2, call=1)
+    assert levels.lua.redis.xlen(levels.streams[1]) == 1
+    assert levels("retry", "w", 0, 1000, c[0], 1, "", 1, "", d[0], 1, LATER, 1, "", call=2) == [1, 1]
+    assert levels("release", "w", b[0], 1, call=3) == [1]
+    assert levels("complete", "", 1, 0, 0, 0, a[0], call=4) == [1]
+    assert levels("reschedule", f"{LATER}0", "", call=5) == 1
+    assert levels("redrive", "-", 500, call=6) == [1, ""]
+    found = levels.lease(call=7)
+    assert [row[1][1] for row in found] == list("00") + list("11111") + list("222")
+    assert levels("purge", 500, call=8) == 2  # delayed ones
+
+
+def test_a_lease_of_many(levels: Levels) -> None:
+    """More than Lua passes on at once, in their order, and none is left pending in a stream of a level."""
+    levels.add(*[2] * 500)
+    levels.add(*[1] * 500)
+    found = levels.lease(1000)
+    assert [row[1][1] for row in found] == ["1"] * 500 + ["2"] * 500
+    assert [levels.lua.redis.xlen(stream) for stream in levels.streams] == [0, 0]
+
+
+def test_a_call_that_is_repeated_hands_out_the_same(levels: Levels) -> None:
+    levels.add(0, 1, 2)
+    first = levels.lease(call=7)
+    after = levels.lua.state()
+    assert levels.lease(call=7) == first
+    assert levels.lua.state() == after
