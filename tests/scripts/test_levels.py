@@ -1,4 +1,4 @@
-"""Scripts of a queue with priority levels: they touch declared keys only, also on a full server; foreign keys stop them."""
+"""Scripts of a queue with priority levels touch declared keys only, on a full server too; foreign ones stop them."""
 
 from __future__ import annotations
 
