@@ -96,7 +96,7 @@ FIELDS = {
     "attempt": "Deliveries carried over from earlier entries, when the job went to the back.",
     "enq": "When it was first enqueued, in ms, if that is not the time in the entry's ID.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
-    "any other": "A header: `traceparent`, `tracestate`, `baggage`, or one of yours.",
+    "any other": "A header: `traceparent`, `tracestate`, `baggage`, `headrace-attempt` (where it was tried before: a traceparent), or one of yours.",
 }
 
 INTRO = """\
