@@ -80,6 +80,9 @@ class Jobs:
         headers: dict[str, str] = {}
         if len(fields) == 2 and fields[0] == b"data":  # nearly every job: a payload and nothing else
             job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
+        elif len(fields) == 4 and fields[0] == b"data" and type(fields[2]) is bytes and fields[2] not in _OWN:
+            job_id, payload, carried, enqueued = name, fields[1], 0, None
+            headers = {text(fields[2]): text(fields[3])}  # nearly every other one: how it is traced
         else:
             own: dict[bytes, Any] = {}
             for key, value in zip(fields[::2], fields[1::2], strict=True):
@@ -160,6 +163,13 @@ class Jobs:
         """One page of a listing."""
         cursor, now, rows = reply
         return Page([self.state(row, now) for row in rows], text(cursor))
+
+    def age(self, reply: Any) -> tuple[float, str | None]:
+        """Seconds since the first job of a listing was enqueued, or where the listing goes on."""
+        cursor, now, rows = reply
+        if rows:
+            return max(0.0, now / 1000 - self.state(rows[0], now).job.enqueued_at), None
+        return 0.0, text(cursor) or None
 
     def found(self, reply: Any) -> JobState | None:
         """The answer of `find`."""
