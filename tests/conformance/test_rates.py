@@ -248,7 +248,7 @@ def test_full_buckets_are_forgotten(connect, client):
     for _ in range(30):
         leases += queue.lease_many(10, block=1)
     assert len(leases) == 300
-    assert client.zcard(queue.ops.keys.part("rates")) <= 30
+    assert client.zcard(queue.ops.keys.part("rates")) <= 100  # those of so many calls as fit into a millisecond
     queue.lease(block=0.01)
     assert client.zcard(queue.ops.keys.part("rates")) == 0
 

@@ -246,6 +246,7 @@ def stories() -> dict[str, list[Step]]:
     full_a = ("data", "1", "id", "a")
     next_queue = Keys.of("shop/mails")
     follow = [next_queue.part(part) for part in (*_FOLLOW.split(), "jobs")]
+    level = [KEYS.part("jobs:1")]
     apart = {"sleep": 5}  # entries of two streams may have the same ID
     release = call("release", "<e1>", 1, worker="w")
     renew: dict[str, Any] = {"duration": "", "ttl": 0}
@@ -298,6 +299,11 @@ def stories() -> dict[str, list[Step]]:
             lease(), apart, call("retry", "<e2>", 1, "", 1, "second", **twice), everything("dead"),
             apart, full("a", "", *full_a), everything("jobs"), complete("<e4>", "a", with_ids=1),
             apart, call("redrive", cursor="-", limit=500), everything("jobs"), call("counts"),
+        ],
+        "a level behind the first": [
+            full("low", "", "data", "1", "id", "low", "enq", "5", "headrace-priority", "1", more=level), apart,
+            enqueue("2"), command("XLEN", "jobs:1"), call("counts", more=level), lease(more=level), apart,
+            call("release", "<e2>", 1, worker="w"), enqueue("3"), lease(more=level), call("levels"),
         ],
         "a result, and a job that follows": [
             enqueue("one"), lease(), call("result", id="<e1>"), apart,
