@@ -18,6 +18,7 @@ from headrace._keys import job_id
 from headrace._op import Arg, Op
 from headrace._ops import BATCH, Ops
 from headrace._schedule import LIMIT
+from headrace._settings import Context
 from headrace.errors import ConfigurationError, WorkerLost
 
 R = TypeVar("R")
@@ -194,9 +195,9 @@ class _Parts:
         self.read()
 
 
-def enqueue_many(ops: Ops, jobs: Iterable[Any]) -> Call[list[Receipt]]:
+def enqueue_many(ops: Ops, jobs: Iterable[Any], context: Context | None = None) -> Call[list[Receipt]]:
     """All receipts. If a later part fails, the error's `receipts` are those of the parts that are in."""
-    parts = _Parts(iter(ops.batches(jobs)))
+    parts = _Parts(iter(ops.batches(jobs, context)))
     parts.prepare()
     try:
         while (part := parts.next) is not None:

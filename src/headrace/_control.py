@@ -16,6 +16,7 @@ from headrace._execute import AsyncExecutor, Executor
 from headrace._face import Delay, Face
 from headrace._job import Counts, Job, JobState, NewJob, Repairs, Schedule, WorkerState
 from headrace._line import AsyncEvents, AsyncNotices, Events, Notices
+from headrace._observe import Seen
 from headrace._op import Op
 
 R = TypeVar("R")
@@ -27,10 +28,16 @@ class Sender:
     _executor: Executor
     _notices: Notices
 
-    def _run(self, op: Op[R]) -> R:
-        return self._executor.run(op)
+    def _run(self, op: Op[R], seen: Seen | None = None) -> R:
+        if seen is None:
+            return self._executor.run(op)
+        with seen:
+            return seen.done(self._executor.run(op))
 
-    def _drive(self, call: Call[R]) -> R:
+    def _drive(self, call: Call[R], seen: Seen | None = None) -> R:
+        if seen is not None:
+            with seen:
+                return seen.done(self._drive(call))
         try:
             effect = next(call)
             while True:
@@ -260,10 +267,16 @@ class AsyncSender:
     _executor: AsyncExecutor
     _notices: AsyncNotices
 
-    async def _run(self, op: Op[R]) -> R:
-        return await self._executor.run(op)
+    async def _run(self, op: Op[R], seen: Seen | None = None) -> R:
+        if seen is None:
+            return await self._executor.run(op)
+        with seen:
+            return seen.done(await self._executor.run(op))
 
-    async def _drive(self, call: Call[R]) -> R:
+    async def _drive(self, call: Call[R], seen: Seen | None = None) -> R:
+        if seen is not None:
+            with seen:
+                return seen.done(await self._drive(call))
         try:
             effect = next(call)
             while True:

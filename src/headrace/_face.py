@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -21,10 +21,12 @@ from headrace._event import kinds as checked_kinds
 from headrace._execute import server
 from headrace._job import Claim, Job, NewJob, Receipt
 from headrace._keys import Keys, job_id
+from headrace._observe import Receiving, Sending, Settling, wanted
 from headrace._op import Op
 from headrace._ops import Ops
 from headrace._schedule import Timing
 from headrace._settings import QueueSettings, Rate
+from headrace._tracing import Place
 
 Q = TypeVar("Q")
 Delay = float | timedelta | datetime | None
@@ -92,13 +94,18 @@ class Face:
         headers: Mapping[str, str] | None,
         delay: Delay,
         priority: int,
-    ) -> Op[list[Receipt]]:
+    ) -> tuple[Op[list[Receipt]], Sending | None]:
         job = NewJob(payload, id, headers, delay, priority)
         if isinstance(payload, NewJob):
             if job != NewJob(payload):
                 raise TypeError("give id, headers, delay and priority to the NewJob, not beside it")
             job = payload
-        return self.ops.enqueue([self.ops.item(job)])
+        sending = Sending(self._place, headers=job.headers) if wanted() else None
+        return self.ops.enqueue([self.ops.item(job, None if sending is None else sending.context)]), sending
+
+    def _many(self, jobs: Iterable[Any], trace_each: bool) -> tuple[Call[list[Receipt]], Sending | None]:
+        sending = Sending(self._place, jobs, batch=True, each=trace_each) if wanted() else None
+        return calls.enqueue_many(self.ops, jobs, None if sending is None else sending.context), sending
 
     def _leasing(
         self,
@@ -106,18 +113,48 @@ class Face:
         block: float | timedelta | None,
         duration: float | timedelta | None,
         once: bool,
-    ) -> Call[list[Claim]]:
+    ) -> tuple[Call[list[Claim]], Receiving | None]:
         checked.count("n", limit)
         wait = None if block is None else checked.seconds("block", block)
         term = None if duration is None else checked.seconds("duration", duration, zero=False)
         if self._pid != os.getpid():  # a fork has a name of its own
             self._peer, self._pid = self._new_peer(), os.getpid()
-        return self._peer.lease(limit, wait, term, once)
+            self._place.client = self._peer.name
+        receiving = Receiving(self._place, batch=limit > 1) if wanted() else None
+        return self._peer.lease(limit, wait, term, once), receiving
 
-    def _complete(self, lease: Handle[Any], result: Any, then: Sequence[NewJob], fenced: bool | None) -> Op[list[bool]]:
+    def _complete(
+        self, lease: Handle[Any], result: Any, then: Sequence[NewJob], fenced: bool | None
+    ) -> tuple[Op[list[bool]], Settling | None]:
         claim = self._claim(lease)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
-        return self.ops.complete([claim], fenced=fenced, results=results, then=then)
+        settling = Settling(self._place, "complete", [claim.job]) if wanted() else None
+        if settling is not None:
+            then = settling.follow(then, self._next)
+        return self.ops.complete([claim], fenced=fenced, results=results, then=then), settling
+
+    def _next(self, job: NewJob) -> Place:
+        return self._place if job.queue is None else Place(job.queue, self._settings)
+
+    def _complete_many(
+        self, leases: Sequence[Handle[Any]], fenced: bool | None
+    ) -> tuple[Call[list[bool]], Settling | None]:
+        claims = [self._claim(lease) for lease in leases]
+        jobs = [claim.job for claim in claims]
+        settling = Settling(self._place, "complete", jobs, batch=True) if claims and wanted() else None
+        return calls.each(lambda some: self.ops.complete(some, fenced=fenced), claims), settling
+
+    def _settle(
+        self, op: Callable[[Claim], Op[list[bool]]], lease: Handle[Any]
+    ) -> tuple[Op[list[bool]], Settling | None]:
+        claim = self._claim(lease)
+        made = op(claim)
+        return made, Settling(self._place, made.name, [claim.job]) if wanted() else None
+
+    def _seen(self, pool: Any) -> None:
+        """How traces and metrics name this queue, now that it is known where it is."""
+        self._settings: Mapping[str, Any] = pool.connection_kwargs
+        self._place = Place(self.name, self._settings, self._peer.name)
 
     def _renew(self, lease: Handle[Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)

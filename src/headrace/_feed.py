@@ -13,7 +13,7 @@ from attrs import define, field
 
 from headrace._effects import Abort, Effect, Held, Listen, Now, Pause, Phase, Poke, Recall, Role, Send, Start
 from headrace._entry import Entry
-from headrace._job import Claim, Grant, Job, Reclaimed
+from headrace._job import Claim, Counts, Grant, Job, Reclaimed
 from headrace._judge import Verdict, judge, meant
 from headrace._op import Op
 from headrace._ops import BATCH, Ops
@@ -24,6 +24,10 @@ SOON = 0.05  # seconds: what is leased ahead of a free slot should start within 
 LATE = 1.0  # seconds without a free slot after which what waits for one goes back
 TAKE = 250  # jobs in one lease call: an answer over 64 KiB is sent in pieces, and the server serves others in between
 BLOCK = 1.0  # seconds a blocked read lasts at most
+
+
+def unheard(*_: object) -> None:
+    """Nobody wants to know."""
 
 
 @define(eq=False)
@@ -58,6 +62,8 @@ class Feed:
     named: bool = False  # `worker` is a name that nobody else may live under
     entry: Entry = field(init=False)
     beaten: float = 0.0  # when the last beat was sent that the server has answered
+    note: Callable[[str, Held | None, Verdict | None, BaseException | None], object] = unheard  # what becomes of jobs
+    gauge: Any = None  # who wants to know what is in the queue, and when
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -110,11 +116,13 @@ class Feed:
     def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
         """How one job ended."""
         held.ended = True
-        self.settle(held, self.verdict(held, error, result))
+        self.settle(held, self.verdict(held, error, result), error)
 
-    def settle(self, held: Held, verdict: Verdict) -> None:
+    def settle(self, held: Held, verdict: Verdict, error: BaseException | None = None) -> None:
         """One job's verdict."""
         held.ended = True
+        if verdict.kind != "complete":
+            self.note("settled", held, verdict, error)
         if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
         self.forget(held)  # after its verdict: who finds neither takes everything for settled
@@ -198,6 +206,16 @@ class Feed:
     def tend(self) -> Role:
         """What else wants looking after, now and then: nothing here."""
         yield from ()
+
+    def measure(self) -> Role:
+        """Read what is in the queue, if somebody wants to know it by now."""
+        if self.gauge is None or not self.gauge.due():
+            return
+        counts = cast("list[Counts]", (yield Send([self.ops.counts()])))[0]
+        age, cursor = 0.0, "" if counts.waiting + counts.parked else None
+        while cursor is not None:  # the front has parts: a page of each, until there is a job
+            age, cursor = cast("list[tuple[float, str | None]]", (yield Send([self.ops.oldest(cursor)])))[0]
+        self.gauge.read(counts, age)
 
     def fetch(self) -> Role:
         """Lease and settle until everything is settled and the worker stops."""
@@ -363,6 +381,7 @@ class Feed:
     def died(self) -> Role:
         """Our peers declared us dead: what we hold runs elsewhere. Stop it, come back under a new name."""
         self.rename()  # first: what a call under the old name still brings is then known to be lost
+        self.note("worker_declared_dead", None, None, None)
         yield from self.lose([held for held in list(self.held.values()) if held.worker != self.name])
         self.available = True
         yield Poke(everyone=True)  # the new name wants registering
@@ -372,6 +391,7 @@ class Feed:
         for held in gone:
             self.forget(held)
             held.ended = True
+            self.note("lease_lost", held, None, None)
         yield Abort([held for held in gone if held.started])
 
     def told(self, message: bytes) -> Role:

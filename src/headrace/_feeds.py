@@ -53,7 +53,7 @@ class Persistent(Feed):
                 verdict = evolve(self.verdict(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)
-            self.settle(held, verdict)
+            self.settle(held, verdict, told)
         self.mean, self.stuck = None, False  # without a mean nothing is leased ahead of a slot
 
     def recall(self) -> Role:

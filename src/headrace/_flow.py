@@ -20,14 +20,17 @@ from headrace._execute import AsyncExecutor, Executor, server
 from headrace._face import Delay, Handle
 from headrace._flow_ops import Staged
 from headrace._job import Claim, Counts, Receipt
+from headrace._observe import Sending, Settling, wanted
 from headrace._op import Op
 from headrace._outcome import FlowState
+from headrace._tracing import Place
 
 
 class _Shared(Staged):
     """What both colours do alike."""
 
     _embedded: EmbeddedServer | None = None
+    _settings: Mapping[str, Any]
 
     def _address(self, url: str | None, client: object, wanted: type) -> str | None:
         found = server(url, client, wanted, self)
@@ -41,17 +44,28 @@ class _Shared(Staged):
             self._embedded.leave()
             self._embedded = None
 
-    def _complete(self, lease: object, outcome: Any, fenced: bool | None) -> Op[list[bool]]:
+    def _start(
+        self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,
+        headers: Mapping[str, str] | None,
+    ) -> tuple[Op[Receipt], Sending | None]:  # fmt: skip
+        place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
+        sending = Sending(place, headers=headers) if wanted() else None
+        context = None if sending is None else sending.context
+        return self.ops.start(payload, id, attributes, stage, delay, headers, context), sending
+
+    def _complete(self, lease: object, outcome: Any, fenced: bool | None) -> tuple[Op[list[bool]], Settling | None]:
         if not isinstance(lease, Handle):
             raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
         claim: Claim = lease.claim
-        move = self.ops.move(claim, outcome)
+        place = Place(claim.job.queue, self._settings, claim.worker)
+        settling = Settling(place, "complete", [claim.job]) if wanted() else None
+        move = self.ops.move(claim, outcome, None if settling is None else settling.headers)
         fence = self.ops.settings.fenced if fenced is None else fenced
         if move is not None:
-            return self.ops.advance([move], claim.worker if fence else "")
+            return self.ops.advance([move], claim.worker if fence else ""), settling
         ops = self.ops.stages[claim.job.queue.partition("/")[2]].ops
         results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
-        return ops.complete([claim], fenced=fence, results=results)
+        return ops.complete([claim], fenced=fence, results=results), settling
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:
         return calls.result(self.ops, id, None if timeout is None else checked.seconds("timeout", timeout))
@@ -75,6 +89,7 @@ class Flow(_Shared, Sender):
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
         self._executor = Executor(self._address(url, client, redis.Redis), client)
+        self._settings = self._executor.pool.connection_kwargs
 
     def start(
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
@@ -83,7 +98,7 @@ class Flow(_Shared, Sender):
         """Begin a run with *payload* in the first stage, or in *stage*. With *id* (no `/`), one that goes on already is
         left as it is: `added=False`. *attributes*: text, or lists of it, which every stage sees. flow_start.lua, O(1).
         """
-        return self._run(self.ops.start(payload, id, attributes, stage, delay, headers))
+        return self._run(*self._start(payload, id, attributes, stage, delay, headers))
 
     def complete(self, lease: Handle[Any], outcome: Any = None, fenced: bool | None = None) -> bool:
         """Complete a stage's job that you leased yourself, with a result, `Next` or `FanOut`: what a worker does.
@@ -91,7 +106,7 @@ class Flow(_Shared, Sender):
         `True` for exactly one caller. The job is in its next stage, or its children are there, in the same script.
         `False` also if the flow would go to a stage that is not declared here. flow_advance.lua, O(children).
         """
-        return self._run(self._complete(lease, outcome, fenced))[0]
+        return self._run(*self._complete(lease, outcome, fenced))[0]
 
     def state(self, id: str) -> FlowState | None:
         """What is known of a run, or of a child by its id (`<parent>/<fan-out>/<name>`); `None`: nothing, or not any
@@ -150,17 +165,18 @@ class AsyncFlow(_Shared, AsyncSender):
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
         self._executor = AsyncExecutor(self._address(url, client, redis.asyncio.Redis), client)
+        self._settings = self._executor.pool.connection_kwargs
 
     async def start(
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
         stage: str | None = None, delay: Delay = None, headers: Mapping[str, str] | None = None,
     ) -> Receipt:  # fmt: skip
         """Like `Flow.start`."""
-        return await self._run(self.ops.start(payload, id, attributes, stage, delay, headers))
+        return await self._run(*self._start(payload, id, attributes, stage, delay, headers))
 
     async def complete(self, lease: Handle[Any], outcome: Any = None, fenced: bool | None = None) -> bool:
         """Like `Flow.complete`."""
-        return (await self._run(self._complete(lease, outcome, fenced)))[0]
+        return (await self._run(*self._complete(lease, outcome, fenced)))[0]
 
     async def state(self, id: str) -> FlowState | None:
         """Like `Flow.state`."""

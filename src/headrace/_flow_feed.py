@@ -120,7 +120,8 @@ class FlowFeed(Feed):
         result = None if result is _NONE else result
         if error is None:
             try:
-                move = self.flow.move(held, result)
+                trace = getattr(held, "trace", None)
+                move = self.flow.move(held, result, None if trace is None else trace.headers)
             except Exception as wrong:  # a stage that there is not, too many children, a codec: the job's failure
                 error = wrong
             else:

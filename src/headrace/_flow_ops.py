@@ -17,7 +17,7 @@ from headrace._keys import FLOW, Keys, job_id
 from headrace._op import Arg, Op, script
 from headrace._ops import Ops
 from headrace._outcome import FanOut, FlowState, Next
-from headrace._settings import QueueSettings, Rate, Retry, millis
+from headrace._settings import Context, QueueSettings, Rate, Retry, millis
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -116,17 +116,21 @@ class FlowOps:
         keys = [self.keys.part("index")] if name not in ("flow_events", "flow_read") else []
         return Op(name, script(name), [*keys, *extra], args, decode, self.keys.lane("") if lane else "")
 
+    def first(self, stage: str | None) -> str:
+        """Where a run begins."""
+        stages = self.declared()
+        return next(iter(stages)) if stage is None else self._known("stage", stage)
+
     def start(
         self, payload: Any, id: str | None, attributes: Mapping[str, Any] | None, stage: str | None,
-        delay: float | timedelta | datetime | None, headers: Mapping[str, str] | None,
+        delay: float | timedelta | datetime | None, headers: Mapping[str, str] | None, context: Context | None = None,
     ) -> Op[Receipt]:  # fmt: skip
         """Begin a run."""
-        stages = self.declared()
-        first = next(iter(stages)) if stage is None else self._known("stage", stage)
+        first = self.first(stage)
         name = secrets.token_hex(12) if id is None else run_id(id)
         ops = self.stages[first].ops
         job = NewJob(payload, name, {**(headers or {}), FLOW: self.keys.flow(name)}, delay)
-        item = ops.item(job)
+        item = ops.item(job, context)
         assert isinstance(item, tuple)  # noqa: S101 - it has an id
         checked = _attributes(attributes)
         members = [
@@ -140,8 +144,8 @@ class FlowOps:
         args: list[Arg] = [name, first, item[1], text, len(members), *members, *item[2]]
         return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
 
-    def move(self, claim: Claim, outcome: Any) -> Move | None:
-        """What a stage's *outcome* means for its job; `None` if that is no job of a flow."""
+    def move(self, claim: Claim, outcome: Any, context: Context | None = None) -> Move | None:
+        """What a stage's *outcome* means for its job; `None` if that is no job of a flow. *context*: its children's."""
         job = claim.job
         stage = self.declared().get(job.queue.removeprefix(f"{self.name}/"))
         if stage is None or not job.queue.startswith(f"{self.name}/"):
@@ -162,7 +166,7 @@ class FlowOps:
                 raise ValueError(f"FanOut: failed={failed!r}: give one of {', '.join(FAILED)}")
             if outcome.join is not None:
                 target = self._leads("FanOut: join", stage.name, stage.next, outcome.join)
-            children = self._children(stage, job.id, outcome)
+            children = self._children(stage, job.id, outcome, context)
         args: list[Arg] = ["move", job.id, stage.name, claim.entry, claim.count]
         args += (0, "") if result is None else (1, stage.ops.result_bytes(result))
         args += (target, failed, len(children))
@@ -170,7 +174,7 @@ class FlowOps:
             args += child
         return Move(self.run(job.id), args, len(children))
 
-    def _children(self, stage: Stage, parent: str, fan: FanOut) -> list[list[Arg]]:
+    def _children(self, stage: Stage, parent: str, fan: FanOut, context: Context | None) -> list[list[Arg]]:
         given: Any = fan.children
         if isinstance(given, (str, bytes, bytearray, memoryview, NewJob, Mapping)) or not isinstance(given, Iterable):
             kind = type(fan.children).__name__
@@ -194,7 +198,7 @@ class FlowOps:
             first = self._leads("FanOut", stage.name, stage.children, where, "children")
             headers = {**(job.headers or {}), FLOW: self.run(parent)}
             ops = self.stages[first].ops
-            item = ops.item(NewJob(job.payload, name, headers, job.delay, job.priority))
+            item = ops.item(NewJob(job.payload, name, headers, job.delay, job.priority), context)
             assert isinstance(item, tuple)  # noqa: S101 - it has an id
             fields = [*item[2][:2], *item[2][4:]]  # without the id, which the script knows
             made.append([name, first, item[1], len(fields), *fields])

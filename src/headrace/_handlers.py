@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -26,11 +25,11 @@ from headrace._keys import Keys, worker_name
 from headrace._ops import Ops
 from headrace._roles import Roles
 from headrace._settings import GRACE, HandlerSettings, QueueSettings, Rate, Retry, WorkerSettings
+from headrace._watch import PARENTS
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Seconds = float | timedelta
-log = logging.getLogger("headrace")
 DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=300)
 
 
@@ -88,11 +87,15 @@ class Handlers:
         heartbeat: Seconds,
         timeout: Seconds,
         namespace: str,
+        trace_parent: str,
     ) -> None:
         self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
         self.named = name is not None
         self.namespace = namespace
+        self.trace_parent = trace_parent
+        if trace_parent not in PARENTS:
+            raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
         self.handlers: dict[str, HandlerSettings] = {}
         self._client = client
         self._url = server(url, client, wanted, self)

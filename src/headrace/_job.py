@@ -124,8 +124,15 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
     return done
 
 
+class Traceable:
+    """What may be traced by something. It is no field: unset as long as nobody traces, it costs nothing."""
+
+    __slots__ = ("trace",)
+    trace: Any
+
+
 @define(eq=False)
-class Claim:
+class Claim(Traceable):
     """A worker's claim on a job until a deadline: what the scripts need to settle it.
 
     `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry

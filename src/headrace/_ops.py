@@ -37,7 +37,7 @@ from headrace._job import (
 from headrace._keys import BELL, GROUP, Keys, job_id, worker_name
 from headrace._op import Arg, Op, script
 from headrace._schedule import LIMIT, Timing, decide, missed_policy
-from headrace._settings import PRIORITIES, QueueSettings, millis
+from headrace._settings import PRIORITIES, Context, QueueSettings, millis
 from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
@@ -121,13 +121,16 @@ class Ops:
 
     # -- producing ---------------------------------------------------------------------------------
 
-    def item(self, job: Any) -> bytes | Item:
+    def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """A payload or `NewJob`, checked: the encoded payload, if there is nothing else to it."""
         if not isinstance(job, NewJob):
-            return self.codec.encode(job)
+            data = self.codec.encode(job)
+            return data if context is None else ("", "", ["data", data, *context()])
         if job.queue is not None and job.queue != self.keys.queue:
             raise ValueError(f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue")
         name, delay, fields = self._item(job)
+        if context is not None:
+            fields += checked.joined(job.headers, context)
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
     def _item(self, job: NewJob, priorities: int | None = None) -> Item:
@@ -159,12 +162,13 @@ class Ops:
             args += (name, delay, len(fields), *fields)
         return self._op("enqueue", args, replies.receipts, (), items, self.enqueue)
 
-    def batches(self, jobs: Iterable[Any]) -> Iterable[Op[list[Receipt]]]:
+    def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
         """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
         if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
             raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
         encode = self.codec.encode
-        items: list[bytes | Item] = [encode(job) if type(job) is bytes else self.item(job) for job in jobs]
+        plain = bytes if context is None else None
+        items: list[bytes | Item] = [encode(job) if type(job) is plain else self.item(job, context) for job in jobs]
         start = 0
         while start < len(items):
             some = items[start : start + BATCH]
@@ -317,7 +321,9 @@ class Ops:
         limit = max_attempts if max_attempts is not None else self.settings.max_attempts
         args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
         for claim, delay, spend, reason in items:
-            args += (claim.entry, claim.count, checked.delay(delay), int(spend), _reason(reason))
+            traced = getattr(claim, "trace", None)
+            args += (claim.entry, claim.count, checked.delay(delay))
+            args += (int(spend) if traced is None else f"{int(spend)} {traced}", _reason(reason))
         return self._op("retry", args, replies.bools)
 
     def dead_letter(self, items: Sequence[tuple[Claim, str]]) -> Op[list[bool]]:
@@ -407,6 +413,10 @@ class Ops:
     def levels(self) -> Op[int]:
         """How many priority levels the queue is known to have, the first included."""
         return self._op("levels", [], lambda reply: int(reply) + 1)
+
+    def oldest(self, cursor: str) -> Op[tuple[float, str | None]]:
+        """For how many seconds the next job has been in the queue; and where to look for one instead, if not here."""
+        return self._op("list", ["waiting", cursor, 1], self._jobs.age)
 
     def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
         """A page of the jobs in *state*: waiting, running, delayed or dead."""

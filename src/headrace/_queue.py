@@ -15,7 +15,6 @@ from typing import Any, Self
 import redis
 import redis.asyncio
 
-from headrace import _calls as calls
 from headrace._codec import Codec
 from headrace._control import AsyncControl, Control
 from headrace._execute import AsyncExecutor, Executor
@@ -100,6 +99,7 @@ class Queue(Control):
         )  # fmt: skip
         self._executor = Executor(self._url, client)
         self._notices = Notices(self.ops, self._executor)
+        self._seen(self._executor.pool)
 
     def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
@@ -110,17 +110,18 @@ class Queue(Control):
         With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`.
         One script (enqueue.lua), O(1).
         """
-        return self._run(self._new(payload, id, headers, delay, priority))[0]
+        return self._run(*self._new(payload, id, headers, delay, priority))[0]
 
-    def enqueue_many(self, jobs: Iterable[Any]) -> list[Receipt]:
+    def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
         """Add payloads or `NewJob`s, any number; a receipt each, in order.
 
         All are checked first: a bad one means that nothing was sent. Then they go in parts of at most
         1,000 jobs or about 1 MiB, each atomic. If a part fails, the parts before it are in the queue, those
         behind it are not, and the error's `receipts` are those of the former; enqueue with ids and the whole
-        call can be repeated. One script a part, 1.5-2 µs of server time per job.
+        call can be repeated. One script a part, 1.5-2 µs of server time per job. *trace_each*: if somebody traces, make
+        a span for each job, not only one for all.
         """
-        return self._drive(calls.enqueue_many(self.ops, jobs))
+        return self._drive(*self._many(jobs, trace_each))
 
     def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
@@ -140,7 +141,7 @@ class Queue(Control):
         at_most_once: bool = False,
     ) -> list[Lease]:  # fmt: skip
         """Like `lease`, up to *n* jobs: waits for the first, takes what else is there. 1.5-2.5 µs a job."""
-        return [Lease(claim, self) for claim in self._drive(self._leasing(n, block, duration, at_most_once))]
+        return [Lease(claim, self) for claim in self._drive(*self._leasing(n, block, duration, at_most_once))]
 
     def complete(
         self,
@@ -155,25 +156,25 @@ class Queue(Control):
         enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins.
         One script (complete.lua), O(1).
         """
-        return self._run(self._complete(lease, result, then, fenced))[0]
+        return self._run(*self._complete(lease, result, then, fenced))[0]
 
     def complete_many(self, leases: Sequence[Lease], fenced: bool | None = None) -> list[bool]:
         """Like `complete`, a verdict each, in order. One script per 1,000, 2-3.5 µs a job."""
-        return self._drive(calls.each(lambda c: self.ops.complete(c, fenced=fenced), [self._claim(x) for x in leases]))
+        return self._drive(*self._complete_many(leases, fenced))
 
     def release(self, lease: Lease) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
-        return self._run(self.ops.release([self._claim(lease)]))[0]
+        return self._run(*self._settle(lambda claim: self.ops.release([claim]), lease))[0]
 
     def retry(self, lease: Lease, delay: Delay = 0.0, reason: str = "") -> bool:
         """Try the job again later: to the back, or after *delay*. An attempt is spent; the last one goes to the dead
         letters with *reason*. `False`: the lease was lost. retry.lua.
         """
-        return self._run(self.ops.retry([(self._claim(lease), delay, True, reason)]))[0]
+        return self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease))[0]
 
     def dead_letter(self, lease: Lease, reason: str) -> bool:
         """It will never work: out of the queue, kept with *reason*. `False`: the lease was lost. dead_letter.lua."""
-        return self._run(self.ops.dead_letter([(self._claim(lease), reason)]))[0]
+        return self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease))[0]
 
     def renew(self, lease: Lease, duration: float | timedelta | None = None) -> bool:
         """Make the lease last again from now. `False`: it is somebody else's, or the job is gone. renew.lua."""
@@ -225,17 +226,18 @@ class AsyncQueue(AsyncControl):
         )  # fmt: skip
         self._executor = AsyncExecutor(self._url, client)
         self._notices = AsyncNotices(self.ops, self._executor)
+        self._seen(self._executor.pool)
 
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:  # fmt: skip
         """Like `Queue.enqueue`."""
-        return (await self._run(self._new(payload, id, headers, delay, priority)))[0]
+        return (await self._run(*self._new(payload, id, headers, delay, priority)))[0]
 
-    async def enqueue_many(self, jobs: Iterable[Any]) -> list[Receipt]:
+    async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
         """Like `Queue.enqueue_many`."""
-        return await self._drive(calls.enqueue_many(self.ops, jobs))
+        return await self._drive(*self._many(jobs, trace_each))
 
     async def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
@@ -250,7 +252,9 @@ class AsyncQueue(AsyncControl):
         at_most_once: bool = False,
     ) -> list[AsyncLease]:  # fmt: skip
         """Like `Queue.lease_many`."""
-        return [AsyncLease(claim, self) for claim in await self._drive(self._leasing(n, block, duration, at_most_once))]
+        return [
+            AsyncLease(claim, self) for claim in await self._drive(*self._leasing(n, block, duration, at_most_once))
+        ]
 
     async def complete(
         self,
@@ -260,25 +264,23 @@ class AsyncQueue(AsyncControl):
         fenced: bool | None = None,
     ) -> bool:
         """Like `Queue.complete`."""
-        return (await self._run(self._complete(lease, result, then, fenced)))[0]
+        return (await self._run(*self._complete(lease, result, then, fenced)))[0]
 
     async def complete_many(self, leases: Sequence[AsyncLease], fenced: bool | None = None) -> list[bool]:
         """Like `Queue.complete_many`."""
-        return await self._drive(
-            calls.each(lambda c: self.ops.complete(c, fenced=fenced), [self._claim(x) for x in leases])
-        )
+        return await self._drive(*self._complete_many(leases, fenced))
 
     async def release(self, lease: AsyncLease) -> bool:
         """Like `Queue.release`."""
-        return (await self._run(self.ops.release([self._claim(lease)])))[0]
+        return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease)))[0]
 
     async def retry(self, lease: AsyncLease, delay: Delay = 0.0, reason: str = "") -> bool:
         """Like `Queue.retry`."""
-        return (await self._run(self.ops.retry([(self._claim(lease), delay, True, reason)])))[0]
+        return (await self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease)))[0]
 
     async def dead_letter(self, lease: AsyncLease, reason: str) -> bool:
         """Like `Queue.dead_letter`."""
-        return (await self._run(self.ops.dead_letter([(self._claim(lease), reason)])))[0]
+        return (await self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease)))[0]
 
     async def renew(self, lease: AsyncLease, duration: float | timedelta | None = None) -> bool:
         """Like `Queue.renew`."""

@@ -161,6 +161,13 @@ class Jobs:
         cursor, now, rows = reply
         return Page([self.state(row, now) for row in rows], text(cursor))
 
+    def age(self, reply: Any) -> tuple[float, str | None]:
+        """Seconds since the first job of a listing was enqueued, or where the listing goes on."""
+        cursor, now, rows = reply
+        if rows:
+            return max(0.0, now / 1000 - self.state(rows[0], now).job.enqueued_at), None
+        return 0.0, text(cursor) or None
+
     def found(self, reply: Any) -> JobState | None:
         """The answer of `find`."""
         now, row = reply

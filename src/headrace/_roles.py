@@ -87,6 +87,7 @@ class Roles:
                 if feed.registered:
                     ops.append(feed.ops.reclaim(feed.name, self.settings.timeout, feed.cursor))
                 yield from feed.tend()
+                yield from feed.measure()
                 if not ops:
                     continue
                 replies = cast("list[Any]", (yield Send(ops)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -16,7 +16,9 @@ OWN = ("data", "id", "attempt", "enq")  # fields of an entry that are no headers
 PRIORITIES = 10  # levels of a queue, at most: a level is one digit wherever entries are named
 HEADERS = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 KIND = "kind"  # the header by which a queue's handlers share its jobs
+ATTEMPT = "headrace-attempt"  # the header that says where an earlier attempt was traced
 GRACE = 300.0  # seconds for which jobs of unknown kinds are put back
+Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it is traced
 FOREVER = 10 * 365 * 86400.0  # longer than any duration we accept
 
 
@@ -81,6 +83,12 @@ def headers(value: object) -> list[str]:
             raise ValueError(f"header {key!r}: {text!r} is not valid Unicode") from None
         flat += (key, text)
     return flat
+
+
+def joined(headers: Mapping[str, str] | None, context: Context) -> Sequence[str]:
+    """What *context* adds to a job's *headers*: nothing, if its user has said how it is traced."""
+    flat = context()
+    return () if headers and not headers.keys().isdisjoint(flat[::2]) else flat
 
 
 def _lease(value: object) -> float:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import redis
 
+from headrace import _log as log
 from headrace._effects import (
     Abort,
     Effect,
@@ -33,10 +34,12 @@ from headrace._effects import (
 from headrace._execute import PAUSE, Executor
 from headrace._feed import Feed
 from headrace._feeds import Persistent
-from headrace._handlers import Handlers, Seconds, log
+from headrace._handlers import Handlers, Seconds
 from headrace._line import Line
+from headrace._op import Op
 from headrace._roles import Roles
 from headrace._ticks import tick
+from headrace._watch import Watch
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -55,9 +58,9 @@ class Worker(Handlers):
 
     def __init__(
         self, url: str | None = None, client: redis.Redis | None = None, name: str | None = None,
-        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace",
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
     ) -> None:  # fmt: skip
-        super().__init__(url, client, redis.Redis, name, heartbeat, timeout, namespace)
+        super().__init__(url, client, redis.Redis, name, heartbeat, timeout, namespace, trace_parent)
         self._running: _Engine | None = None
 
     def run(self) -> None:
@@ -99,7 +102,7 @@ class Worker(Handlers):
         """Begin working in the background; `with worker:` does it for you."""
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
-        self._running = _Engine(self._roles(), self._connect(), self._client)
+        self._running = _Engine(self._roles(), self._connect(), self._client, self.trace_parent)
         return self._running
 
     def stop(self, wait: bool = True) -> None:
@@ -137,7 +140,7 @@ class Worker(Handlers):
 class _Engine:
     """One run of a worker."""
 
-    def __init__(self, roles: Roles, url: str | None, client: Any) -> None:
+    def __init__(self, roles: Roles, url: str | None, client: Any, trace_parent: str) -> None:
         self.roles = roles
         self.error: BaseException | None = None
         self.stopping = threading.Event()
@@ -149,6 +152,8 @@ class _Engine:
         self._pulse = Executor(url, client)  # a heartbeat waits for nobody's connection
         self._pulse.pause = min(PAUSE, roles.settings.heartbeat / 2)  # after an outage, others count the time
         self._line = Line(self._work)
+        settings = self._work.pool.connection_kwargs
+        self._watches = {feed.ops.keys.part("jobs"): Watch(feed, settings, trace_parent) for feed in roles.feeds}
         self._units: dict[int, queue.SimpleQueue[Unit | None]] = {}
         self._events: dict[int, list[threading.Event]] = {}
         self._all: list[threading.Event] = []
@@ -205,14 +210,14 @@ class _Engine:
         except BaseException as error:  # comes out of run()
             # Closed under its blocked read, `listen` may raise anything.
             if self.roles.phase is Phase.RUNNING or (self.roles.phase < Phase.STOPPED and executor is not self._ears):
-                log.log(logging.DEBUG if self.error else logging.ERROR, "role_failed", exc_info=error)
+                log.say("role_failed", "%r", error, error=error, level=logging.DEBUG if self.error else None)
                 self.error = self.error or error  # the others fail of the same, as a rule
                 self.drain()
 
     def _perform(self, effect: Effect, feed: Feed | None, executor: Executor, event: threading.Event) -> Any:
         match effect:
             case Send(ops):
-                return executor.run_all(ops)
+                return self._send(ops, executor)
             case Listen(command):
                 return executor.wait(command)
             case Hear(channels, seconds):
@@ -225,7 +230,7 @@ class _Engine:
             case Poke(everyone, whose):
                 self._poke(self._all if everyone else self._events.get(id(whose or feed), self._all))
             case Say(text):
-                log.error("schedule_failed: %s", text)
+                log.say("schedule_failed", "%s", text)
             case Start(units):
                 for unit in units:
                     self._units[id(feed)].put(unit)
@@ -235,6 +240,15 @@ class _Engine:
                 _tell(held)
         return None
 
+    def _send(self, ops: Sequence[Op[Any]], executor: Executor) -> list[Any]:
+        since = time.perf_counter()
+        replies = executor.run_all(ops)
+        for op, reply in zip(ops, replies, strict=True):
+            watch = self._watches.get(op.keys[0])
+            if watch is not None:
+                watch.answered(op, reply, since)
+        return replies
+
     def _poke(self, events: Sequence[threading.Event]) -> None:
         for event in events:
             event.set()
@@ -242,6 +256,7 @@ class _Engine:
     def _handle(self, feed: Feed) -> None:
         """One slot: run the handler on unit after unit."""
         units, function, batch = self._units[id(feed)], feed.handler.function, feed.handler.batch
+        watch = self._watches[feed.ops.keys.part("jobs")]
         while (unit := units.get()) is not None:
             jobs = feed.begin(unit, time.monotonic())
             error: BaseException | None = None
@@ -250,7 +265,8 @@ class _Engine:
                 self._poke(self._events[id(feed)])
                 continue
             try:
-                result = function(jobs if batch else jobs[0])
+                argument = jobs if batch else jobs[0]
+                result = watch.call(function, unit, argument) if watch.on else function(argument)
             except BaseException as raised:  # judged, whatever it is
                 error = raised
             feed.finish(unit, time.monotonic(), error, result)

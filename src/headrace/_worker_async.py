@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import redis.asyncio
 
+from headrace import _log as log
 from headrace._effects import (
     Abort,
     Effect,
@@ -36,13 +37,15 @@ from headrace._effects import (
 from headrace._execute import PAUSE, AsyncExecutor
 from headrace._feed import Feed
 from headrace._feeds import Persistent
-from headrace._handlers import Handlers, Seconds, is_async, log
+from headrace._handlers import Handlers, Seconds, is_async
 from headrace._job import Job
 from headrace._judge import overran
 from headrace._line import AsyncLine
+from headrace._op import Op
 from headrace._roles import Roles
 from headrace._settings import KIND, HandlerSettings
 from headrace._ticks import tick
+from headrace._watch import Watch
 
 Unit = list[Held]
 GOODBYE = 2.0  # seconds that leaving a server may take which does not answer
@@ -56,9 +59,9 @@ class AsyncWorker(Handlers):
 
     def __init__(
         self, url: str | None = None, client: redis.asyncio.Redis | None = None, name: str | None = None,
-        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace",
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
     ) -> None:  # fmt: skip
-        super().__init__(url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace)
+        super().__init__(url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace, trace_parent)
         self._running: _Engine | None = None
 
     def run(self) -> None:
@@ -99,7 +102,7 @@ class AsyncWorker(Handlers):
         """Begin working on this event loop; `async with worker:` does it for you."""
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
-        self._running = _Engine(self._roles(), self._connect(), self._client)
+        self._running = _Engine(self._roles(), self._connect(), self._client, self.trace_parent)
         return self._running
 
     async def stop(self, wait: bool = True) -> None:
@@ -134,11 +137,11 @@ class AsyncWorker(Handlers):
 class _Slots:
     """The slots of one feed: units that wait for one, and how many run."""
 
-    __slots__ = ("backlog", "call", "events", "feed", "over", "plain", "running", "task", "tasks", "threads")
+    __slots__ = ("backlog", "call", "events", "feed", "over", "plain", "running", "task", "tasks", "threads", "watch")
 
-    def __init__(self, feed: Feed, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, feed: Feed, loop: asyncio.AbstractEventLoop, watch: Watch) -> None:
         handler = feed.handler
-        self.feed = feed
+        self.feed, self.watch = feed, watch
         self.backlog: deque[Unit] = deque()
         self.events: list[asyncio.Event] = []
         self.running = 0
@@ -155,12 +158,12 @@ class _Slots:
         )
         self.plain: Callable[[Any], bool] = _always  # whether a call is for a thread, if there are threads
         if handler.kinds:
-            self.threads = _Threads(handler.function, name, loop)
+            self.threads = _Threads(handler.function, name, loop, watch)
             self.call = partial(_routed, handler)
             threaded = {kind for kind, one in handler.kinds.items() if not is_async(one.function)}
             self.plain = lambda job: next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
         elif not is_async(handler.function):
-            self.threads = _Threads(handler.function, name, loop)
+            self.threads = _Threads(handler.function, name, loop, watch)
         elif handler.deadline is not None:
             self.call = partial(_timed, handler.function, handler.deadline)
 
@@ -188,12 +191,14 @@ async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, arg
 class _Threads:
     """Threads for a plain function, as many as ever ran at once. Daemons: one that hangs keeps no process alive."""
 
-    def __init__(self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._function, self._name, self._loop = function, name, loop
-        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Any] | None] = queue.SimpleQueue()
+    def __init__(
+        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, watch: Watch
+    ) -> None:
+        self._function, self._name, self._loop, self._watch = function, name, loop, watch
+        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Unit, Any] | None] = queue.SimpleQueue()
         self._threads = self._busy = 0
 
-    def run(self, argument: Any) -> asyncio.Future[Any]:
+    def run(self, unit: Unit, argument: Any) -> asyncio.Future[Any]:
         """Call the function in a thread."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._busy += 1
@@ -201,7 +206,7 @@ class _Threads:
         if self._busy > self._threads:
             self._threads += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
-        self._calls.put((future, argument))
+        self._calls.put((future, unit, argument))
         return future
 
     def _free(self, _future: object) -> None:
@@ -209,11 +214,12 @@ class _Threads:
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
-            future, argument = call
+            future, unit, argument = call
             result: Any = None
             error: BaseException | None = None
             try:
-                result = self._function(argument)
+                watched = self._watch.on
+                result = self._watch.call(self._function, unit, argument) if watched else self._function(argument)
             except StopIteration as raised:  # no future takes it
                 error = RuntimeError(f"the handler raised {raised!r}")
             except BaseException as raised:  # judged, whatever it is
@@ -239,7 +245,7 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 class _Engine:
     """One run of a worker."""
 
-    def __init__(self, roles: Roles, url: str | None, client: Any) -> None:
+    def __init__(self, roles: Roles, url: str | None, client: Any, trace_parent: str) -> None:
         loop = asyncio.get_running_loop()
         self.roles = roles
         self.error: BaseException | None = None
@@ -251,7 +257,11 @@ class _Engine:
         self._pulse = AsyncExecutor(url, client)  # a heartbeat waits for nobody's connection
         self._pulse.pause = min(PAUSE, roles.settings.heartbeat / 2)  # after an outage, others count the time
         self._line = AsyncLine(self._work)
-        self._slots = {id(feed): _Slots(feed, loop) for feed in self.roles.feeds}
+        settings = self._work.pool.connection_kwargs
+        self._watches = {feed.ops.keys.part("jobs"): Watch(feed, settings, trace_parent) for feed in roles.feeds}
+        self._slots = {
+            id(feed): _Slots(feed, loop, watch) for feed, watch in zip(roles.feeds, self._watches.values(), strict=True)
+        }
         self._all: list[asyncio.Event] = []
         self._others = [
             self._role(self.roles.beat(), None, self._pulse),
@@ -291,14 +301,14 @@ class _Engine:
             raise
         except BaseException as error:  # comes out of run()
             if self.roles.phase < Phase.STOPPED:
-                log.log(logging.DEBUG if self.error else logging.ERROR, "role_failed", exc_info=error)
+                log.say("role_failed", "%r", error, error=error, level=logging.DEBUG if self.error else None)
                 self.error = self.error or error  # the others fail of the same, as a rule
                 self.drain()
 
     async def _perform(self, effect: Effect, feed: Feed | None, executor: AsyncExecutor, event: asyncio.Event) -> Any:
         match effect:
             case Send(ops):
-                return await executor.run_all(ops)
+                return await self._send(ops, executor)
             case Listen(command):
                 return await executor.wait(command)
             case Hear(channels, seconds):
@@ -314,7 +324,7 @@ class _Engine:
                 slots = self._slots.get(id(whose or feed))
                 self._poke(self._all if everyone or slots is None else slots.events)
             case Say(text):
-                log.error("schedule_failed: %s", text)
+                log.say("schedule_failed", "%s", text)
             case Start(units):
                 slots = self._slots[id(feed)]
                 slots.backlog.extend(units)
@@ -327,6 +337,15 @@ class _Engine:
             case Abort(held):
                 self._abort(held)
         return None
+
+    async def _send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor) -> list[Any]:
+        since = time.perf_counter()
+        replies = await executor.run_all(ops)
+        for op, reply in zip(ops, replies, strict=True):
+            watch = self._watches.get(op.keys[0])
+            if watch is not None:
+                watch.answered(op, reply, since)
+        return replies
 
     def _poke(self, events: Sequence[asyncio.Event]) -> None:
         for event in events:
@@ -355,7 +374,7 @@ class _Engine:
             slots.running += 1
             argument = jobs if batch else jobs[0]
             if slots.threads is not None and slots.plain(argument):
-                run: Any = slots.threads.run(argument)
+                run: Any = slots.threads.run(unit, argument)
                 run.add_done_callback(partial(self._thread_ended, slots, unit))
             else:
                 run = slots.task(self._run(slots, unit, argument))
@@ -366,7 +385,9 @@ class _Engine:
         error: BaseException | None = None
         result: Any = None
         try:
-            result = await slots.call(argument)
+            result = await (
+                slots.watch.call_async(slots.call, unit, argument) if slots.watch.on else slots.call(argument)
+            )
         except BaseException as raised:  # judged, whatever it is
             error = raised
         slots.tasks.pop(id(unit), None)

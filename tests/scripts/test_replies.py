@@ -306,6 +306,19 @@ def test_retry_gives_attempts_back(lua: Lua) -> None:
     assert lua.counts() == {"waiting": 1, "enqueued": 1}
 
 
+def test_retry_tells_where_an_attempt_is_traced(lua: Lua) -> None:
+    """One header, of the latest attempt, also of what is delayed or dies."""
+    (entry,) = lua.leased("a")
+    for spend, delay, header in (("1 00-a", "", "00-a"), ("0 00-b", "", "00-b"), ("-1", "", "00-b")):
+        assert lua("retry", "w", 0, 1000, entry, 1, delay, spend, "") == [1]
+        ((entry, again),) = lua.redis.xrange(lua.key("jobs"))
+        assert (list(again)[4:], again["headrace-attempt"]) == (["headrace-attempt"], header)
+        lua.lease()
+    assert lua("retry", "w", 1, 1000, entry, 1, "", "1 00-c", "why") == [2]
+    ((_, letter),) = lua.redis.xrange(lua.key("dead"))
+    assert letter["headrace-attempt"] == "00-c"
+
+
 def test_retry_no_attempts_left(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     assert lua("retry", "w", 1, 1000, a, 1, LATER, 1, "why", b, 1, "", 0, "") == [2, 1]  # who spends none has it left

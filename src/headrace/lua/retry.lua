@@ -4,7 +4,8 @@
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
 -- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
--- that were spent), reason. At most 1,000 jobs.
+-- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason. At most
+-- 1,000 jobs.
 -- @include record
 -- @include typed
 -- @include clock
@@ -12,6 +13,7 @@
 -- @include fields
 -- @include levels
 -- @include due
+-- @include attempted
 -- @include bury
 -- @include ring
 -- @include tell
@@ -33,8 +35,10 @@ for i, entry in ipairs(entries) do
   reply[i] = 0
   if body then
     local at = 5 * i + 2
-    local delay, spend, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    local delay, reason = ARGV[at], ARGV[at + 2]
+    local spend, traced = string.match(ARGV[at + 1], '^(%S+) ?(.*)$')
     local own_fields, headers = parse(body[2])
+    attempted(headers, traced)
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
     local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend == '0' and 1 or 0)
     if spend == '-1' then releases = deliveries end

@@ -1,0 +1,52 @@
+"""What is logged: events with stable names, on the logger `headrace`, quiet unless a program sets up logging.
+
+A message is `<event>: <words>`; its record has the attributes `event`, `queue`, `job_id`, `attempt` and `worker` (as
+far as there are any), and `trace_id` and `span_id` of the span that it belongs to. Above DEBUG, nothing is said of a
+job that ends well.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from headrace._job import Claim
+from headrace._tracing import ids
+
+log = logging.getLogger("headrace")
+log.addHandler(logging.NullHandler())
+
+EVENTS = {  # their levels
+    "job_failed": logging.WARNING,
+    "job_put_back": logging.INFO,
+    "job_released": logging.DEBUG,
+    "job_dead_lettered": logging.ERROR,
+    "lease_lost": logging.WARNING,
+    "worker_started": logging.INFO,
+    "worker_stopped": logging.INFO,
+    "worker_declared_dead": logging.ERROR,
+    "peers_declared_dead": logging.WARNING,
+    "jobs_reclaimed": logging.INFO,
+    "group_created": logging.INFO,
+    "connection_lost": logging.WARNING,
+    "connection_restored": logging.INFO,
+    "not_heard": logging.WARNING,
+    "schedule_failed": logging.ERROR,
+    "role_failed": logging.ERROR,
+    "tracing_failed": logging.WARNING,
+}
+
+
+def say(
+    event: str, words: str, *args: object, claim: Claim | None = None, span: Any = None,
+    error: BaseException | None = None, level: int | None = None, **fields: Any,
+) -> None:  # fmt: skip
+    """Log an event. *claim*: the job it is about; *span*: what it belongs to, or else what goes on now."""
+    level = EVENTS[event] if level is None else level
+    if not log.isEnabledFor(level):
+        return
+    if claim is not None:
+        job = claim.job
+        fields = {"queue": job.queue, "job_id": job.id, "attempt": job.attempt, "worker": claim.worker, **fields}
+    text = f"{event}: {words}"
+    log.log(level, text, *args, exc_info=error, extra={"event": event, **fields, **ids(span)})

@@ -1,0 +1,120 @@
+"""Instruments: those of OpenTelemetry's conventions for messaging, and what an operator needs besides.
+
+Attributes are queues, operations, states and classes of errors: no ids, no names of workers. What is in a queue is
+read by the role `measure` of a worker; a collection is told what was read last, so it never waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+from opentelemetry import metrics
+from opentelemetry.environment_variables import OTEL_PYTHON_METER_PROVIDER
+from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider, Observation
+
+from headrace._job import Counts
+from headrace._tracing import ERROR, SCHEMA, SCOPE, Live, Place, Value, error_type
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # the conventions'
+WAITS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
+SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
+ATTEMPTS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100)
+STATE = "headrace.job.state"
+STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
+STALE = 3.0  # intervals after which what was read of a queue is told no more
+
+
+class Instruments:
+    """One of each."""
+
+    def __init__(self, provider: Any) -> None:
+        meter = provider.get_meter(SCOPE, version("headrace"), SCHEMA)
+        self.nothing = isinstance(meter, NoOpMeter)
+
+        def histogram(name: str, unit: str, about: str, buckets: tuple[float, ...]) -> Any:
+            return meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
+
+        self.duration = histogram("messaging.client.operation.duration", "s", "Duration of a call.", SECONDS)
+        self.process = histogram("messaging.process.duration", "s", "Duration of a handler's run.", SECONDS)
+        self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs sent.")
+        self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs handed out.")
+        self.waited = histogram("headrace.job.wait", "s", "From a job's enqueue to its first delivery.", WAITS)
+        self.attempts = histogram("headrace.job.attempts", "{attempt}", "Attempts until a job's end.", ATTEMPTS)
+        self.batch = histogram("headrace.batch.size", "{job}", "Jobs in a call, or a batch handler's run.", SIZES)
+        self.reclaimed = meter.create_counter("headrace.jobs.reclaimed", "{job}", "Jobs taken over, to the front.")
+        self.retried = meter.create_counter("headrace.jobs.retried", "{job}", "Jobs that go round again.")
+        self.died = meter.create_counter("headrace.jobs.dead_lettered", "{job}", "Jobs that became dead letters.")
+        self.lost = meter.create_counter("headrace.leases.lost", "{lease}", "Leases that were lost to others.")
+        self.reconnects = meter.create_counter("headrace.reconnects", "{retry}", "Round trips that were tried again.")
+        meter.create_observable_gauge("headrace.queue.jobs", [readings.jobs], "{job}", "Jobs in each state.")
+        meter.create_observable_gauge("headrace.queue.oldest", [readings.oldest], "s", "Age of the next job to lease.")
+
+    def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
+        """A call has ended."""
+        self.duration.record(seconds, failing(place.attributes(operation), error))
+
+
+def failing(attributes: dict[str, Value], error: BaseException | None) -> dict[str, Value]:
+    """*attributes*, and what went wrong."""
+    return attributes if error is None else {**attributes, ERROR: error_type(error)}
+
+
+def _instruments(provider: Any) -> Instruments | None:
+    if isinstance(provider, NoOpMeterProvider):
+        return None
+    made = Instruments(provider)
+    return None if made.nothing else made
+
+
+class Readings:
+    """What was last read of queues, by any worker of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[str, tuple[float, float, Place, Counts | None, float]] = {}
+
+    def due(self, key: str, place: Place, interval: float) -> bool:
+        """Whether it is time to read a queue: then the caller does, and no other."""
+        now = time.monotonic()
+        with self._lock:
+            at, _, _, counts, oldest = self._read.get(key, (-interval, 0.0, place, None, 0.0))
+            if now - at < interval:
+                return False
+            self._read[key] = now, interval, place, counts, oldest
+        return True
+
+    def read(self, key: str, counts: Counts, oldest: float) -> None:
+        """What came of it."""
+        with self._lock:
+            at, interval, place, _, _ = self._read[key]
+            self._read[key] = at, interval, place, counts, oldest
+
+    def _fresh(self) -> list[tuple[Place, Counts, float]]:
+        now = time.monotonic()
+        with self._lock:
+            for key in [key for key, row in self._read.items() if now - row[0] > STALE * row[1]]:
+                del self._read[key]  # whoever read it is gone
+            return [(place, counts, oldest) for _, _, place, counts, oldest in self._read.values() if counts]
+
+    def jobs(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Jobs by state."""
+        for place, counts, _ in self._fresh():
+            for state in STATES:
+                yield Observation(getattr(counts, state), {**place.common, STATE: state})
+
+    def oldest(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """The age of the next one; 0 if none waits."""
+        for place, _, oldest in self._fresh():
+            yield Observation(oldest, place.common)
+
+
+readings = Readings()
+
+
+instruments: Live[Instruments] = Live(
+    metrics.get_meter_provider, "_METER_PROVIDER", OTEL_PYTHON_METER_PROVIDER, _instruments
+)

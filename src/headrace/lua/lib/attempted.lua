@@ -1,0 +1,11 @@
+-- The next attempt links to where this one is traced; '' leaves the headers as they are.
+local function attempted(headers, traced)
+  if traced == '' then return end
+  for i = #headers - 1, 1, -2 do
+    if headers[i] == 'headrace-attempt' then
+      headers[i + 1] = traced
+      return
+    end
+  end
+  headers[#headers + 1], headers[#headers + 2] = 'headrace-attempt', traced
+end

@@ -1,0 +1,161 @@
+"""An SDK of OpenTelemetry for a test: what it has recorded, as trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Sampler
+
+from headrace import Queue, _watch
+from tests.awaiting import until
+from tests.servers import Server
+from tests.workers.engines import KINDS, Running
+
+
+class Spans:
+    """The spans that were recorded."""
+
+    def __init__(self, sampler: Sampler | None = None) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    @property
+    def all(self) -> Sequence[ReadableSpan]:
+        """In the order in which they ended."""
+        return self._exporter.get_finished_spans()
+
+    def clear(self) -> None:
+        """Forget those."""
+        self._exporter.clear()
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        """All of a name."""
+        return [span for span in self.all if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        """The only one of a name."""
+        (span,) = self.named(name)
+        return span
+
+    def wait(self, number: int, name: str) -> list[ReadableSpan]:
+        """Until there are so many of a name."""
+        until(lambda: len(self.named(name)) >= number, f"{number} spans {name!r} among {[s.name for s in self.all]}")
+        return self.named(name)
+
+    def tree(self) -> list[str]:
+        """Each span as `name KIND < parent ~ linked, linked`, sorted; a parent or link that is none of ours is `?`."""
+        names = {span.context.span_id: span.name for span in self.all}
+        lines: list[str] = []
+        for span in self.all:
+            line = f"{span.name} {span.kind.name}"
+            if span.parent is not None:
+                line += f" < {names.get(span.parent.span_id, '?')}"
+            if span.links:
+                line += " ~ " + ", ".join(sorted(names.get(link.context.span_id, "?") for link in span.links))
+            lines.append(line)
+        return sorted(lines)
+
+
+@pytest.fixture
+def sampler() -> Sampler | None:
+    """What a test may set."""
+    return None
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch, sampler: Sampler | None) -> Spans:
+    """An SDK that records spans, as if a program had set it."""
+    spans = Spans(sampler)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", spans.provider)
+    return spans
+
+
+class Points:
+    """What is measured."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self._reader], shutdown_on_exit=False)
+
+    def read(self, name: str, **wanted: object) -> list[Any]:
+        """The points of an instrument whose attributes end in these names and have these values."""
+        data = self._reader.get_metrics_data()
+        found = []
+        for resource in data.resource_metrics if data is not None else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    found += [point for point in metric.data.data_points if metric.name == name]
+        return [
+            point
+            for point in found
+            if all(
+                any(key.endswith(last.replace("_", ".")) and value == given for key, value in point.attributes.items())
+                for last, given in wanted.items()
+            )
+        ]
+
+    def names(self) -> dict[str, str]:
+        """All instruments that have points, and their units."""
+        data = self._reader.get_metrics_data()
+        assert data is not None
+        return {
+            metric.name: metric.unit
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    def value(self, name: str, **wanted: object) -> float:
+        """The sum of a counter, the count of a histogram, or the only value of a gauge."""
+        return sum(getattr(point, "count", None) or getattr(point, "value", 0) for point in self.read(name, **wanted))
+
+
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[Points]:
+    """An SDK that measures, and often."""
+    points = Points()
+    monkeypatch.setattr(metrics._internal, "_METER_PROVIDER", points.provider)
+    monkeypatch.setattr(_watch, "INTERVAL", 0.05)
+    yield points
+    points.provider.shutdown()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """`Worker`; `AsyncWorker` with async handlers; `AsyncWorker` with plain functions."""
+    return str(request.param)
+
+
+@pytest.fixture
+def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
+    """Makes workers of the kind, for the newest server; those still running at the end are halted."""
+    made: list[Running] = []
+
+    def make(**options: Any) -> Running:
+        made.append(Running(kind, **{"url": newest.url, **options}))
+        return made[-1]
+
+    yield make
+    for running in made:
+        if running.running:  # a test failed
+            with suppress(BaseException):
+                running.stop(wait=False)
+                running.stop(wait=False)
+                running.close()
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue]:
+    """The queue `q` of the newest server."""
+    with Queue("q", url=newest.url) as queue:
+        yield queue
