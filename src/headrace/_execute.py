@@ -36,6 +36,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from headrace._observe import Outage
 from headrace._op import Arg, Op, pack
 from headrace._ops import SIZE
 from headrace.errors import ConfigurationError
@@ -88,15 +89,21 @@ def stale(error: BaseException) -> bool:
     return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
 
 
-def policy(budget: Callable[[], float] | float, pause: float = PAUSE) -> dict[str, Any]:
+def policy(budget: Callable[[], float] | float, pause: float = PAUSE, outage: Outage | None = None) -> dict[str, Any]:
     """What both colours hand to tenacity. The *budget* may shrink meanwhile."""
 
     def spent(state: RetryCallState) -> bool:
         seconds = state.seconds_since_start or 0.0
         return seconds >= (budget() if callable(budget) else budget)
 
+    def failed(state: RetryCallState) -> None:
+        error = state.outcome and state.outcome.exception()
+        if outage is not None and error:
+            outage.failed(error)
+
     return {
         "retry": retry_if_exception(heals),
+        "before_sleep": failed,
         "wait": wait_random_exponential(0.02, max=pause),
         "stop": spent,
         "reraise": True,
@@ -183,6 +190,7 @@ class Executor:
         theirs: Any = redis.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
         self.pool: Any = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
         self.budget, self.pause = budget, PAUSE
+        self.outage = Outage(self.pool.connection_kwargs)
         self._met = False
         self._lanes = Lanes()
 
@@ -199,10 +207,14 @@ class Executor:
         except Exception as error:
             if not heals(error):
                 raise
-            replies = Retrying(**policy(self._left, self.pause))(self._attempt, ops, lanes, meanwhile)
+            self.outage.failed(error)
+            again = Retrying(**policy(self._left, self.pause, self.outage))
+            replies = again(self._attempt, ops, lanes, meanwhile)
         else:
             self._lanes.give(lanes)
         self._met = True
+        if self.outage.since:
+            self.outage.over()
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 
     def _left(self) -> float:
@@ -279,6 +291,7 @@ class AsyncExecutor:
         self.timeout += self.pool.connection_kwargs.get("socket_connect_timeout") or 0.0
         self.pool.connection_kwargs["socket_timeout"] = None
         self.budget, self.pause = budget, PAUSE
+        self.outage = Outage(self.pool.connection_kwargs)
         self._met = False
         self._lanes = Lanes()
         self._turns = asyncio.Semaphore(TURNS)
@@ -323,10 +336,14 @@ class AsyncExecutor:
             except Exception as error:
                 if not heals(error):
                     raise
-                replies = await AsyncRetrying(**policy(self._left, self.pause))(self._attempt, ops, lanes, meanwhile)
+                self.outage.failed(error)
+                again = AsyncRetrying(**policy(self._left, self.pause, self.outage))
+                replies = await again(self._attempt, ops, lanes, meanwhile)
             else:
                 self._lanes.give(lanes)
         self._met = True
+        if self.outage.since:
+            self.outage.over()
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 
     def _left(self) -> float:

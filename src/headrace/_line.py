@@ -8,7 +8,6 @@ nobody heard. An idle one is pinged, or a server that went away without a word w
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import threading
@@ -25,6 +24,7 @@ from redis.asyncio.retry import Retry as AsyncNoRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 
+from headrace import _log as log
 from headrace._event import ENDS, Board, Event, Heard, Watch, events
 from headrace._execute import BUDGET, PAUSE, AsyncExecutor, Executor, heals, own_pool
 from headrace._op import Op, pack
@@ -36,7 +36,6 @@ POLL = 5.0  # seconds between looks for a result all the same: who completes may
 DEAF = 0.2  # the same, where nothing is heard
 TURN = 1.0  # seconds: how often a listener looks whether anybody still waits, or tries to connect again
 LINGER = 5.0  # seconds that a subscription outlives its last waiter
-log = logging.getLogger("headrace")
 _PING = pack(("PING",))
 
 
@@ -82,7 +81,7 @@ class _Line:
             return Heard("cut", error=error)
         if not self._warned:
             self._warned = True
-            log.warning("not_heard: the server does not let us listen (%s); what is told is found out later", error)
+            log.say("not_heard", "the server does not let us listen (%s); what is told is found out later", error)
         return Heard("refused", error=error)
 
 

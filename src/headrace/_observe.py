@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar, cast
 
 from attrs import evolve
 
+from headrace import _log as log
 from headrace import _tracing as tracing
 from headrace._job import NO_HEADERS, Claim, Job, NewJob, Receipt
 from headrace._metrics import failing, instruments
@@ -250,3 +251,26 @@ def with_context(headers: Any, flat: Sequence[str]) -> Any:
 
 
 Seen = Watched | Receiving
+
+
+class Outage:
+    """Round trips that fail, and are tried again: said once when that begins, and once when it is over."""
+
+    __slots__ = ("_place", "since")
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._place = Place("", settings)
+        self.since = 0.0
+
+    def failed(self, error: BaseException) -> None:
+        """One more did."""
+        if not self.since:
+            self.since = time.monotonic()
+            log.say("connection_lost", "%r; trying again", error, server=self._place.server)
+        if (seen := instruments()) is not None:
+            seen.reconnects.add(1, self._place.at)
+
+    def over(self) -> None:
+        """One came through."""
+        lasted, self.since = time.monotonic() - self.since, 0.0
+        log.say("connection_restored", "after %.1f s", lasted, server=self._place.server)

@@ -117,16 +117,18 @@ tracer: Live[Tracer] = Live(trace.get_tracer_provider, "_TRACER_PROVIDER", OTEL_
 class Place:
     """A queue as spans and metrics name it, from where somebody uses it."""
 
-    __slots__ = ("_attributes", "client", "common", "names", "queue")
+    __slots__ = ("_attributes", "at", "client", "common", "names", "queue")
 
     def __init__(self, queue: str, settings: Mapping[str, Any], client: str = "") -> None:
         self.queue, self.client = queue, client
-        self.common: dict[str, Value] = {SYSTEM: "redis", DESTINATION: queue}
-        """What is true of the queue itself; not to be changed."""
+        self.at: dict[str, Value] = {SYSTEM: "redis"}
+        """What is true of its server; not to be changed."""
         if settings.get("path"):
-            self.common[ADDRESS] = str(settings["path"])
+            self.at[ADDRESS] = str(settings["path"])
         elif settings.get("host"):
-            self.common |= {ADDRESS: str(settings["host"]), PORT: int(settings.get("port") or 6379)}
+            self.at |= {ADDRESS: str(settings["host"]), PORT: int(settings.get("port") or 6379)}
+        self.common: dict[str, Value] = {DESTINATION: queue, **self.at}
+        """What is true of the queue itself; not to be changed."""
         self._attributes: dict[str, dict[str, Value]] = {}
         self.names = {operation: f"{operation} {queue}" for operation in KINDS}
 
@@ -143,7 +145,7 @@ class Place:
     @property
     def server(self) -> str:
         """Which server it is on."""
-        return f"{self.common.get(ADDRESS)}:{self.common.get(PORT)}"
+        return ":".join(str(self.at[name]) for name in (ADDRESS, PORT) if name in self.at)
 
 
 # -- context -------------------------------------------------------------------------------------------

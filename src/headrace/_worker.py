@@ -103,6 +103,7 @@ class Worker(Handlers):
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
         self._running = _Engine(self._roles(), self._connect(), self._client, self.trace_parent)
+        log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
         return self._running
 
     def stop(self, wait: bool = True) -> None:
@@ -329,6 +330,7 @@ class _Engine:
             for executor in (self._work, self._pulse):
                 executor.close()
             self.finished = True
+            log.say("worker_stopped", "%s", self.roles.feeds[0].worker, worker=self.roles.feeds[0].worker)
 
 
 def _tell(held: Sequence[Held]) -> None:

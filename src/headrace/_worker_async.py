@@ -103,6 +103,7 @@ class AsyncWorker(Handlers):
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
         self._running = _Engine(self._roles(), self._connect(), self._client, self.trace_parent)
+        log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
         return self._running
 
     async def stop(self, wait: bool = True) -> None:
@@ -478,3 +479,4 @@ class _Engine:
             await self._work.close()
             await self._pulse.close()
             self.finished = True
+            log.say("worker_stopped", "%s", self.roles.feeds[0].worker, worker=self.roles.feeds[0].worker)
