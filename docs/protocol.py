@@ -99,7 +99,7 @@ FIELDS = {
     "enq": "When it was first enqueued, in ms, if that is not the time in the entry's ID.",
     "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
-    "any other": "A header: `traceparent`, `tracestate`, `baggage`, or one of yours.",
+    "any other": "A header: `traceparent`, `tracestate`, `baggage`, `headrace-attempt` (where it was tried before: a traceparent), or one of yours.",
 }
 
 INTRO = """\

@@ -121,10 +121,10 @@ class Feed:
     def settle(self, held: Held, verdict: Verdict, error: BaseException | None = None) -> None:
         """One job's verdict."""
         held.ended = True
-        if verdict.kind != "complete":
-            self.note("settled", held, verdict, error)
         if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
+            if verdict.kind != "complete":
+                self.note("settled", held, verdict, error)
         self.forget(held)  # after its verdict: who finds neither takes everything for settled
 
     def verdict(

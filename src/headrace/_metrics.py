@@ -6,6 +6,7 @@ read by the role `measure` of a worker; a collection is told what was read last,
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -81,7 +82,7 @@ class Readings:
         """Whether it is time to read a queue: then the caller does, and no other."""
         now = time.monotonic()
         with self._lock:
-            at, _, _, counts, oldest = self._read.get(key, (-interval, 0.0, place, None, 0.0))
+            at, _, _, counts, oldest = self._read.get(key, (-math.inf, 0.0, place, None, 0.0))
             if now - at < interval:
                 return False
             self._read[key] = now, interval, place, counts, oldest
@@ -90,8 +91,10 @@ class Readings:
     def read(self, key: str, counts: Counts, oldest: float) -> None:
         """What came of it."""
         with self._lock:
-            at, interval, place, _, _ = self._read[key]
-            self._read[key] = at, interval, place, counts, oldest
+            row = self._read.get(key)
+            if row is not None:  # else it took so long that it is forgotten
+                at, interval, place, _, _ = row
+                self._read[key] = at, interval, place, counts, oldest
 
     def _fresh(self) -> list[tuple[Place, Counts, float]]:
         now = time.monotonic()

@@ -80,6 +80,9 @@ class Jobs:
         headers: dict[str, str] = {}
         if len(fields) == 2 and fields[0] == b"data":  # nearly every job: a payload and nothing else
             job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
+        elif len(fields) == 4 and fields[0] == b"data" and type(fields[2]) is bytes and fields[2] not in _OWN:
+            job_id, payload, carried, enqueued = name, fields[1], 0, None
+            headers = {text(fields[2]): text(fields[3])}  # nearly every other one: how it is traced
         else:
             own: dict[bytes, Any] = {}
             for key, value in zip(fields[::2], fields[1::2], strict=True):

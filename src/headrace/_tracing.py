@@ -202,10 +202,19 @@ def sent(headers: Mapping[str, str]) -> Context | None:
     return found if trace.get_current_span(found).get_span_context().is_valid else None
 
 
+def plain(headers: Mapping[str, str]) -> bool:
+    """Whether a job's headers carry nothing besides where it was created."""
+    return not headers or _propagator.more.isdisjoint(headers)
+
+
+def look() -> None:
+    """See whether somebody has set another propagator."""
+    _propagator.look()
+
+
 def baggage(headers: Mapping[str, str], context: Context) -> Context:
     """*context*, with all that a job's headers carry besides where it was created."""
-    _propagator.look()
-    if not headers or _propagator.more.isdisjoint(headers):
+    if plain(headers):
         return context
     return trace.set_span_in_context(trace.get_current_span(context), propagate.extract(headers, NOWHERE))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 from headrace import _log as log
 from headrace import _metrics as metrics
@@ -19,16 +20,31 @@ from headrace._op import Op
 from headrace._tracing import Place, tracer
 from headrace.errors import Verdict as Said
 
+P = ParamSpec("P")
 R = TypeVar("R")
 PARENTS = ("poll", "message")  # whose child the span of a run is
 INTERVAL = 15.0  # seconds between two looks at what is in a queue
 SETTLES = frozenset(("complete", "release", "retry", "dead_letter"))
 
 
+def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
+    """What a propagator, a processor of spans or a log handler raises ends no worker, and fails no job."""
+
+    @wraps(function)
+    def guarded(*args: P.args, **options: P.kwargs) -> R | None:
+        try:
+            return function(*args, **options)
+        except Exception as error:
+            log.say("tracing_failed", "%r", error, error=error)
+            return None
+
+    return guarded
+
+
 class Watch:
     """What is seen of one feed of a worker. *parent*: whose child the span of a run is, a poll's or a message's."""
 
-    __slots__ = ("_feed", "_key", "batch", "message", "on", "place", "seen", "tracer")
+    __slots__ = ("_feed", "_key", "batch", "message", "on", "place", "quick", "seen", "tracer")
 
     def __init__(self, feed: Feed, settings: Mapping[str, Any], parent: str) -> None:
         self._feed = feed
@@ -36,7 +52,7 @@ class Watch:
         self.message = parent == "message" and not self.batch
         self.place = Place(feed.ops.keys.queue, settings, feed.name)
         self._key = f"{self.place.server} {feed.ops.keys.prefix}"
-        self.on = False
+        self.on = self.quick = False
         self.tracer, self.seen = tracer(), instruments()
         feed.note, feed.gauge = self.note, self
 
@@ -44,10 +60,14 @@ class Watch:
         """See whether anybody looks now."""
         self.tracer, self.seen = tracer(), instruments()
         self.on = self.tracer is not None or self.seen is not None
+        self.quick = self.seen is None and not self.message and not self.batch
+        if self.on:
+            tracing.look()
         self.place.client = self._feed.name
 
     # -- round trips
 
+    @_harmless
     def answered(self, op: Op[Any], reply: Any, since: float) -> None:
         """One of the operations of a round trip that began at *since*."""
         if isinstance(reply, Grant):
@@ -82,15 +102,28 @@ class Watch:
 
     # -- runs
 
-    def _begin(self, unit: Sequence[Held], argument: Any) -> _Run | None:
-        try:
-            return _Run(self, unit, argument)
-        except Exception as error:  # of a propagator or an SDK: no reason to fail a job
-            log.say("tracing_failed", "%r", error, queue=self.place.queue, error=error)
+    def _unsampled(self, unit: Sequence[Held], argument: Any) -> Any:
+        """The context of a job of which nothing is kept: that of its poll, whose sampler has spoken for all it brought.
+
+        The way of nearly every job where few are sampled.
+        """
+        if not self.quick:
             return None
+        poll = getattr(unit[0], "trace", None)
+        return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
+
+    @_harmless
+    def _begin(self, unit: Sequence[Held], argument: Any) -> _Run:
+        return _Run(self, unit, argument)
 
     def call(self, function: Callable[[Any], R], unit: Sequence[Held], argument: Any) -> R:
         """Run a handler, seen."""
+        if (context := self._unsampled(unit, argument)) is not None:
+            token = tracing.attach(context)
+            try:
+                return function(argument)
+            finally:
+                tracing.detach(token)
         run = self._begin(unit, argument)
         if run is None:
             return function(argument)
@@ -108,6 +141,9 @@ class Watch:
 
     async def call_async(self, function: Callable[[Any], Awaitable[R]], unit: Sequence[Held], argument: Any) -> R:
         """Like `call`. What it attaches is the task's own, and ends with it."""
+        if (context := self._unsampled(unit, argument)) is not None:
+            tracing.attach(context)
+            return await function(argument)
         run = self._begin(unit, argument)
         if run is None:
             return await function(argument)
@@ -122,6 +158,7 @@ class Watch:
 
     # -- what becomes of jobs
 
+    @_harmless
     def note(self, event: str, held: Held | None, verdict: Verdict | None, error: BaseException | None) -> None:
         """What the feed tells of."""
         trace = getattr(held, "trace", None)
@@ -157,10 +194,12 @@ class Watch:
 
     # -- what is in the queue
 
+    @_harmless
     def due(self) -> bool:
         """Whether it is time to read it: once for all workers of this process."""
         return instruments() is not None and metrics.readings.due(self._key, self.place, INTERVAL)
 
+    @_harmless
     def read(self, counts: Counts, oldest: float) -> None:
         """What was read."""
         metrics.readings.read(self._key, counts, oldest)
@@ -182,7 +221,7 @@ class _Run:
         poll = cast("Traced | None", getattr(unit[0], "trace", None))
         sent = tracing.sent(jobs[0].headers) if watch.message else None
         if sent is None and poll is not None and not poll.recording:
-            self.context = poll.context  # its sampler has spoken for all that came with it
+            self.context = poll.context  # as in `_unsampled`
         else:
             self._start(watch.tracer, poll, unit, sent)
         if not watch.batch:
@@ -201,6 +240,7 @@ class _Run:
         for held in unit:
             held.trace = trace
 
+    @_harmless
     def end(self, error: BaseException | None, result: Any = None) -> None:
         """It returned, or raised."""
         said = error if error is not None or result is None else spoken(result)

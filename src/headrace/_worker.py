@@ -50,7 +50,8 @@ class Worker(Handlers):
 
     *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; started again under it, it has the
     jobs first that it held when it died, and a second live one is refused (`NameTaken`). *heartbeat*, *timeout*:
-    seconds between signs of life, and without one until peers take over.
+    seconds between signs of life, and without one until peers take over. *trace_parent*: whose child the span of a
+    handler's run is, if somebody traces: the `poll`'s that brought the job, or the `message`'s that it is.
     """
 
     threads_only = True

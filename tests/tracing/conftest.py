@@ -125,7 +125,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[Points]:
     """An SDK that measures, and often."""
     points = Points()
     monkeypatch.setattr(metrics._internal, "_METER_PROVIDER", points.provider)
-    monkeypatch.setattr(_watch, "INTERVAL", 0.05)
+    monkeypatch.setattr(_watch, "INTERVAL", 0.3)
     yield points
     points.provider.shutdown()
 

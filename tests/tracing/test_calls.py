@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from opentelemetry.trace import StatusCode
 
 from headrace import NewJob, Queue
 from headrace import _tracing as tracing
+from headrace._metrics import instruments
+from headrace._tracing import Live, tracer
 from tests.conftest import Connect
 from tests.servers import Server
 from tests.tracing.conftest import Spans
@@ -56,6 +60,22 @@ def test_nobody_traces(queue: Any) -> None:
     first, second = queue.lease_many(2)
     assert (first.job.headers, second.job.headers) == ({}, {})
     assert not hasattr(first.claim, "trace")
+
+
+def test_two_modules_know_opentelemetry_and_none_its_sdk() -> None:
+    package = Path(tracing.__file__).parent
+    texts = {file.name: file.read_text("utf-8") for file in package.glob("*.py")}
+    found = {name for name, text in texts.items() if re.search(r"^ *(from|import) opentelemetry", text, re.MULTILINE)}
+    assert found == {"_tracing.py", "_metrics.py"}
+    assert not [name for name, text in texts.items() if "opentelemetry.sdk" in text]
+
+
+def test_a_provider_is_found_where_the_api_keeps_it() -> None:
+    """If it kept it elsewhere, it would be asked: slower, but right."""
+    assert tracer._ask is None
+    assert instruments._ask is None
+    made = Live(trace.get_tracer_provider, "_ELSEWHERE", "NO_VARIABLE", tracing._tracer)
+    assert made() is None
 
 
 def test_a_context_is_passed_on_all_the_same(queue: Any, ambient: str) -> None:

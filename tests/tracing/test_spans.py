@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import baggage, trace
+from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler, SamplingResult, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 
@@ -223,6 +224,30 @@ def test_children_and_stages_of_a_flow_are_joined(work: Work, newest: Server, sp
         "process shop/pick CONSUMER < receive shop/pick ~ send shop/pick",
         "send shop/pick PRODUCER",
     ]
+
+
+class Broken(SpanProcessor):
+    """Raises wherever it is asked."""
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        if not span.name.startswith("send"):
+            raise OSError("start")
+
+    def on_end(self, span: Any) -> None:
+        if not span.name.startswith("send"):
+            raise OSError("end")
+
+
+def test_what_traces_fails_no_job(work: Work, queue: Queue, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
+    worker = work()
+    spans.provider.add_span_processor(Broken())
+    ran: list[str] = []
+    worker.handler("q")(lambda job: ran.append(job.id))
+    receipt = queue.enqueue(b"")
+    with worker:
+        assert queue.drain(20)
+    assert (ran, queue.counts().completed) == ([receipt.id], 1)
+    assert "tracing_failed" in {getattr(record, "event", "") for record in caplog.records}
 
 
 class Counting(Sampler):

@@ -244,7 +244,7 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
 # -- workers -------------------------------------------------------------------------------------------
 
 worker = Worker(url="redis://localhost:6379/0", name="w", heartbeat=2.0, timeout=timedelta(seconds=10))
-async_worker = AsyncWorker(url="embedded:./data", namespace="mine")
+async_worker = AsyncWorker(url="embedded:./data", namespace="mine", trace_parent="message")
 RETRY = Retry(
     attempts=5,
     wait=wait_exponential_jitter(1, 60),

@@ -210,6 +210,13 @@ def test_without_a_url_the_environment_counts(kind: Any, monkeypatch: pytest.Mon
     assert kind()._url == URL
 
 
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_whose_child_a_span_is(kind: Any) -> None:
+    assert kind(url=URL).trace_parent == "poll"
+    with pytest.raises(ValueError, match="trace_parent='link': give 'poll' or 'message'"):
+        kind(url=URL, trace_parent="link")
+
+
 def test_a_worker_without_handlers_does_not_start() -> None:
     with pytest.raises(ConfigurationError, match="no handlers"):
         Worker(url=URL).run()

@@ -145,4 +145,4 @@ def _bare(method: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 def test_both_executors_follow_one_policy() -> None:
     """What is waited out, for how long, and with what between is said once."""
     assert inspect.getsource(Executor).count("policy(") == inspect.getsource(AsyncExecutor).count("policy(") == 1
-    assert _execute.policy(5.0).keys() == {"retry", "wait", "stop", "reraise"}
+    assert _execute.policy(5.0).keys() == {"retry", "wait", "stop", "reraise", "before_sleep"}
