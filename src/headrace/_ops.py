@@ -323,14 +323,14 @@ class Ops:
         for claim, delay, spend, reason in items:
             traced = getattr(claim, "trace", None)
             args += (claim.entry, claim.count, checked.delay(delay))
-            args += (int(spend) if traced is None else f"{int(spend)} {traced}", _reason(reason))
+            args += (int(spend) if traced is None else f"{int(spend)} {traced}", checked.reason(reason))
         return self._op("retry", args, replies.bools)
 
     def dead_letter(self, items: Sequence[tuple[Claim, str]]) -> Op[list[bool]]:
         """Jobs of one worker will never work: (claim, reason) each."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
-            args += (claim.entry, claim.count, _reason(reason))
+            args += (claim.entry, claim.count, checked.reason(reason))
         return self._op("dead_letter", args, replies.bools)
 
     # -- a worker's life -----------------------------------------------------------------------------
@@ -498,9 +498,3 @@ class Ops:
             waits.append((following - ticking.now) / 1000)
             ops.append(self._op("tick", [name, stored, due, following, *ticks], bool))
         return Turn(ops, min(waits, default=None), wrong)
-
-
-def _reason(reason: object) -> str:
-    if not isinstance(reason, str):
-        raise TypeError(f"reason must be a str, not {type(reason).__name__}")
-    return reason.encode("utf-8", "backslashreplace").decode()[:10_000]

@@ -91,6 +91,13 @@ def joined(headers: Mapping[str, str] | None, context: Context) -> Sequence[str]
     return () if headers and not headers.keys().isdisjoint(flat[::2]) else flat
 
 
+def reason(value: object) -> str:
+    """Why a job failed, as it is kept."""
+    if not isinstance(value, str):
+        raise TypeError(f"reason must be a str, not {type(value).__name__}")
+    return value.encode("utf-8", "backslashreplace").decode()[:10_000]
+
+
 def _lease(value: object) -> float:
     return seconds("lease", value, zero=False)
 
