@@ -89,14 +89,9 @@ def policy(budget: Callable[[], float] | float, pause: float = PAUSE, outage: Ou
         seconds = state.seconds_since_start or 0.0
         return seconds >= (budget() if callable(budget) else budget)
 
-    def failed(state: RetryCallState) -> None:
-        error = state.outcome and state.outcome.exception()
-        if outage is not None and error:
-            outage.failed(error)
-
     return {
         "retry": retry_if_exception(heals),
-        "before_sleep": failed,
+        "before_sleep": outage and outage.again,
         "wait": wait_random_exponential(0.02, max=pause),
         "stop": spent,
         "reraise": True,
@@ -201,8 +196,7 @@ class Executor:
             if not heals(error):
                 raise
             self.outage.failed(error)
-            again = Retrying(**policy(self._left, self.pause, self.outage))
-            replies = again(self._attempt, ops, lanes, meanwhile)
+            replies = Retrying(**policy(self._left, self.pause, self.outage))(self._attempt, ops, lanes, meanwhile)
         else:
             self._lanes.give(lanes)
         self._met = True

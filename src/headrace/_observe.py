@@ -270,6 +270,10 @@ class Outage:
         if (seen := instruments()) is not None:
             seen.reconnects.add(1, self._place.at)
 
+    def again(self, state: Any) -> None:
+        """What tenacity tells of."""
+        self.failed(state.outcome.exception())
+
     def over(self) -> None:
         """One came through."""
         lasted, self.since = time.monotonic() - self.since, 0.0
