@@ -211,10 +211,7 @@ class Feed:
         """Read what is in the queue, if somebody wants to know it by now."""
         if self.gauge is None or not self.gauge.due():
             return
-        counts = cast("list[Counts]", (yield Send([self.ops.counts()])))[0]
-        age, cursor = 0.0, "" if counts.waiting + counts.parked else None
-        while cursor is not None:  # the front has parts: a page of each, until there is a job
-            age, cursor = cast("list[tuple[float, str | None]]", (yield Send([self.ops.oldest(cursor)])))[0]
+        counts, age = cast("list[tuple[Counts, float]]", (yield Send([self.ops.measure()])))[0]
         self.gauge.read(counts, age)
 
     def fetch(self) -> Role:

@@ -52,7 +52,9 @@ class Instruments:
         self.lost = meter.create_counter("headrace.leases.lost", "{lease}", "Leases that were lost to others.")
         self.reconnects = meter.create_counter("headrace.reconnects", "{retry}", "Round trips that were tried again.")
         meter.create_observable_gauge("headrace.queue.jobs", [readings.jobs], "{job}", "Jobs in each state.")
-        meter.create_observable_gauge("headrace.queue.oldest", [readings.oldest], "s", "Age of the next job to lease.")
+        meter.create_observable_gauge(
+            "headrace.queue.oldest", [readings.oldest], "s", "Age of the oldest job that is next."
+        )
 
     def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
         """A call has ended."""

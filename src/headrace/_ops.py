@@ -66,6 +66,7 @@ _KEYS = {
     "redrive": "jobs wake ids released dead stats events flows",
     "counts": "jobs delayed blocked dead stats",
     "levels": "stats",
+    "measure": "jobs delayed blocked dead stats",
     "list": "jobs released delayed bodies dead limited stats",
     "find": "jobs ids released delayed bodies blocked dead limited stats",
     "position": "jobs ids stats",
@@ -166,8 +167,7 @@ class Ops:
         """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
         if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
             raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
-        encode = self.codec.encode
-        plain = bytes if context is None else None
+        encode, plain = self.codec.encode, bytes if context is None else None
         items: list[bytes | Item] = [encode(job) if type(job) is plain else self.item(job, context) for job in jobs]
         start = 0
         while start < len(items):
@@ -414,9 +414,9 @@ class Ops:
         """How many priority levels the queue is known to have, the first included."""
         return self._op("levels", [], lambda reply: int(reply) + 1)
 
-    def oldest(self, cursor: str) -> Op[tuple[float, str | None]]:
-        """For how many seconds the next job has been in the queue; and where to look for one instead, if not here."""
-        return self._op("list", ["waiting", cursor, 1], self._jobs.age)
+    def measure(self) -> Op[tuple[Counts, float]]:
+        """All counts, and for how many seconds the oldest of the jobs that are next has been in the queue."""
+        return self._op("measure", [], replies.measured)
 
     def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
         """A page of the jobs in *state*: waiting, running, delayed or dead."""

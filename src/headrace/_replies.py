@@ -164,13 +164,6 @@ class Jobs:
         cursor, now, rows = reply
         return Page([self.state(row, now) for row in rows], text(cursor))
 
-    def age(self, reply: Any) -> tuple[float, str | None]:
-        """Seconds since the first job of a listing was enqueued, or where the listing goes on."""
-        cursor, now, rows = reply
-        if rows:
-            return max(0.0, now / 1000 - self.state(rows[0], now).job.enqueued_at), None
-        return 0.0, text(cursor) or None
-
     def found(self, reply: Any) -> JobState | None:
         """The answer of `find`."""
         now, row = reply
@@ -188,6 +181,11 @@ def _number(value: Any, limit: int = 1 << 53) -> int:
 def counts(reply: Any) -> Counts:
     """All of `Counts`, in order."""
     return Counts(*(int(x) for x in reply))
+
+
+def measured(reply: Any) -> tuple[Counts, float]:
+    """All of `Counts`, and an age in seconds."""
+    return counts(reply[:-1]), reply[-1] / 1000
 
 
 def reclaimed(reply: Any) -> Reclaimed:

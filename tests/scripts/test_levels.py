@@ -81,6 +81,7 @@ CALLS: dict[str, list[Any]] = {
     "delete": [],
     "repair": ["jobs", "-", 500, TERM],
     "counts": [],
+    "measure": [],
     "find": [f"{LATER}1"],
     "list": ["waiting", "new:2 -", 100],
     "position": ["nobody", 100],

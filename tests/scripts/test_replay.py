@@ -22,6 +22,7 @@ UNRECORDED = {
     "levels",
     "list",
     "listen",
+    "measure",
     "paused",
     "position",
     "register",

@@ -644,3 +644,29 @@ def test_a_key_of_another_type_is_an_error_that_says_so(lua: Lua) -> None:
     for name, args in calls.items():
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
             lua(name, *args)
+
+
+def test_measure(lua: Lua) -> None:
+    """The counts, and the age of the oldest of those that are next: parked, rung, new, and of each level."""
+    streams = [lua.key("jobs:1"), lua.key("jobs:2")]
+
+    def age() -> int:
+        *counts, found = lua("measure", extra=streams)
+        assert counts == lua("counts", extra=streams)
+        return int(found)
+
+    def since(ago: int) -> dict[str, str]:
+        seconds, micros = lua.redis.time()
+        return {"data": "x", "enq": str(seconds * 1000 + micros // 1000 - ago)}
+
+    assert age() == 0
+    for stream, ago in ((streams[1], 10_000), (streams[0], 20_000), (lua.key("jobs"), 30_000)):
+        lua.redis.xadd(stream, since(ago))
+        assert ago <= age() < ago + 5_000
+    (taken,) = lua("lease", "w", 1, "", TERM, 70_000, 0, 1000, 0, "", extra=streams)[2]
+    assert 20_000 <= age() < 25_000  # what is leased does not wait
+    lua("release", "w", taken[0], 1)
+    assert 30_000 <= age() < 35_000
+    lua.redis.xadd(lua.key("jobs"), since(40_000))
+    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"})
+    assert 40_000 <= age() < 45_000

@@ -176,6 +176,7 @@ SAMPLES: dict[str, Op[object]] = {
     "levels": OPS.levels(),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
+    "measure": OPS.measure(),
     "move": OPS.move("shop/bills", "-", ["i"]),
     "pause": OPS.pause(True),
     "paused": OPS.paused(),

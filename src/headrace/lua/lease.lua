@@ -6,7 +6,7 @@
 --        next_due ms until a delayed or limited job is due or -1 · taken {entry, fields, count, releases}... · fresh entries
 --        and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing else, after
 --        those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
--- COST   6 us + 2-3 us per job, of a level behind the first 8-10 us
+-- COST   6 us + 2-3 us per job, of a level behind the first 15 us
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
 -- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
 -- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Rates: {header or ''

@@ -1,0 +1,25 @@
+-- How many jobs are in each state, and what became of the others.
+local function tally(q)
+  local pending, parked, bell, limited, behind_first = 0, 0, 0, 0, 0
+  local length = redis.call('XLEN', q.jobs)
+  for _, stream in ipairs(q.levels) do behind_first = behind_first + redis.call('XLEN', stream) end
+  local summary = redis.pcall('XPENDING', q.jobs, 'workers')
+  if not summary.err then
+    pending = summary[1]
+    for _, consumer in ipairs(summary[4] or {}) do
+      if consumer[1] == 'parked' or string.sub(consumer[1], 1, 7) == 'parked:' then parked = parked + consumer[2] end
+      if consumer[1] == 'bell' then bell = tonumber(consumer[2]) end
+      if consumer[1] == 'limited' then limited = tonumber(consumer[2]) end
+    end
+  end
+  local numbers = redis.call('HMGET', q.stats, 'enqueued', 'completed', 'cancelled', 'deleted', 'dead_trimmed', 'added')
+  for i = 1, 6 do numbers[i] = tonumber(numbers[i] or 0) end
+  numbers[1] = numbers[1] + math.max(0, (ever_added(q.jobs, q.levels) or 0) - numbers[6])
+  local waiting, leased = length - pending + bell, pending - parked - bell - limited
+  if waiting < 0 then -- leased or parked entries that somebody removed by XDEL are in no state any more
+    waiting, leased = 0, leased + waiting
+    if leased < 0 then parked, leased = parked + leased, 0 end
+  end
+  return {waiting + behind_first, parked, leased, redis.call('ZCARD', q.delayed) + limited, redis.call('HLEN', q.blocked),
+          redis.call('XLEN', q.dead), numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]}
+end
