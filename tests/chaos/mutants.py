@@ -121,7 +121,7 @@ MUTANTS = {
         [("cancel", "gone = redis.call('ZREM', q.delayed, id)", "gone = 1")], "law", LATE
     ),
     "a turn that comes forgets the id": Mutant(
-        [("*", "if not registered or registered == name then", "if not id then")], "index", WORKERS
+        [("*", "if not registered or registered == name then", "if not own.id then")], "index", WORKERS
     ),
     "promotion forgets releases": Mutant(
         [("*", "local releases = redis.call('HGET', q.released, id)", "local releases = nil")], "index", WORKERS

@@ -56,7 +56,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "an expired lease stays": [("reclaim", "park(jobs, leases, stats, expired)", "local _ = expired")],
     "a parked job comes before all levels": [("*", "levels[body and level_of(body[2], deepest) or 0]", "levels[0]")],
     "a job keeps its place in ids as its turn comes": [
-        ("*", "if not registered or registered == name then", "if not id then")
+        ("*", "if not registered or registered == name then", "if not own.id then")
     ],
     "a job forgets its releases as its turn comes": [
         ("*", "redis.call('HLEN', q.released) > 0\n  for", "false\n  for")
