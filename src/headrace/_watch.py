@@ -112,6 +112,13 @@ class Watch:
         poll = getattr(unit[0], "trace", None)
         return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
 
+    def passes(self, unit: Sequence[Held], argument: Any) -> bool:
+        """Whether nothing is kept of a run in this task: then it needs no more than the context, which it has now."""
+        context = self._unsampled(unit, argument)
+        if context is not None:
+            tracing.attach(context)
+        return context is not None
+
     @_harmless
     def _begin(self, unit: Sequence[Held], argument: Any) -> _Run:
         return _Run(self, unit, argument)
@@ -140,10 +147,7 @@ class Watch:
             tracing.detach(token)
 
     async def call_async(self, function: Callable[[Any], Awaitable[R]], unit: Sequence[Held], argument: Any) -> R:
-        """Like `call`. What it attaches is the task's own, and ends with it."""
-        if (context := self._unsampled(unit, argument)) is not None:
-            tracing.attach(context)
-            return await function(argument)
+        """Like `call`, unless it `passes`. What it attaches is the task's own, and ends with it."""
         run = self._begin(unit, argument)
         if run is None:
             return await function(argument)

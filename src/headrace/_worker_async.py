@@ -386,9 +386,9 @@ class _Engine:
         error: BaseException | None = None
         result: Any = None
         try:
-            result = await (
-                slots.watch.call_async(slots.call, unit, argument) if slots.watch.on else slots.call(argument)
-            )
+            watch, call = slots.watch, slots.call
+            seen = watch.on and not watch.passes(unit, argument)
+            result = await (watch.call_async(call, unit, argument) if seen else call(argument))
         except BaseException as raised:  # judged, whatever it is
             error = raised
         slots.tasks.pop(id(unit), None)
