@@ -145,7 +145,7 @@ class Ops:
 
     def _headers(self, job: NewJob, priorities: int | None = None) -> list[str]:
         """Its headers, and its level; those of another job may be handed on, that one's level is not."""
-        level = checked.count("priority", job.priority, least=0, most=(priorities or self.settings.priorities) - 1)
+        level = checked.level(job.priority, priorities or self.settings.priorities)
         flat = checked.headers(job.headers)
         if PRIORITY in flat[::2]:
             at = 2 * flat[::2].index(PRIORITY)

@@ -40,14 +40,19 @@ def millis(number: float) -> int:
     return math.ceil(number * 1000)
 
 
-def count(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+def count(name: str, value: object, *, least: int = 1, most: int | None = None, hint: str = "") -> int:
     """A whole number in a range. `TypeError` or `ValueError` naming *name*."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if value < least or (most is not None and value > most):
         bounds = f"at least {least}" + (f" and at most {most}" if most is not None else "")
-        raise ValueError(f"{name}={value}: give {bounds}")
+        raise ValueError(f"{name}={value}: give {bounds}{hint}")
     return value
+
+
+def level(value: object, priorities: int) -> int:
+    """A job's priority level, in a queue of so many."""
+    return count("priority", value, least=0, most=priorities - 1, hint="; a queue has more levels with priorities=…")
 
 
 def delay(value: object) -> str:
