@@ -33,8 +33,11 @@ from cryptography.x509.oid import NameOID
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-__all__ = ["Binary", "Server", "Unsupported", "binaries"]
+__all__ = ["EXACT", "Binary", "Server", "Unsupported", "binaries"]
 
+# SIGKILL takes from a server what it has not written yet. With `everysec` it answers before it writes while an
+# earlier fsync is under way; with `always` it never does, and what was acknowledged is there after the restart.
+EXACT = ["--appendfsync", "always"]
 PATIENCE = 30.0  # seconds for a server to come up or to stop
 
 

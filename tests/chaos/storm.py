@@ -24,7 +24,7 @@ from tests.chaos.judge import PREFIX, PREFIXES, Fate, Judge
 from tests.chaos.mill import FLOW, STAGES
 from tests.chaos.mutants import CAST, MUTANTS
 from tests.chaos.proxy import Proxy
-from tests.servers import Binary, Server
+from tests.servers import EXACT, Binary, Server
 
 # Forked from a small process that has imported everything, so that a new one costs milliseconds.
 FORKS = multiprocessing.get_context("forkserver")
@@ -32,9 +32,6 @@ FORKS.set_forkserver_preload(["tests.chaos.actors"])
 
 TICK = 0.1
 PATIENCE = 90.0  # seconds until everything is quiet; on an idle machine it takes three
-# SIGKILL takes from a server what it has not written yet. With `everysec` it answers before it writes while an
-# earlier fsync is under way; with `always` it never does, and what was acknowledged is there after the restart.
-EXACT = ["--appendfsync", "always"]
 
 
 @define(eq=False)

@@ -25,7 +25,7 @@ from headrace import AsyncQueue, Counts, Queue, _execute
 from headrace._op import Op, Script
 from tests.awaiting import PATIENCE, until
 from tests.faults.proxy import Proxy
-from tests.servers import Binary, Server
+from tests.servers import EXACT, Binary, Server
 
 ONE = Counts(waiting=1, enqueued=1)
 
@@ -500,7 +500,7 @@ def test_restart_under_a_blocked_lease(program: Binary, colour: str, durable: bo
 def test_restart_under_load(program: Binary, colour: str) -> None:
     """Jobs enqueued and completed while the server crashes and comes back: each once, none lost."""
     total = 1500
-    with Server(program, appendonly=True) as server, asking(colour, server.url) as asked:
+    with Server(program, appendonly=True, extra=EXACT) as server, asking(colour, server.url) as asked:
         progress = threading.Semaphore(0)
         jobs, done = [], []
 

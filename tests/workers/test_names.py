@@ -172,12 +172,14 @@ def test_without_names_any_number_may_come(work: Work, queue: Queue, record: Rec
 @ENGINES
 def test_a_failed_worker(work: Work, queue: Queue) -> None:
     """Row 58: its jobs are elsewhere at once. It learns so with its next heartbeat, stops them, and comes back."""
+    began: list[bytes] = []
     lost: list[bytes] = []
     release = threading.Event()
     worker = work(name="w1", heartbeat=0.3, timeout=NEVER)
 
     @worker.handler("q", concurrency=2)
     def body(job: Job) -> Iterator[float]:
+        began.append(job.payload)
         try:
             while job.attempt == 1 and not release.is_set():
                 if job.lost:
@@ -189,7 +191,7 @@ def test_a_failed_worker(work: Work, queue: Queue) -> None:
 
     with worker:
         queue.enqueue_many([b"a", b"b"])
-        until(lambda: [x.leased for x in queue.workers()] == [2])
+        until(lambda: sorted(began) == [b"a", b"b"])  # leased, and not yet begun, they would be lost unseen
         (before,) = [x.name for x in queue.workers()]
         assert queue.fail_worker("w1") == 2
         until(lambda: queue.counts() == Counts(enqueued=2, completed=2))

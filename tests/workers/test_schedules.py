@@ -13,7 +13,7 @@ import redis
 
 from headrace import Job, Queue
 from tests.awaiting import until
-from tests.servers import Server, binaries
+from tests.servers import EXACT, Server, binaries
 from tests.workers.engines import Recorder, Running
 
 Work = Callable[..., Running]
@@ -85,7 +85,7 @@ def test_workers_that_were_away(work: Work, queue: Queue, newest: Server) -> Non
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_the_server_restarts(kind: str, tmp_path: Path, record: Recorder) -> None:
     """What it has kept goes on: same schedule, same rhythm, each tick once."""
-    with Server(binaries()[0], appendonly=True, extra=["--appendfsync", "always"]) as server:
+    with Server(binaries()[0], appendonly=True, extra=EXACT) as server:
         worker = Running(kind, url=server.url)
 
         @worker.handler("q")
