@@ -6,8 +6,9 @@
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when the entry is the id); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
--- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue. At most 1,000 jobs. For a flow's
--- job flow_advance is the better way: here it moves on later, to the next stage of its declaration, without a result.
+-- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue. At
+-- most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on later, to the next stage of its
+-- declaration, without a result.
 -- @include record
 -- @include typed
 -- @include clock

@@ -7,6 +7,7 @@
 -- what was ever added; 6.2 does not, and there the law of conservation misses them.
 -- @include levels
 -- @include added
+-- @include nobody
 -- @include tally
 local jobs, delayed, blocked, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local levels = behind(stats, 6)

@@ -5,8 +5,8 @@
 --        or else {id, id, ...}
 -- COST   1.5-2 us of server time per plain job of 100 bytes, 4-6 us with id, delay or priority
 -- Items of form "plain" are payloads. Of form "full": id or '', delay, number of fields, then the fields
--- flat, `data` first. levels: the streams of the priority levels behind the first, for all forms but "plain". A delayed job needs an id; one that is due before all others wakes a reader. Bounded by the
--- client: at most 1,000 items, 1 MiB.
+-- flat, `data` first. levels: the streams of the priority levels behind the first, for all forms but "plain". A delayed
+-- job needs an id; one that is due before all others wakes a reader. Bounded by the client: at most 1,000 items, 1 MiB.
 -- @include record
 -- @include typed
 -- @include clock

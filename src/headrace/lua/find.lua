@@ -41,7 +41,7 @@ if body then
       local due = tonumber(redis.call('ZSCORE', limited, entry) or now)
       return {now, {entry, body[2], 'delayed', row[4], releases(entry), '', due}}
     end
-    local state = row[2] == 'bell' and 'waiting' or nobody(row[2]) and 'parked' or 'leased'
+    local state = row[2] == 'bell' and 'waiting' or parks(row[2]) and 'parked' or 'leased'
     local count = row[2] == 'bell' and 0 or row[4] -- to wake a reader is no delivery
     return {now, {entry, body[2], state, count, releases(entry), row[2], row[3]}}
   end

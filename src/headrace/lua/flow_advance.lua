@@ -25,6 +25,7 @@
 -- @include tell
 -- @include warn
 -- @include note
+-- @include promote
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local worker, result_ttl, dead_limit, stages = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -12,11 +12,14 @@
 -- @include due
 -- @include tell
 -- @include note
+-- @include fields
+-- @include levels
+-- @include promote
 -- @include put
 local lane, index = KEYS[1], KEYS[2]
 local run, q = KEYS[3], {
   jobs = KEYS[4], wake = KEYS[5], ids = KEYS[6], released = KEYS[7], delayed = KEYS[8], bodies = KEYS[9],
-  stats = KEYS[10], flows = KEYS[11], events = KEYS[12],
+  stats = KEYS[10], flows = KEYS[11], events = KEYS[12], levels = {n = 0},
 }
 local id, stage, delay, attributes, members = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local known = recorded()

@@ -9,6 +9,7 @@
 -- @include delivered
 -- @include nobody
 -- @include levels
+-- @include waiting
 local jobs, released, delayed, bodies, dead, limited, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local levels = behind(stats, 8)
 local state, cursor, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -27,24 +28,17 @@ if state == 'running' then
   end
   if #page == limit then next_cursor = '(' .. page[#page][1] end
 elseif state == 'waiting' then
-  local part, level, from = string.match(cursor, '^(%a+):(%d) (.*)$') -- parked:0, bell:0, new:0, parked:1, new:1, ...
-  part, level, from = part or 'parked', tonumber(level or 0), from or '-'
-  local page, following = nil, part == 'parked' and level == 0 and 'bell:0 -' or part ~= 'new' and 'new:' .. level .. ' -'
-  if part ~= 'new' then
-    page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit, part == 'bell' and 'bell' or front_of(level))
-    for i = 1, #page do pending(page[i], part == 'parked' and 'parked' or 'waiting') end
-  else
-    local last = level == 0 and from == '-' and delivered(jobs)
-    if last then from = '(' .. last end
-    page = redis.call('XRANGE', levels[level] or jobs, from, '+', 'COUNT', limit)
-    for i = 1, #page do
+  local page, part, level, following = waiting_page({jobs = jobs, levels = levels}, cursor, limit)
+  for i = 1, #page do
+    if part == 'new' then
       local name, fields = page[i][1], page[i][2]
       if level > 0 then name, fields = name .. '.' .. level, prioritised(fields, level) end
       rows[i] = {name, fields, 'waiting', 0, releases(name), '', 0}
+    else
+      pending(page[i], part == 'parked' and 'parked' or 'waiting')
     end
-    following = level < levels.n and 'parked:' .. level + 1 .. ' -' or ''
   end
-  next_cursor = #page == limit and part .. ':' .. level .. ' (' .. page[#page][1] or following
+  next_cursor = following
 elseif state == 'delayed' and string.sub(cursor, 1, 8) == 'limited ' then
   local page = redis.pcall('XPENDING', jobs, 'workers', string.sub(cursor, 9), '+', limit, 'limited')
   for i = 1, #page do

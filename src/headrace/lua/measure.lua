@@ -6,6 +6,7 @@
 -- Those that are next: the first one parked, and the first new one, of each level.
 -- @include levels
 -- @include added
+-- @include nobody
 -- @include tally
 -- @include clock
 -- @include fields

@@ -14,6 +14,7 @@
 -- @include unnamed
 -- @include delivered
 -- @include nobody
+-- @include waiting
 -- @include tell
 local lane, jobs, ids, released, delayed, bodies, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local to_wake, to_jobs, to_ids, to_released, to_delayed = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
@@ -90,26 +91,16 @@ if #ARGV > 3 then
       local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
       local body = not row and redis.call('XRANGE', jobs, entry, entry)[1]
       if body then put(entry, body[2], 0) end
-      if row and nobody(row[2]) and row[2] ~= 'limited' then put_pending(row) end
+      if row and (parks(row[2]) or row[2] == 'bell') then put_pending(row) end
     end
   end
   cursor = ''
 elseif place ~= 'delayed' then
-  -- parked:0, bell:0, new:0, parked:1, new:1, ...
-  local part, level = string.match(place or 'parked:0', '^(%a+):(%d)$')
-  level, from = tonumber(level), from or '-'
-  local page, following, leased = nil, part == 'parked' and level == 0 and 'bell:0 -' or 'new:' .. level .. ' -', {}
-  if part == 'new' then
-    local last = level == 0 and from == '-' and delivered(jobs)
-    if last then from = '(' .. last end
-    page = redis.call('XRANGE', q.levels[level] or jobs, from, '+', 'COUNT', limit)
-    -- Some may have been handed out since the page before.
-    local rows = level == 0 and #page > 0 and redis.pcall('XPENDING', jobs, 'workers', page[1][1], page[#page][1], limit) or {}
-    for i = 1, #rows do leased[rows[i][1]] = true end
-    following = level < q.levels.n and 'parked:' .. level + 1 .. ' -' or 'delayed 0'
-  else
-    page = redis.pcall('XPENDING', jobs, 'workers', from, '+', limit, part == 'bell' and 'bell' or front_of(level))
-  end
+  local page, part, level, following = waiting_page(q, cursor, limit)
+  -- Of what is new some may have been handed out since the page before.
+  local fresh, leased = part == 'new' and level == 0 and #page > 0, {}
+  local rows = fresh and redis.pcall('XPENDING', jobs, 'workers', page[1][1], page[#page][1], limit) or {}
+  for i = 1, #rows do leased[rows[i][1]] = true end
   for i = 1, #page do
     if part ~= 'new' then
       put_pending(page[i])
@@ -117,7 +108,7 @@ elseif place ~= 'delayed' then
       put(page[i][1], page[i][2], 0, level > 0 and level or nil)
     end
   end
-  cursor = #page == limit and part .. ':' .. level .. ' (' .. page[#page][1] or following
+  cursor = following == '' and 'delayed 0' or following
 else
   local stay = tonumber(from) -- those that were looked at before, and are there still
   local page = redis.call('ZRANGE', delayed, stay, stay + limit - 1)

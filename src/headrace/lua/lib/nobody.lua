@@ -1,4 +1,4 @@
--- Whether a consumer is one of those that are no workers: what they own is leased to nobody.
-local function nobody(owner)
-  return owner == 'parked' or owner == 'bell' or owner == 'limited' or string.sub(owner, 1, 7) == 'parked:'
-end
+-- Whether a consumer has what is parked, at any level.
+local function parks(owner) return owner == 'parked' or string.sub(owner, 1, 7) == 'parked:' end
+-- Whether it is one of those that are no workers: what they own is leased to nobody.
+local function nobody(owner) return parks(owner) or owner == 'bell' or owner == 'limited' end

@@ -7,7 +7,7 @@ local function tally(q)
   if not summary.err then
     pending = summary[1]
     for _, consumer in ipairs(summary[4] or {}) do
-      if consumer[1] == 'parked' or string.sub(consumer[1], 1, 7) == 'parked:' then parked = parked + consumer[2] end
+      if parks(consumer[1]) then parked = parked + consumer[2] end
       if consumer[1] == 'bell' then bell = tonumber(consumer[2]) end
       if consumer[1] == 'limited' then limited = tonumber(consumer[2]) end
     end
