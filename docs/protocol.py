@@ -11,9 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from headrace._keys import BELL, GROUP, LIMITED, PARKED, Keys
-from headrace._ops import Ops
-from headrace._protocol import header, names
+from headrace._protocol.keys import BELL, GROUP, LIMITED, PARKED, Keys
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.script import header, names
 
 PAGE = Path(__file__).parent / "reference" / "redis-protocol.md"
 
@@ -43,14 +43,14 @@ PARTS = {
     "blocked": ("hash", "Job id → the fields, packed, of a flow's job that waits for its children."),
     "flows": (
         "zset",
-        "Id of a flow's job → 0, or what happened to it outside of the flow: 1 completed, 2 died, "  # noqa: ISC004
-        "3 cancelled or deleted, 4 redriven, 5 is to be cancelled.",
+        "Id of a flow's job → 2^50 × 0, or × what happened to it outside of the flow: 1 completed, 2 died, "  # noqa: ISC004
+        "3 cancelled or deleted, 4 redriven, 5 is to be cancelled; plus the nonce of its entry into the stage.",
     ),
     "index": ("zset", "Of a flow: `attribute LF value LF run`, for runs that go on."),
     "flow:<id>": (
         "hash",
         "A run of a flow: `state`, `started`, `ended`, `attributes` (JSON), and for each of its jobs "  # noqa: ISC004
-        "`at:<id>` (state and stage), `result:<stage>:<id>`, and what fan-outs need; under a TTL once it has ended.",
+        "`at:<id>` (state, stage, nonce of its entry into that, and of the fan-out it is of), `result:<stage>:<id>`, and what fan-outs need; under a TTL once it has ended.",
     ),
     "dead": (
         "stream",
@@ -70,7 +70,11 @@ PARTS = {
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
-        "`heard` is there while somebody may listen to events; `levels` is how many priority levels there are behind the first.",
+        "`heard` is there while somebody may listen to events; `levels` is how many priority levels there are behind the first; "
+        "`largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
+        "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "
+        "`rewind` how far moments have been moved since the clock went back, "
+        "`healed` the last entry there was when a lost group was made anew, until all up to it are in front.",
     ),
     "control": (
         "channel",
@@ -80,7 +84,10 @@ PARTS = {
         "channel",
         'One channel per kind, `events:<kind>`: `{"at": ms, "ids": [...], "worker": ...}`; without `ids` it is all.',
     ),
-    "limited": ("zset", "Entry → when its turn is, in ms, for those that a rate limit holds back."),
+    "limited": (
+        "zset",
+        "Entry → when its turn is, in ms, for those that a rate limit holds back, or that were released with a pause.",
+    ),
     "rates": (
         "zset",
         "Token buckets that are not full: a member for each → when it will be full; and who waits for one is due last.",
@@ -99,6 +106,7 @@ FIELDS = {
     "enq": "When it was first enqueued, in ms, if that is not the time in the entry's ID.",
     "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
+    "headrace-nonce": "A header: the nonce of its entry into this stage, for a job of a flow; it tells a dead letter from others of its id.",
     "any other": "A header: `traceparent`, `tracestate`, `baggage`, `headrace-attempt` (where it was tried before: a traceparent), or one of yours.",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE = 20.0  # seconds until what is awaited counts as missed
+PATIENCE = 60.0  # seconds until what is awaited counts as missed: it costs nothing where nothing fails
 
 
 def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:

@@ -5,6 +5,8 @@
 
 What `connect` makes for the colour "async" is an `AsyncQueue` behind `Blocking`, which runs its coroutines to
 their end, so that a test is written once.
+
+Which of these cases run is said by two options (see README.md here): `--servers` and `--full`.
 """
 
 from __future__ import annotations
@@ -19,8 +21,51 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Queue
-from headrace._queue import AsyncLease
+from headrace._async.queue import AsyncLease
 from tests.servers import Binary, Server, binaries
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options that choose among the cases of a test."""
+    group = parser.getgroup("headrace")
+    group.addoption(
+        "--servers",
+        choices=["newest", "ends", "all"],
+        default="all",
+        help="servers of the matrix to test on: the newest, the newest and the oldest, or (the default) all",
+    )
+    group.addoption(
+        "--full",
+        action="store_true",
+        help="also the cases that differ from others only by what the server does not see: "
+        "asyncio on every server, not on the newest only; RESP3 on every server, not on the ends only",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the options leave out."""
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (chosen if wanted(item, config.option.servers, full=config.option.full) else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = chosen
+
+
+def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
+    """Whether a case runs: each on every server that is asked for, and in both colours, but not in each on each.
+
+    Both colours send the same bytes, and what differs between servers is what scripts meet there.
+    """
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    found = [value for value in params.values() if isinstance(value, Binary)]
+    if not found:
+        return True
+    newest, oldest = found[0] == binaries()[0], found[0] == binaries()[-1]
+    if (servers == "newest" and not newest) or (servers == "ends" and not (newest or oldest)):
+        return False
+    return full or newest or (params.get("colour") != "async" and (oldest or params.get("protocol") != 3))
 
 
 class Servers:

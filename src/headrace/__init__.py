@@ -2,16 +2,19 @@
 
 from importlib.metadata import version as _version
 
-from headrace._codec import Codec, JSONCodec
-from headrace._event import Event
-from headrace._fleet import queues, workers
-from headrace._flow import AsyncFlow, Flow
-from headrace._job import Counts, Job, JobState, NewJob, Receipt, Repairs, Schedule, WorkerState
-from headrace._outcome import FanOut, FlowJob, FlowState, Next
-from headrace._queue import AsyncLease, AsyncQueue, Lease, Queue
-from headrace._settings import Rate, Retry
-from headrace._worker import Worker
-from headrace._worker_async import AsyncWorker
+from headrace._async.flow import AsyncFlow
+from headrace._async.queue import AsyncLease, AsyncQueue
+from headrace._async.worker import AsyncWorker
+from headrace._model.codec import Codec, JSONCodec
+from headrace._model.event import Event
+from headrace._model.flow import FanOut, FlowJob, FlowState, Next
+from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.policy import Rate, Retry
+from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._sync.discovery import queues, workers
+from headrace._sync.flow import Flow
+from headrace._sync.queue import Lease, Queue
+from headrace._sync.worker import Worker
 from headrace.errors import (
     BatchError,
     CodecError,
@@ -19,10 +22,14 @@ from headrace.errors import (
     ConfigurationError,
     DeadLetter,
     HeadraceError,
+    LeasesLeft,
     NameTaken,
+    OutcomeUnknown,
+    PrioritiesMismatch,
     Release,
     ReplyError,
     RetryLater,
+    TooManySchedules,
     Verdict,
     WorkerLost,
 )
@@ -51,9 +58,12 @@ __all__ = [
     "Job",
     "JobState",
     "Lease",
+    "LeasesLeft",
     "NameTaken",
     "NewJob",
     "Next",
+    "OutcomeUnknown",
+    "PrioritiesMismatch",
     "Queue",
     "Rate",
     "Receipt",
@@ -63,6 +73,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "Schedule",
+    "TooManySchedules",
     "Verdict",
     "Worker",
     "WorkerLost",
@@ -70,3 +81,6 @@ __all__ = [
     "queues",
     "workers",
 ]
+
+for _name in __all__:  # where users find them: in reprs, pickles and pydoc
+    globals()[_name].__module__ = __name__

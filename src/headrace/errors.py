@@ -3,19 +3,25 @@
     HeadraceError
     ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
+    ├── PrioritiesMismatch                the queue has more priority levels than were given
+    ├── TooManySchedules                  the queue has as many schedules as it may
     ├── ReplyError                        the server answered something no headrace script answers
+    ├── OutcomeUnknown                    a call was too long on its way: it happened, or did not
+    ├── LeasesLeft                        a worker has stopped while its server was away
     ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
     ├── NameTaken                         another worker lives under this worker's name
-    └── Verdict                           raised or returned *by handlers*, to say how a job ends
-        ├── RetryLater · DeadLetter · Release · Complete
-    BatchError (HeadraceError)            raised by batch handlers: a verdict per job
+    └── BatchError                        raised by batch handlers: a verdict per job
 
+    Verdict                               raised or returned *by handlers*, to say how a job ends
+    └── RetryLater · DeadLetter · Release · Complete
+
+A verdict is no `HeadraceError`: `except HeadraceError` in a handler lets it pass.
 Redis's own transport errors (`redis.ConnectionError`, …) pass through as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,13 +32,20 @@ __all__ = [
     "ConfigurationError",
     "DeadLetter",
     "HeadraceError",
+    "LeasesLeft",
     "NameTaken",
+    "OutcomeUnknown",
+    "PrioritiesMismatch",
     "Release",
     "ReplyError",
     "RetryLater",
+    "TooManySchedules",
     "Verdict",
     "WorkerLost",
 ]
+
+
+WORDS = 10_000  # characters of a reason that are kept
 
 
 class HeadraceError(Exception):
@@ -47,6 +60,30 @@ class CodecError(HeadraceError, ValueError):
     """The queue's codec could not encode a payload. Nothing was sent."""
 
 
+class PrioritiesMismatch(HeadraceError):
+    """The queue has more priority levels than were given: *levels*. The call changed nothing."""
+
+    def __init__(self, levels: int) -> None:
+        super().__init__(
+            f"this queue has {levels} priority levels: give priorities={levels}, or more, wherever it is used"
+        )
+        self.levels = levels
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.levels,)
+
+
+class TooManySchedules(HeadraceError):
+    """The queue has as many schedules as a queue may have: *limit*. None was added."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"this queue has {limit} schedules: unschedule some, or use another queue")
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.limit,)
+
+
 class ReplyError(HeadraceError):
     """The server's reply is not one that this version's scripts give.
 
@@ -54,10 +91,37 @@ class ReplyError(HeadraceError):
     """
 
 
+class OutcomeUnknown(HeadraceError):
+    """A call was sent, and so long not answered that the server may have forgotten it: whether it happened is unknown.
+
+    It is not sent again, for it might happen twice. This takes minutes: the process was stopped, or the machine slept.
+    """
+
+
+class LeasesLeft(HeadraceError):
+    """A worker has stopped, and could not give back what it held, or say how it ended: its server was away.
+
+    *leases*: queue and id of each job. They come back by themselves, as those of a dead worker do.
+    """
+
+    def __init__(self, leases: Sequence[tuple[str, str]]) -> None:
+        some = ", ".join(f"{queue} {name}" for queue, name in leases[:5])
+        more = ", …" if len(leases) > 5 else ""
+        super().__init__(
+            f"the worker has stopped, and the server did not answer: {len(leases)} job(s) stay leased until its "
+            f"heartbeat runs out, and then run again: {some}{more}"
+        )
+        self.leases = list(leases)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.leases,)
+
+
 class WorkerLost(HeadraceError):
     """This worker was declared dead by its peers; what it held runs elsewhere.
 
-    A `Worker` handles this by itself: it stops its handlers and comes back under a new name.
+    Raised by nothing in this version: a `Worker` stops its handlers and comes back under a new name, a `Queue` leases
+    under another one.
     """
 
 
@@ -68,7 +132,7 @@ class NameTaken(HeadraceError):
     """
 
 
-class Verdict(HeadraceError):
+class Verdict(Exception):
     """Base of what a handler raises, or returns, to say how its job ends. Both mean the same."""
 
 
@@ -126,8 +190,13 @@ class BatchError(HeadraceError):
 
 
 def said(error: object) -> str:
-    """An exception in words; its `__str__` is the user's and may raise."""
+    """An exception in words, as many as are kept; its `__str__` is the user's and may raise."""
     try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
+        return f"{type(error).__name__}: {error}"[:WORDS]
+    except BaseException:  # whatever it is
         return type(error).__name__
+
+
+def without_extra(what: str, extra: str) -> str:
+    """Say that *what* belongs to the extra of this name, and how to install it."""
+    return f"{what} is an extra: python -m pip install 'headrace[{extra}]'"

@@ -19,11 +19,12 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from headrace._embedded import EmbeddedServer
-from headrace._job import Counts
-from headrace._queue import AsyncQueue, Queue
-from headrace._worker import Worker
-from headrace._worker_async import AsyncWorker
+from headrace._async.queue import AsyncQueue
+from headrace._async.worker import AsyncWorker
+from headrace._embedded.server import EmbeddedServer
+from headrace._model.state import Counts
+from headrace._sync.queue import Queue
+from headrace._sync.worker import Worker
 
 __all__ = ["headrace_server", "headrace_url", "run_until_empty", "run_until_empty_async"]
 
@@ -52,7 +53,7 @@ def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> No
     """
     deadline = time.monotonic() + timeout
     with worker:
-        while left := _left([queue.counts() for queue in queues]):
+        while left := _jobs_left([queue.counts() for queue in queues]):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
             time.sleep(0.005)
@@ -62,11 +63,11 @@ async def run_until_empty_async(worker: AsyncWorker, *queues: AsyncQueue, timeou
     """Like `run_until_empty`, for `AsyncWorker` and `AsyncQueue`."""
     deadline = time.monotonic() + timeout
     async with worker:
-        while left := _left([await queue.counts() for queue in queues]):
+        while left := _jobs_left([await queue.counts() for queue in queues]):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
             await asyncio.sleep(0.005)
 
 
-def _left(counts: list[Counts]) -> int:
+def _jobs_left(counts: list[Counts]) -> int:
     return sum(count.present - count.dead for count in counts)

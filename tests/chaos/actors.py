@@ -16,6 +16,9 @@ Each writes what it learns to a file outside Redis, a line per event, before it 
     beg WHO RUN                about to start a run of the flow
     got WHO RUN ADDED          the receipt
     bag WHO RUN RESULT         what the last stage of a run says of its children
+    not WHO PAYLOAD            a follow-up that did not come, for its call did not complete the job
+    dup WHO ID ADDED           the receipt of a job whose id is that of one that was put back for a minute
+    met WHO ID TOKEN           a job of the schedule was handed out
     bad WHO ERROR              it ended by an error that is none of the transport
 
 The ID of a job of a stage is STAGE|ID, that of its fan-out fan|ID, and that of a run as such run|ID.
@@ -54,6 +57,7 @@ from headrace import (
     Lease,
     NewJob,
     Queue,
+    Rate,
     Release,
     Retry,
     RetryLater,
@@ -65,6 +69,11 @@ from tests.chaos import mill, mutants
 HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 1.0
 QUEUE = "chaos"
 LEVELS: Any = {"priorities": 3, "ageing": 0.5}
+METERED = "metered"
+RATE = Rate(60, burst=6)
+EVERY = 0.5  # seconds between two jobs of the schedule
+ASIDE = 60.0  # seconds for which a job is put back that is enqueued again meanwhile
+CALM = "calm"  # a file beside the log: nothing more is to be produced
 PACE = 0.02  # seconds between two calls of a producer, or two jobs of a loop; half of it on average
 DAWDLE = 0.01  # of so many jobs, a loop takes longer than its lease
 RUNS = 40  # jobs in the stages of the flow at which nobody starts more of them
@@ -175,12 +184,18 @@ class Actor:
                     continue
                 self.write(*(f"job {self.name} {x.job.payload.decode()} {x.job.id} {x.token}" for x in leases))
                 done: list[Lease] = []
+                if self.dice.random() < 0.1:
+                    self.enqueued(queue, f"{self.name}-k{self.dice.randrange(1 << 30)}")
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())
                     if self.dice.random() < DAWDLE:
                         time.sleep(LEASE * (1 + self.dice.random() / 2))
-                    if not self.settled(lease):
+                    if "-k" in lease.job.id and lease.job.attempt == 1:
+                        self.doubled(queue, lease)
+                    elif not self.settled(lease):
                         done.append(lease)
+                if done and self.dice.random() < 0.3:
+                    self.followed(done.pop())
                 if len(done) > 1 and self.dice.random() < 0.5:
                     verdicts = queue.complete_many(done)
                 else:
@@ -191,6 +206,32 @@ class Actor:
                         for lease, won in zip(done, verdicts, strict=True)
                     )
                 )
+
+    def enqueued(self, queue: Queue, name: str) -> None:
+        """A job whose payload is its id."""
+        self.write(f"try {self.name} {name}")
+        receipt = queue.enqueue(name, id=name)
+        self.write(f"ack {self.name} {name} {receipt.id} {int(receipt.added)}")
+
+    def followed(self, lease: Lease) -> None:
+        """Complete a job, and again: each time with a follow-up, of which one may come at most."""
+        for _ in range(2):
+            name = f"{self.name}-t{self.dice.randrange(1 << 30)}"
+            self.write(f"try {self.name} {name}")
+            won = lease.complete(then=[NewJob(name, name)])
+            self.write(f"end {self.name} {lease.job.id} {lease.token} {int(won)}")
+            self.write(f"ack {self.name} {name} {name} 1" if won else f"not {self.name} {name}")
+
+    def doubled(self, queue: Queue, lease: Lease) -> None:
+        """Put a job back, and enqueue another of its id: there is one already."""
+        what = f"{self.name} {lease.job.id} {lease.token}"
+        self.write(f"ask {what}")
+        done = lease.retry(ASIDE, "aside")
+        self.write(f"did {what} {int(done)}")
+        if done:
+            receipt = queue.enqueue(lease.job.payload, id=lease.job.id)
+            self.write(f"dup {self.name} {lease.job.id} {int(receipt.added)}")
+            queue.reschedule(lease.job.id, 0.0)
 
     def settled(self, lease: Lease) -> bool:
         """Maybe renew it, maybe settle it otherwise than by completing it."""
@@ -211,6 +252,60 @@ class Actor:
         what = f"{self.name} {mill.named(lease.job)} {lease.token}"
         self.write(f"ask {what}")
         self.write(f"did {what} {int(call(*args))}")
+
+    # -- a queue with a rate and a schedule ---------------------------------------------------------
+
+    def meter(self) -> None:
+        """Produce a little more than the rate lets through, and lease it."""
+        with Queue(METERED, url=self.orders.url, lease=LEASE, rate=RATE) as queue:
+            calm, ticking = self.orders.log.parent / CALM, False
+            while not self.over:
+                if calm.exists():
+                    ticking = ticking and not queue.unschedule("tick")
+                else:
+                    ticking = ticking or queue.schedule("tick", b"tick", every=EVERY) or True
+                    for _ in range(20 if queue.counts().waiting < 40 else 0):
+                        self.produced += 1
+                        self.enqueued(queue, f"{self.name}-m{self.produced}")
+                try:
+                    leases = queue.lease_many(self.dice.randint(1, 20), block=0.2)
+                except WorkerLost:
+                    continue
+                for lease in leases:
+                    told = "met {0}" if lease.job.payload == b"tick" else f"job {{0}} {lease.job.payload.decode()}"
+                    self.write(f"{told.format(self.name)} {lease.job.id} {lease.token}")
+                for lease in leases:
+                    if self.dice.random() < 0.2 and lease.job.payload != b"tick":
+                        self.fenced(lease, lease.release)
+                    else:
+                        self.write(f"end {self.name} {lease.job.id} {lease.token} {int(lease.complete())}")
+
+    # -- somebody who looks after it all -------------------------------------------------------------
+
+    def operate(self) -> None:
+        """End leases, fail workers, pause and go on, repair, look."""
+        with Queue(QUEUE, url=self.orders.url, **LEVELS) as queue:
+            while not self.over:
+                time.sleep(0.5 * self.dice.random())
+                match self.dice.randrange(6):
+                    case 0:
+                        queue.expire(*([] if self.dice.random() < 0.3 else [s.job.id for s in queue.running()][:3]))
+                    case 1:
+                        living = queue.workers()
+                        if living:
+                            queue.fail_worker(self.dice.choice(living).name)
+                    case 2:
+                        queue.pause()
+                        time.sleep(0.3 * self.dice.random())
+                        queue.resume()
+                    case 3:
+                        queue.repair()
+                    case 4:
+                        shown = queue.peek()
+                        if shown is not None:
+                            queue.position(shown.id)
+                    case _:
+                        sum(1 for _ in queue.waiting())
 
     # -- runs of the flow ----------------------------------------------------------------------------
 
@@ -389,6 +484,8 @@ ROLES = {
     "batches": Actor.work,
     "runs": Actor.begin,
     "hand": Actor.hand,
+    "metered": Actor.meter,
+    "operator": Actor.operate,
     "flow threads": Actor.work,
     "flow tasks": Actor.work,
 }

@@ -18,6 +18,8 @@ Complaints, by kind:
     lost       an acknowledged job is nowhere at the end
     error      a process ended by an error that is none of the transport
     left       something stays behind at the end
+    loser      a job of `then=` came, though its call did not complete the job
+    rate       more jobs were handed out in a second than the rate admits
 
 and those of the flow's runs.
 """
@@ -25,22 +27,23 @@ and those of the flow's runs.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import redis
-from attrs import define, evolve, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from headrace import Counts, Queue
-from tests.chaos.actors import QUEUE
+from tests.chaos.actors import METERED, QUEUE, RATE
 from tests.chaos.mill import STAGES
 from tests.chaos.runs import BASE, RUNS, Runs, created_again, sick
 
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
-PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES)]
-RESERVED = {"parked", "parked:1", "parked:2", "bell"}
+PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES), f"headrace:{{{METERED}}}:{METERED}:"]
+RESERVED = {"parked", "parked:1", "parked:2", "bell", "limited"}
 WAKES = 16  # tokens in the wake stream at most
 SAMPLES = 25  # samples, and completions, after which what rang should have been handed out
 
@@ -133,8 +136,11 @@ class Judge:
     winners: dict[str, str] = field(factory=dict)  # by id
     asked: dict[tuple[str, str], bool] = field(factory=dict)  # by who, id: whether it had ended before he asked
     cancels: dict[str, list[bool]] = field(factory=lambda: defaultdict(list))  # by id: what was heard
+    refused: set[str] = field(factory=set)  # payloads of follow-ups that must not come
+    metered: bool = True  # whether the clock of the server tells how many jobs came in a second
     runs: Runs = field(init=False)
     seen: Counter[str] = field(factory=Counter)  # kinds of lines
+    last: Counts = field(factory=Counts)  # that were sampled
     _at: int = 0
     _rung: dict[bytes, tuple[int, int]] = field(factory=dict)  # samples, and the completions at the first
 
@@ -181,10 +187,29 @@ class Judge:
                     self.runs.asked[name] += 1
             case (("off" | "due"), [who, name, verdict]):
                 self.answered(kind, who, name, done=verdict == "1")
+            case (("not" | "dup" | "met"), _):
+                self.odd(kind, rest)
             case (("beg" | "got" | "bag"), _):
                 self.runs.take(kind, rest)
             case "bad", [who, *error]:
                 self.complain("error", f"{who}: {' '.join(error)}")
+
+    def odd(self, kind: str, rest: list[str]) -> None:
+        """A line about what must not have happened, or happens by itself."""
+        match kind, rest:
+            case "not", [_, payload]:
+                self.refused.add(payload)
+                if payload in self.ids:
+                    self.complain("loser", f"{payload}: {self.ids[payload]}")
+            case "dup", [who, name, added]:
+                if added == "1":
+                    self.complain("twice", f"{who} could enqueue {name}, which was put back")
+            case "met", [who, name, token]:
+                if not re.fullmatch(r"tick@\d+", name):
+                    self.complain("phantom", f"{name} is no job of the schedule")
+                self.ids["tick"] = {name}
+                self.tried.add(name)
+                self.taken("job", who, name, int(token))
 
     def taken(self, kind: str, who: str, name: str, token: int) -> None:
         """Somebody was handed a job."""
@@ -230,6 +255,8 @@ class Judge:
             return
         if payload not in self.tried:
             self.complain("phantom", f"{name}: {payload!r} was never enqueued")
+        if payload in self.refused:
+            self.complain("loser", f"{payload}: {name}")
         self.ids[payload].add(name)
         if len(self.ids[payload]) > 1:
             self.complain("twice", f"{payload}: {sorted(self.ids[payload])}")
@@ -244,7 +271,10 @@ class Judge:
             pipe.execute_command(*evolve(op, keys=[prefix + key.removeprefix(PREFIX) for key in op.keys]).wire())
             pipe.eval(SAMPLE, 1, prefix, WAKES)
         pipe.eval(RUNS, 1, BASE)
-        *replies, runs = pipe.execute()
+        try:
+            *replies, runs = pipe.execute()
+        except redis.OutOfMemoryError:  # some full servers queue no transaction
+            return self.last
         every = [op.decode(reply) for reply in replies[::2]]
         for prefix, counts, (wrong, _) in zip(PREFIXES, every, replies[1::2], strict=True):
             if counts.lost:
@@ -252,9 +282,18 @@ class Judge:
             for kind, what in wrong:
                 self.complain(kind.decode(), f"{prefix} {what.decode()}")
         self.runs.sampled(runs)
+        self.rated()
         self.adopted(replies[1][1], every[0].completed)
         self.read()
-        return every[0]
+        self.last = every[0]
+        return self.last
+
+    def rated(self) -> None:
+        """No second had more than the rate lets through, and the burst."""
+        granted: Any = self.client.hgetall("chaos:granted") if self.metered else {}
+        for second, jobs in granted.items():
+            if int(jobs) > RATE.limit / RATE.per + RATE.tokens:
+                self.complain("rate", f"{int(jobs)} in second {int(second)}")
 
     def adopted(self, rung: Iterable[bytes], completed: int) -> None:
         """What rang must be handed out before anything newer is, by whoever leases next."""
@@ -265,15 +304,15 @@ class Judge:
             if samples >= SAMPLES and completed - since >= SAMPLES:
                 self.complain("unheard", f"{entry!r}: rang {samples} samples ago, {completed - since} completed since")
 
-    def finish(self, queue: Queue) -> Fate:
-        """The verdict, when all is quiet."""
+    def finish(self, queue: Queue, *others: Queue) -> Fate:
+        """The verdict, when all is quiet. *others* have no dead letters."""
         self.read()
         letters = [(state.job.id, state.job.payload.decode()) for state in queue.dead()]
         won, gone = self._hash("won"), self._hash("gone")
         self.verdicts(won, gone)
         self.runs.finish(*(_staged(each) for each in (won, gone, self.dead_in_stages())), self.cancels)
         won, gone = _staged(won, False), _staged(gone, False)
-        fate = Fate(won, gone, dict(letters), len(letters), queue.counts())
+        fate = Fate(won, gone, dict(letters), len(letters), _summed([queue, *others]))
         for payload, times in self.added.items():
             if times != 1:  # payloads are one producer's, and so are their ids: one of its calls added the job
                 self.complain("twice", f"{payload}: added {times} times")
@@ -346,6 +385,8 @@ class Judge:
                 "dead",
                 "chaos:won",
                 "chaos:gone",
+                "chaos:granted",
+                "rates",
             } and not key.startswith(BASE + ":"):
                 self.complain("left", key)
         for prefix in PREFIXES:
@@ -368,6 +409,12 @@ class Judge:
     def report(self) -> str:
         """Everything to complain about."""
         return os.linesep.join(f"{kind}: {what}" for kind, all_of in self.complaints.items() for what in all_of[:20])
+
+
+def _summed(queues: Sequence[Queue]) -> Counts:
+    """The counts of several."""
+    every = [asdict(queue.counts()) for queue in queues]
+    return Counts(**{name: sum(counts[name] for counts in every) for name in every[0]})
 
 
 def _staged(counted: Mapping[str, int], staged: bool = True) -> Counter[str]:

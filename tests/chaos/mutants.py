@@ -6,31 +6,34 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from headrace import _flow_ops, _op, _ops
+from headrace._protocol import flow_ops, queue_ops
+from headrace._protocol import script as scripts
 
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""
 
 PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
 FLOW = ["runs", "hand", "flow threads", "flow tasks"]
-CAST = ["producer", "producer with ids", "loop", "loop", "batches", *FLOW]
+CAST = ["producer", "producer with ids", "loop", "loop", "batches", "operator", "metered", "metered", *FLOW]
 
 # Every script that decides an end counts it by id: killing the caller can't hide that a job was completed twice. A
 # name of a stage's job is preceded by the stage's.
 _NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
 _COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
+_GRANTED = "redis.call('HINCRBY', 'chaos:granted', string.format('%.0f', math.floor(now / 1000)), #entries)"
 _JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      note(q, 'completed', parent)\n      if join"
-_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    return "
-_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    if score"
-_FANNED = "  local which, list, pending = "
+_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    return 1\n"
+_CHILDLESS = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    return go("
+_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    if what"
+_FANNED = "  local which, list, pending, created = "
 
 COUNTED: Sequence[Edit] = [
     (
         "complete",
         "if won > 0 then\n",
-        f"""for i = 1, n do
+        f"""for i = 1, limit do
   local name = with_ids and ARGV[at + i - 1] or ''
   {_NAMED % ("jobs", "(name ~= '' and name or entries[i])")}
   if reply[i] == 1 then {_COUNT % ("won", "named")} end
@@ -38,11 +41,17 @@ end
 if won > 0 then
 """,
     ),
+    (
+        "lease",
+        "spend(rates, limits, exact, #entries)\n",
+        f"spend(rates, limits, exact, #entries)\nif #limits > 0 then {_GRANTED} end\n",
+    ),
     *(
         (script, "if gone == 1 then ", f"if gone == 1 then {_NAMED % ('q.jobs', 'id')} {_COUNT % ('gone', 'named')}")
         for script in ("cancel", "flow_advance")
     ),
-    ("flow_advance", _JOINED, _COUNT % ("won", "stage .. '|' .. parent") + _JOINED),
+    ("flow_advance", _JOINED, _COUNT % ("won", "at.stage .. '|' .. parent") + _JOINED),
+    ("flow_advance", _CHILDLESS, _COUNT % ("won", "job.stage .. '|' .. id") + _CHILDLESS),
     ("flow_advance", _MOVED, _COUNT % ("won", "stage .. '|' .. id") + _MOVED),
     ("flow_advance", _GONE_ON, _COUNT % ("won", "stage .. '|' .. id") + _GONE_ON),
     ("flow_advance", _FANNED, _COUNT % ("won", "'fan|' .. id") + _FANNED),
@@ -60,12 +69,14 @@ class Mutant:
 
 LOOPS = ["producer", "producer with ids", *["loop"] * 5]  # it is loops that tell what they asked for as holders
 LATE = [*["producer with ids"] * 3, "loop"]  # and producers that cancel and reschedule
+OPERATED = ["producer", "producer with ids", "loop", "loop", "operator"]
+METERED = ["metered"] * 3
 WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batches"]  # and workers that are found dead
 
 
 def unfenced(script: str) -> Mutant:
     """One that asks no owner."""
-    return Mutant([(script, " = own(jobs, worker, entries, counts)", " = entries")], "fence", LOOPS)
+    return Mutant([(script, " = held_by(jobs, worker, entries, counts)", " = entries")], "fence", LOOPS)
 
 
 MUTANTS = {
@@ -84,9 +95,7 @@ MUTANTS = {
         WORKERS,
     ),
     "no record of calls": Mutant([("*", "return last and last[1] == call and last[2]", "return nil")], "twice"),
-    "what rang is not adopted": Mutant(
-        [("lease", "limit - #taken, 'bell'), 'bell')", "1, 'nobody'), 'bell')")], "unheard"
-    ),
+    "what rang is not adopted": Mutant([("lease", "  front('bell')\n", "")], "unheard"),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
@@ -127,7 +136,13 @@ MUTANTS = {
         [("*", "local releases = redis.call('HGET', q.released, id)", "local releases = nil")], "index", WORKERS
     ),
     "rescheduling does not ask whether it is delayed": Mutant(
-        [("reschedule", "if redis.call('ZREM', delayed, id) == 0 then return answer(0) end", "")],
+        [
+            (
+                "reschedule",
+                "if redis.call('ZREM', delayed, id) == 0 and not take_limited() then return answer(0) end",
+                "",
+            )
+        ],
         "law",
         LATE,
     ),
@@ -136,20 +151,98 @@ MUTANTS = {
             (
                 "flow_advance",
                 "if gone == 0 then return 0 end",
-                "if gone == 0 then if waiting(run, id) then ended(run, id, 'done') end return 0 end",
+                "if gone == 0 then if waiting(run, id, job) then ended(run, id, job) end return 0 end",
             )
         ],
         "astray",
         ["runs", "hand", "hand"],
     ),
     "the join comes a child early": Mutant(
-        [("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > 1 then")], "join", FLOW
+        [
+            ("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > 1 then"),
+            ("flow_advance", "if tonumber(get(run, 'pending', parent)) > 0 then return end", ""),
+        ],
+        "join",
+        FLOW,
     ),
     "nobody hears of a death": Mutant(
-        [("*", "redis.call('ZADD', flows, 'XX', 2,", "redis.call('ZADD', flows, 'XX', 0,")], "astray", FLOW
+        [("*", "set_mark(flows, id, what, nonce)\nend", "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend")],
+        "astray",
+        FLOW,
     ),
     "a run is cancelled without its children": Mutant(
-        [("flow_advance", "if how == 'blocked' then mark(run, id) end", "")], "orphan", FLOW
+        [("flow_advance", "if how == 'blocked' then cancel_children(run, id) end", "")], "orphan", FLOW
+    ),
+    "a retry forgets the id": Mutant(
+        [("retry", "if ours then redis.call('HSET', ids, id, 'delayed') end", "")], "index", LOOPS
+    ),
+    "a release drops the job": Mutant(
+        [
+            (
+                "release",
+                "park(jobs, leases, stats, parked)",
+                """for i = 1, #parked do
+  redis.call('XACK', jobs, 'workers', parked[i])
+  redis.call('XDEL', jobs, parked[i])
+  redis.call('ZREM', leases, parked[i])
+end""",
+            )
+        ],
+        "law",
+        LOOPS,
+    ),
+    "a release leaves the job with nobody": Mutant(
+        [
+            (
+                "release",
+                "park(jobs, leases, stats, parked)",
+                "if #parked > 0 then redis.call('XACK', jobs, 'workers', unpack(parked)) end",
+            )
+        ],
+        "stranded",
+        LOOPS,
+    ),
+    "a batch loses its last": Mutant(
+        [
+            (
+                "enqueue",
+                "for i = 4, #ARGV do",
+                "for i = 4, #ARGV do if i == #ARGV then redis.call('XDEL', jobs, first) end",
+            )
+        ],
+        "law",
+    ),
+    "follow-ups come for losers, too": Mutant(
+        [("complete", "if reply[tonumber(ARGV[at])] == 1 then\n    local", "if true then\n    local")], "loser", LOOPS
+    ),
+    "an id that lives is free": Mutant([("enqueue", "redis.call('HEXISTS', q.ids, id) == 1", "false")], "twice", LOOPS),
+    "expiry forgets the term of the lease": Mutant(
+        [("expire", "redis.call('ZREM', leases, unpack(entries))", "")], "index", OPERATED
+    ),
+    "a failed worker's jobs are acknowledged": Mutant(
+        [
+            (
+                "fail_worker",
+                "  park(jobs, leases, stats, entries, not heard and budget or nil)\n",
+                "  if #entries > 0 then redis.call('XACK', jobs, 'workers', unpack(entries)) end\n",
+            )
+        ],
+        "stranded",
+        OPERATED,
+    ),
+    "a dead letter is not kept": Mutant(
+        [("dead_letter", "redis.call('XADD', dead, '*', unpack(letter))", "")], "law", LOOPS
+    ),
+    "a rate spends nothing": Mutant([("lease", "jobs * limit.step", "0")], "rate", METERED),
+    "a schedule stands still": Mutant(
+        [("tick", "redis.call('ZADD', ticks, next, name)", "redis.call('ZADD', ticks, due, name)")],
+        "double",
+        METERED,
+    ),
+    "a promotion comes twice": Mutant(
+        [("*", "redis.call('ZREM', q.delayed, id)\n  redis.call('HDEL', q.bodies, id)\n  if not body", "if not body")],
+        "law",
+        LATE,
     ),
 }
 
@@ -157,17 +250,18 @@ MUTANTS = {
 def install(mutant: str | None) -> None:
     """Change the scripts of this process, once and for all."""
     edits = [*COUNTED, *(MUTANTS[mutant].edits if mutant else ())]
-    plain: Callable[[str], _op.Script] = _op.script
+    plain: Callable[[str], scripts.Script] = scripts.script
     for script, old, _ in edits:
-        names = _ops._KEYS if script == "*" else [script]
+        names = scripts.names() if script == "*" else [script]
         assert any(old in plain(name).source for name in names), f"{script}.lua has changed: {old!r} is not in it"
 
     @cache
-    def changed(name: str) -> _op.Script:
+    def changed(name: str) -> scripts.Script:
         source = plain(name).source
         for script, old, new in edits:
             if script in (name, "*"):
                 source = source.replace(old, new)
-        return _op.Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return evolve(plain(name), source=source, sha=sha)
 
-    _ops.script = _flow_ops.script = changed  # type: ignore[attr-defined]
+    queue_ops.script = flow_ops.script = changed  # type: ignore[attr-defined]

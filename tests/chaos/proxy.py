@@ -1,4 +1,4 @@
-"""A proxy that breaks connections at random: replies swallowed after the server has acted, requests cut short."""
+"""A proxy that breaks connections at random: replies swallowed, requests cut short, or delivered when nobody waits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import random
 import selectors
 import socket
 import threading
+import time
+from contextlib import suppress
 from typing import Self
 
 from attrs import define, field
 
 PATIENCE = 10.0
+LATE = 1.0  # seconds until a late request arrives, at most
 
 
 @define(eq=False)
@@ -23,8 +26,13 @@ class Proxy:
     """Of so many replies, none arrives: what was asked has been done, and the connection ends."""
     cut: float = 0.0
     """Of so many requests, only the first half arrives, and the connection ends."""
+    late: float = 0.0
+    """Of so many requests, the connection ends, and the server gets them later all the same: after another try."""
     port: int = 0
     swallowed: int = 0
+    delivered: int = 0
+    """Late."""
+    _mail: list[tuple[float, bytes]] = field(factory=list)
     _dice: random.Random = field(init=False)
     _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector)
     _peers: dict[socket.socket, socket.socket] = field(factory=dict)
@@ -61,11 +69,11 @@ class Proxy:
 
     def calm(self) -> None:
         """No faults from here on."""
-        self.swallow = self.cut = 0.0
+        self.swallow = self.cut = self.late = 0.0
 
     def _run(self) -> None:
         while True:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(0.05 if self._mail else None):
                 source = key.fileobj
                 assert isinstance(source, socket.socket)
                 if source is self._wake[0]:
@@ -74,6 +82,22 @@ class Proxy:
                     self._accept()
                 elif source in self._peers:  # not closed by an earlier one of this round
                     self._forward(source)
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Send what is due, each on a connection that nobody reads."""
+        now = time.monotonic()
+        due = [data for at, data in self._mail if at <= now]
+        self._mail = [mail for mail in self._mail if mail[0] > now]
+        for data in due:
+            with socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+                server.settimeout(1.0)
+                server.connect(self.target)
+                server.sendall(data)
+                server.shutdown(socket.SHUT_WR)
+                while server.recv(1 << 16):  # until it has answered all
+                    pass
+                self.delivered += 1
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -104,6 +128,9 @@ class Proxy:
             data = source.recv(1 << 16)
             if request and data and self._dice.random() < self.cut:
                 self._peers[source].sendall(data[: len(data) // 2])
+                data = b""
+            if request and data and self._dice.random() < self.late:
+                self._mail.append((time.monotonic() + LATE * self._dice.random(), data))
                 data = b""
             if not request and data and self._dice.random() < self.swallow:
                 self.swallowed += 1

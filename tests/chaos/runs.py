@@ -33,10 +33,10 @@ for _, key in ipairs(redis.call('KEYS', string.gsub(base, '[{}]', '?') .. ':flow
   local all = (state == 'running' or state == 'cancelled') and redis.call('HGETALL', key) or {}
   for i = 1, #all, 2 do run[all[i]] = all[i + 1] end
   for what, at in pairs(run) do
-    local id, how, stage = string.match(what, '^at:(.*)$'), string.match(at, '^(%a+) (.*)$')
+    local id, how, stage = string.match(what, '^at:(.*)$'), string.match(at, '^(%a+) (%S+)')
     if id and (how == 'active' or how == 'blocked') then
       local queue = base .. '/' .. stage .. ':'
-      local score = tonumber(redis.call('ZSCORE', queue .. 'flows', id) or -1)
+      local score = math.floor(tonumber(redis.call('ZSCORE', queue .. 'flows', id) or -1) / 2 ^ 50)
       local there = redis.call('HGET', queue .. 'ids', id)
       local held = how == 'blocked' and redis.call('HEXISTS', queue .. 'blocked', id) == 1
       if how == 'blocked' and there ~= 'blocked' or how == 'active' and there == 'blocked' then there = nil end
@@ -172,7 +172,7 @@ class Runs:
         # Each step once: the fan-out, what each child went through, the join, and the end.
         if clear:
             for child in children:
-                how, _, last = run.get(f"at:{child}", "").partition(" ")
+                how, last, *_ = [*run.get(f"at:{child}", "").split(" "), "", ""]
                 # One that is to be cancelled, and is completed before, goes nowhere.
                 ends = won.get(f"{last}|{child}", 0)
                 ends += sum(gone.get(f"{s}|{child}", 0) + dead[f"{s}|{child}"] for s in ("pack", "weigh"))

@@ -1,11 +1,13 @@
-"""The storm: processes killed, suspended past their timeout, cut off and misled; the server killed and restarted."""
+"""The storm: processes killed, suspended, cut off, misled; the server killed, replaced, full, frozen, forgetful."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,11 +21,13 @@ from attrs import define, field
 
 from headrace import Counts, Queue
 from tests.awaiting import until
-from tests.chaos.actors import GAVE_UP, LEVELS, QUEUE, TIMEOUT, Orders, redrive, run
+from tests.chaos.actors import CALM, GAVE_UP, LEVELS, METERED, QUEUE, RATE, TIMEOUT, Orders, redrive, run
+from tests.chaos.clock import Clock
 from tests.chaos.judge import PREFIX, PREFIXES, Fate, Judge
 from tests.chaos.mill import FLOW, STAGES
 from tests.chaos.mutants import CAST, MUTANTS
 from tests.chaos.proxy import Proxy
+from tests.chaos.server_faults import FAULTS, LASTS, End, jumped, promoted
 from tests.servers import EXACT, Binary, Server
 
 # Forked from a small process that has imported everything, so that a new one costs milliseconds.
@@ -61,14 +65,22 @@ class Storm:
     folder: Path
     seed: int
     mutant: str | None = None
+    clock: Clock | None = None
+    """The server's, if it is to jump."""
     did: Counter[str] = field(factory=Counter)
     players: list[Player] = field(factory=list)
     started: int = 0
     dice: random.Random = field(init=False)
     server: Server = field(init=False)
+    path: str = field(init=False)
     proxy: Proxy = field(init=False)
     client: redis.Redis = field(init=False)
     queue: Queue = field(init=False)
+    metered: Queue = field(init=False)
+    url: str = field(init=False)
+    """Where the server is, whichever it is now."""
+    ends: list[tuple[float, End]] = field(factory=list)
+    """Of the faults that last: when, and how."""
     stages: dict[str, Queue] = field(factory=dict[str, Queue])
     judge: Judge = field(init=False)
     _stack: ExitStack = field(factory=ExitStack)
@@ -78,19 +90,37 @@ class Storm:
         log = self.folder / "log"
         log.touch()
         with ExitStack() as stack:
-            self.server = stack.enter_context(Server(self.binary, appendonly=True, extra=EXACT))
-            self.proxy = stack.enter_context(Proxy(self.server.path, self.seed))
-            self.client = stack.enter_context(redis.Redis(unix_socket_path=self.server.path))
-            self.queue = stack.enter_context(Queue(QUEUE, url=self.server.url, **LEVELS))
+            self._stack = stack
+            environment = None if self.clock is None else self.clock.environment()
+            server = Server(self.binary, appendonly=True, tcp=True, extra=EXACT, environment=environment)
+            here = Path(tempfile.mkdtemp(prefix="hs-"))  # short: a socket's path has 100 bytes
+            stack.callback(shutil.rmtree, here, ignore_errors=True)
+            self.path, self.url = str(here / "s"), f"unix://{here / 's'}?db=0"
+            self.lead(self.serve(server))
+            self.proxy = stack.enter_context(Proxy(self.path, self.seed))
+            self.client = stack.enter_context(redis.Redis(unix_socket_path=self.path))
+            self.queue = stack.enter_context(Queue(QUEUE, url=self.url, **LEVELS))
+            self.metered = stack.enter_context(Queue(METERED, url=self.url, rate=RATE))
             for stage in STAGES:
-                self.stages[stage] = stack.enter_context(Queue(f"{FLOW}/{stage}", url=self.server.url))
-            self.judge = Judge(log, self.client)
+                self.stages[stage] = stack.enter_context(Queue(f"{FLOW}/{stage}", url=self.url))
+            self.judge = Judge(log, self.client, metered=self.clock is None)
             stack.callback(self.end)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def serve(self, server: Server) -> Server:
+        """Start another server, which ends with the storm."""
+        return self._stack.enter_context(server)
+
+    def lead(self, server: Server) -> None:
+        """From now on this is the server, under the name that everybody knows."""
+        self.server = server
+        fresh = Path(self.path + "+")
+        fresh.symlink_to(server.path)
+        fresh.replace(self.path)
 
     # -- processes -------------------------------------------------------------------------------------
 
@@ -161,9 +191,46 @@ class Storm:
         self.client.connection_pool.disconnect()
         self.did["restarted"] += 1
 
+    def sicken(self) -> None:
+        """Something happens to the server."""
+        if self.clock is not None and self.dice.random() < 0.5:
+            self.did["jumped"] += 1
+            jumped(self)
+            return
+        least = min(self.did[name] for name in FAULTS)
+        name = self.dice.choice([name for name in FAULTS if self.did[name] == least])
+        self.did[name] += 1
+        end = FAULTS[name](self)
+        if end is not None:
+            self.ends.append((time.monotonic() + LASTS * self.dice.random(), end))
+
+    def recover(self, *, at_once: bool = False) -> None:
+        """End the faults that have lasted long enough, or all."""
+        for end in [end for end in self.ends if at_once or end[0] <= time.monotonic()]:
+            self.ends.remove(end)
+            end[1]()
+
+    def fall(self, number: int) -> None:
+        """The server dies and comes back, or another takes its place."""
+        self.recover(at_once=True)
+        if number % 3 == 2 and self.clock is None:
+            promoted(self)
+            self.client.connection_pool.disconnect()
+            self.did["promoted"] += 1
+        else:
+            self.restart()
+
+    def outage(self, seconds: float) -> None:
+        """The server is away for so long."""
+        self.server.kill()
+        time.sleep(seconds)
+        self.server.start()
+        self.client.connection_pool.disconnect()
+        self.did["away"] += 1
+
     # -- the story -----------------------------------------------------------------------------------------
 
-    def blow(self, seconds: float, *, restarts: int = 2, until_heard: str = "") -> None:
+    def blow(self, seconds: float, *, falls: int = 3, until_heard: str = "") -> None:
         """Faults for so long, or until the judge makes this kind of complaint.
 
         On a slow machine longer, until enough has happened.
@@ -172,9 +239,9 @@ class Storm:
             self.start(role)
             if role == "producer with ids":  # the first jobs are there before anybody has ever leased
                 until(lambda: self.queue.counts().waiting)
-        self.proxy.swallow, self.proxy.cut = 0.02, 0.01
+        self.proxy.swallow, self.proxy.cut, self.proxy.late = 0.02, 0.01, 0.01
         begin = time.monotonic()
-        falls = [begin + seconds * (number + 1) / (restarts + 1) for number in range(restarts)]
+        ahead = [begin + seconds * (number + 1) / (falls + 1) for number in range(falls)]
         enough = {until_heard, "error"} if until_heard else set[str]()
         end = begin + seconds
         while time.monotonic() < end and not enough & self.judge.complaints.keys():
@@ -186,27 +253,42 @@ class Storm:
             self.reap(replace=True)
             if self.dice.random() < 0.2:
                 self.hurt()
-            if falls and time.monotonic() >= falls[0]:
-                falls.pop(0)
-                self.restart()
+            self.recover()
+            if falls and self.dice.random() < 0.1:
+                self.sicken()
+            if ahead and time.monotonic() >= ahead[0]:
+                ahead.pop(0)
+                self.fall(falls - len(ahead))
+        self.recover(at_once=True)
 
     def raged(self, counts: Counts) -> bool:
         """Whether it was a storm, and work was done in it."""
         return (
             min(self.did["SIGKILL"], self.did["SIGSTOP"], self.did["restarted"]) > 1
-            and self.proxy.swallowed > 10
+            and all(self.did[fault] for fault in FAULTS)
+            and (self.did["promoted"] if self.clock is None else self.did["jumped"])
+            and min(self.proxy.swallowed, self.proxy.delivered) > 10
             and counts.completed > 100
             and min(counts.cancelled, counts.dead) > 0
-            and self.judge.seen.keys() >= {"try", "ack", "off", "due", "job", "run", "ask", "did", "end", "got", "bag"}
+            and self.judge.seen.keys()
+            >= {"try", "ack", "off", "due", "job", "run", "ask", "did", "end", "got", "bag", "dup", "not", "met"}
             and self.judge.runs.states.keys() >= {"completed", "failed", "cancelled"}
         )
 
     def calm(self) -> Fate:
         """No more faults and no more jobs: everything comes to its end, everybody leaves; the verdict."""
+        (self.folder / CALM).touch()
+        if self.clock is not None:
+            self.clock.jump(300)  # what was delayed before it went back is due now
         self.proxy.calm()
         self.wake(everybody=True)
         self.leave("producer")
         self.leave("runs")
+        self.leave("operator")
+        self.queue.resume()
+        for late in self.queue.delayed():
+            if "-k" in late.job.id:
+                self.queue.reschedule(late.job.id, 0.0)
         self.settled(self.done, "jobs")
         self.leave("loop")
         self.leave("hand")
@@ -217,19 +299,21 @@ class Storm:
                     self.client.zadd(prefix + "workers", {name: 1}, xx=True)
         self.settled(self.alone, "the dead")
         self.leave("")
-        return self.judge.finish(self.queue)
+        return self.judge.finish(self.queue, self.metered)
 
     def done(self) -> bool:
         """Whether nothing is left but dead letters, and of those none that is to run again."""
         plain = self.judge.sample(self.queue).present == self.client.xlen(PREFIX + "dead")
         held = [counts.present - counts.dead for counts in (queue.counts() for queue in self.stages.values())]
         going = self.judge.runs.states.get("running", 0)
-        return not redrive(self.stages) and plain and not any(held) and not going
+        metered = self.metered.counts().present
+        return not redrive(self.stages) and plain and not any(held) and not going and not metered
 
     def alone(self) -> bool:
         """Whether those that are registered are the workers that live."""
         serving = sum(player.role.startswith("flow") for player in self.players)
-        expected = [len(self.players), *[serving] * len(STAGES)]
+        metering = sum(player.role == "metered" for player in self.players)
+        expected = [len(self.players) - metering, *[serving] * len(STAGES), metering]
         return [self.client.zcard(prefix + "workers") for prefix in PREFIXES] == expected
 
     def leave(self, role: str) -> None:

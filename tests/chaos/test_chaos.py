@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.awaiting import until
+from tests.chaos.clock import Clock
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.storm import Storm
 from tests.servers import Binary, binaries
@@ -34,12 +36,44 @@ def test_storm(binary: Binary, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Clock.possible(), reason="no C compiler to make a clock with")
+def test_storm_with_a_clock_that_jumps(tmp_path: Path) -> None:
+    """Half a minute forward and back, again and again: as above, but that nobody can say how many came in a second."""
+    with Storm(binaries()[0], tmp_path, SEED, clock=Clock(tmp_path)) as storm:
+        storm.blow(SECONDS)
+        fate = storm.calm()
+        story = storm.story()
+    print(story)
+    assert not storm.judge.complaints, story
+    assert storm.raged(fate.counts), story
+
+
+@pytest.mark.slow
+def test_an_outage_of_more_than_a_minute(tmp_path: Path) -> None:
+    """Workers wait for their server, however long it is away, and go on; nothing is lost or done twice."""
+    with Storm(binaries()[0], tmp_path, SEED) as storm:
+        for role in ("producer with ids", "threads", "tasks", "batches"):
+            storm.start(role)
+        workers = [player for player in storm.players if player.role != "producer with ids"]
+        until(lambda: storm.judge.sample(storm.queue).completed > 20, "work")
+        storm.outage(65)
+        done = storm.judge.sample(storm.queue).completed
+        if not storm.players[0].process.is_alive():  # a call of a queue of one's own ends by an error in the end
+            storm.start("producer with ids")
+        until(lambda: storm.judge.sample(storm.queue).completed > done + 50, "the workers to go on")
+        assert all(player.process.is_alive() for player in workers)
+        storm.calm()
+        story = storm.story()
+    assert not storm.judge.complaints, story
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(mutant: str, tmp_path: Path) -> None:
     """The storm finds it, and says what is wrong."""
     expected = MUTANTS[mutant].complaint
     with Storm(binaries()[0], tmp_path, SEED, mutant) as storm:
-        storm.blow(120, restarts=0, until_heard=expected)
+        storm.blow(120, falls=0, until_heard=expected)
         story = storm.story()
     print(story)
     assert storm.judge.complaints.get(expected), story

@@ -25,6 +25,19 @@ def newest_connect(colour: str, newest: Server) -> Iterator[Connect]:
 
 
 @pytest.fixture
+def nowhere(colour: str) -> Iterator[Connect]:
+    """Makes queues on a server that is not there: whatever they send fails with a ConnectionError."""
+
+    class Nowhere:
+        url = "unix:///nonexistent/socket"
+
+    nowhere: Any = Nowhere()
+    connect = Connect(colour, nowhere)
+    yield connect
+    connect.close()
+
+
+@pytest.fixture
 def meanwhile(server: Server) -> Iterator[Callable[[Callable[[Queue], object]], None]]:
     """Let another client of `q` act once somebody is blocked: `meanwhile(lambda other: other.enqueue(b"a"))`."""
     acts: list[Future[object]] = []

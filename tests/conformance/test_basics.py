@@ -10,9 +10,9 @@ import redis
 from redis.crc import key_slot
 
 from headrace import AsyncLease, AsyncQueue, ConfigurationError, Counts, JSONCodec, Lease, NewJob, Queue
-from headrace._job import Claim, Job
+from headrace._model.job import Claim, Job
 from tests.conformance.steps import LONG, expire, leased, payloads, present
-from tests.conftest import Blocking, Connect
+from tests.conftest import Blocking
 
 
 def test_enqueue_lease_complete(queue):
@@ -199,18 +199,6 @@ def test_namespaces(connect, client):
 
 
 # -- bad arguments -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def nowhere(colour):
-    """Makes queues on a server that is not there: whatever they send fails with a ConnectionError."""
-
-    class Nowhere:
-        url = "unix:///nonexistent/socket"
-
-    connect = Connect(colour, Nowhere())
-    yield connect
-    connect.close()
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ import redis
 
 import headrace as package
 from headrace import ConfigurationError, Counts, NewJob, Queue
-from headrace._commands import app
-from headrace._input import BadLineError, Reader
-from headrace._supervise import load
+from headrace._cli.app import app
+from headrace._cli.lines import BadLineError, Reader
+from headrace._cli.processes import load
 from tests.awaiting import until
 from tests.servers import Server
 
@@ -193,7 +193,7 @@ def test_a_bad_line_in_a_file(headrace: Program, queue: Queue, tmp_path: Path) -
     with (tmp_path / "jobs").open() as file:
         run = subprocess.run(
             [*PROGRAM, "enqueue", "q", "--jsonl"], stdin=file, capture_output=True, text=True, timeout=PATIENCE,
-            env=environment(queue._url), check=False,
+            env=environment(queue._address.target), check=False,
         )  # fmt: skip
     refused(run, "line 1501", "nothing was enqueued")
     assert queue.counts() == Counts()
@@ -536,7 +536,7 @@ def handle(job):
         return str(os.getpid()).encode()
     if job.payload == b"hold":
         Path(f"held-{os.getpid()}").touch()
-        while not job.lost and not Path("go").exists():
+        while not job.lost and not (Path("go").exists() and worker._running.stopping.is_set()):
             time.sleep(0.01)
     return b"done"
 
@@ -642,10 +642,9 @@ def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue
     work.signal(signal.SIGINT)
     until(lambda: "stopping" in work.said, patience=PATIENCE)
     assert work.process.poll() is None
-    (tmp_path / "go").touch()
+    (tmp_path / "go").touch()  # the handler waits for the signal, too: that is sent when the program has said so
     assert work.wait() == 0
-    assert queue.counts().completed == 1  # what had not begun stays
-    assert queue.counts().waiting + queue.counts().parked == 1
+    assert queue.counts() == Counts(waiting=1, enqueued=2, completed=1)  # what had not begun stays
 
 
 def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
@@ -709,6 +708,67 @@ def test_a_worker_without_its_server(working: Callable[..., Working]) -> None:
     work = working("app:worker", "--processes", "2", "--url", NOWHERE)
     assert work.wait() == 1
     assert re.fullmatch(r"headrace: redis://127.0.0.1:1/0: [^\n]*refused[^\n]*\n", work.said), work.said
+
+
+@pytest.fixture
+def own(newest: Server) -> Iterator[Server]:
+    """A server that may go away."""
+    with Server(newest.binary) as server:
+        yield server
+
+
+@pytest.mark.parametrize("away", ["gone", "frozen"])
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_it_stops_without_its_server(
+    working: Callable[..., Working], own: Server, tmp_path: Path, away: str, busy: bool
+) -> None:
+    """In moments, with status 0 if nothing was held; else it says what."""
+    work = working("app:worker", "--processes", "2", url=own.url)
+    until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
+    with Queue("q", url=own.url) as queue:
+        until(lambda: len(queue.workers()) == 2, "two workers", PATIENCE)
+        if busy:
+            receipt = queue.enqueue(b"hold")
+            until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
+    if away == "gone":
+        own.kill()
+    else:
+        os.kill(own.pid, signal.SIGSTOP)
+    work.signal(signal.SIGTERM)
+    until(lambda: "stopping" in work.said, patience=PATIENCE)
+    (tmp_path / "go").touch()
+    began = time.monotonic()
+    assert work.wait() == busy
+    assert time.monotonic() - began < 15.0  # two as a rule, and a busy machine; it was 25 at least
+    if busy:
+        assert re.search(rf"1 job.*stay leased.*q {receipt.id}", work.said)
+        assert re.search(r"headrace: process \d+ ended with status 1", work.said)
+
+
+def test_it_starts_while_the_server_stands_still(working: Callable[..., Working], own: Server) -> None:
+    with Queue("q", url=own.url) as queue:
+        receipt = queue.enqueue(b"pid")
+        os.kill(own.pid, signal.SIGSTOP)
+        try:
+            work = working("app:worker", url=f"{own.url}&socket_timeout=1")
+            until(work.pids, "it begins", PATIENCE)
+        finally:
+            os.kill(own.pid, signal.SIGCONT)
+        assert queue.result(receipt.id, PATIENCE) == str(work.pids()[0]).encode()
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+
+
+def test_an_outage_that_is_too_long(working: Callable[..., Working], own: Server) -> None:
+    """Ends all processes, and is not answered by starting others."""
+    work = working("app:worker", "--processes", "2", "--max-outage", "0.5", url=own.url)
+    until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
+    with Queue("q", url=own.url) as queue:
+        until(lambda: len(queue.workers()) == 2, "two workers", PATIENCE)
+    own.kill()
+    assert work.wait() == 1
+    assert len(work.pids()) == 2
+    assert "another is started" not in work.said
 
 
 # -- the program itself -----------------------------------------------------------------------------------------

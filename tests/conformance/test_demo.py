@@ -15,9 +15,10 @@ import pytest
 import redis
 from rich.console import Console
 
-from headrace import Counts, Queue, _demo
-from headrace._demo import facts, modules
-from headrace._demo_report import Evidence, Killed, Note, read_log, report, totals
+from headrace import Counts, Queue
+from headrace._cli import demo
+from headrace._cli.demo import facts, modules
+from headrace._cli.demo_report import Evidence, Killed, Note, read_log, report, totals
 from tests.awaiting import until
 from tests.servers import Server
 
@@ -101,16 +102,16 @@ def test_a_difference_is_found(
     monkeypatch: pytest.MonkeyPatch, newest: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One result of a real run is altered: the exit code says so."""
-    gather = _demo.Run.evidence
+    gather = demo.Run.evidence
 
-    def altered(self: _demo.Run) -> Evidence:
+    def altered(self: demo.Run) -> Evidence:
         evidence = gather(self)
         assert evidence.differences() == []
         name = next(iter(evidence.results))
         return attrs.evolve(evidence, results={**evidence.results, name: ONE})
 
-    monkeypatch.setattr(_demo.Run, "evidence", altered)
-    assert _demo.demo(newest.url, 12) == 1
+    monkeypatch.setattr(demo.Run, "evidence", altered)
+    assert demo.demo(newest.url, 12) == 1
     assert "DIFFERENT: 1 jobs with another result than the single pass, such as " in capsys.readouterr().out
 
 

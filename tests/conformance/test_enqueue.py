@@ -6,8 +6,9 @@ import pytest
 import redis
 
 from headrace import Counts, JSONCodec, NewJob, Receipt
-from headrace._keys import Keys
-from headrace._ops import BATCH, SIZE, Ops
+from headrace._protocol.keys import Keys
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.queue_ops import Ops
 from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
 
 # -- payloads ----------------------------------------------------------------------------------------
@@ -347,11 +348,11 @@ def test_a_script_is_bounded():
         return [len(op.args) - 1 for op in ops.batches(jobs)]
 
     assert sizes([]) == []
-    assert sizes([b"x"] * BATCH) == [BATCH]
-    assert sizes([b"x"] * (2 * BATCH + 1)) == [BATCH, BATCH, 1]
-    assert sizes([b"x" * (SIZE // 2)] * 5) == [2, 2, 1]
-    assert sizes([b"a", b"x" * SIZE * 2, b"b", b"c"]) == [1, 1, 2]
-    assert [len(op.args) for op in ops.batches([NewJob(b"x", id="a")] * BATCH)] == [1 + 7 * BATCH]
+    assert sizes([b"x"] * JOBS_PER_SCRIPT) == [JOBS_PER_SCRIPT]
+    assert sizes([b"x"] * (2 * JOBS_PER_SCRIPT + 1)) == [JOBS_PER_SCRIPT, JOBS_PER_SCRIPT, 1]
+    assert sizes([b"x" * (BYTES_PER_SCRIPT // 2)] * 5) == [2, 2, 1]
+    assert sizes([b"a", b"x" * BYTES_PER_SCRIPT * 2, b"b", b"c"]) == [1, 1, 2]
+    assert [len(op.args) for op in ops.batches([NewJob(b"x", id="a")] * JOBS_PER_SCRIPT)] == [1 + 7 * JOBS_PER_SCRIPT]
 
 
 def test_large_batches(queue):

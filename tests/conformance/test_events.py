@@ -13,9 +13,9 @@ import pytest
 import redis
 
 from headrace import Event, NewJob, Queue
-from headrace._event import KINDS
+from headrace._model.event import KINDS
 from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG
+from tests.conformance.steps import LONG, looked_after
 from tests.conftest import Blocking
 from tests.servers import Server
 
@@ -137,7 +137,7 @@ STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[t
     "purge": (
         lambda queue: queue.enqueue_many([b"x", NewJob(b"x", id="a", delay=LONG)]),
         lambda queue, _: queue.purge(),
-        [("deleted", "-", False), ("deleted", "a", False)],
+        [("deleted", "a", False), ("deleted", "-", False)],  # delayed ones first
     ),
     "delete": (two, lambda queue, _: queue.delete(), [("deleted", None, False)]),
     "redrive": (dead, lambda queue, _: queue.redrive(), [("redriven", "a", False)]),
@@ -174,7 +174,7 @@ def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> N
     lease = queue.lease_many(2)[0]
     client.zadd(queue.ops.keys.part("workers"), {lease.worker: 1})
     client.execute_command(*queue.ops.beat("w", 600.0, register=True).wire())
-    client.hset(queue.ops.keys.part("registered"), "w", "1000 60000")
+    looked_after(client)
     with listening(queue, "reclaimed") as told:
         client.execute_command(*queue.ops.reclaim("w", 10.0).wire())
         assert [(event.kind, event.worker) for event in told(2)] == [("reclaimed", lease.worker)] * 2

@@ -26,6 +26,15 @@ def test_lease_many(queue):
     assert present(queue) == {"leased": 5}
 
 
+def test_many_large_ones(queue):
+    """One script hands out about 1 MiB; a call asks until it has as many as it was asked for, or there are no more."""
+    payloads = [b"%02d" % i * 100_000 for i in range(24)]
+    queue.enqueue_many(payloads)
+    assert [lease.job.payload for lease in queue.lease_many(20)] == payloads[:20]
+    assert [lease.job.payload for lease in queue.lease_many(20, block=5)] == payloads[20:]
+    assert queue.counts() == Counts(leased=24, enqueued=24)
+
+
 def test_one_at_a_time(connect):
     """A job is leased to one client at a time, however many ask."""
     queues = [connect() for _ in range(3)]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace import ConfigurationError, Counts, NewJob, Queue
+from headrace import ConfigurationError, Counts, NewJob, Queue, Repairs
 from tests.awaiting import PATIENCE, until
 from tests.conformance.steps import LONG, key, leased, payloads, present, promote
 
@@ -215,6 +215,26 @@ def test_move_many(newest_connect):
     ids = [f"l{number}" for number in range(MANY)]
     assert target.move("g/c", *ids) == MANY
     assert newest_connect("g/c").counts().delayed == MANY
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_an_id_that_is_the_name_of_its_own_entry_ends_with_its_job(connect, client, fenced):
+    """Enqueued and moved within a millisecond, a job that was given no id has the entry ID that is its id now."""
+    source, target = connect("g/a"), connect("g/b")
+
+    def met() -> bool:
+        assert source.move("g/b", source.enqueue(b"x").id) == 1
+        ((entry, fields),) = client.xrange(key("jobs", "g/b"))
+        return fields[b"id"] == entry or target.purge() == 0
+
+    until(met, "both in one millisecond")
+    name = next(target.waiting()).job.id
+    assert not target.enqueue(b"y", id=name).added
+    assert target.find(name).state == "waiting"
+    assert target.lease().complete(fenced=fenced)
+    assert client.hgetall(key("ids", "g/b")) == {}
+    assert target.enqueue(b"y", id=name).added
+    assert target.repair() == Repairs()
 
 
 def test_a_moved_job_wakes_who_waits_there(connect, server, client):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncWorker, ConfigurationError, Counts, Job, NewJob, Queue, Rate, Worker, queues
+from headrace import AsyncWorker, Counts, Job, NewJob, PrioritiesMismatch, Queue, Rate, Worker, queues
 from tests.awaiting import until
 from tests.conformance.steps import LONG, expire, key, payloads, present, promote
 from tests.conftest import Connect
@@ -317,7 +317,7 @@ def test_who_knows_of_fewer_levels_is_told(levels: Any, connect: Connect, act: s
     assert few.enqueue(b"y", priority=1).added
     levels.enqueue(b"x", priority=2, id="i")
     before = levels.counts()
-    with pytest.raises(ConfigurationError, match="3 priority levels: give priorities=3"):
+    with pytest.raises(PrioritiesMismatch, match="3 priority levels: give priorities=3"):
         ACTS[act](few)
     assert levels.counts() == before
 

@@ -9,7 +9,8 @@ from collections import Counter
 
 import pytest
 
-from headrace import Counts, NewJob, Queue, Rate
+from headrace import Counts, NewJob, Queue, Rate, Repairs
+from tests.awaiting import until
 
 SLOW = Rate(3, per=600)
 BY_GROUP = Rate(3, per=600, key="group")
@@ -77,6 +78,20 @@ def test_never_faster_than_the_rate(connect, client):
     leases = [queue.lease(block=10) for _ in range(12)]
     assert all(leases)
     assert now(client) - start >= 10 / 100 - 0.002  # the server counts in whole milliseconds
+
+
+def test_what_the_limit_cut_short_tells_when_there_is_more(server):
+    """The time of the next token comes with the last job that is handed out, and none where the jobs ended first."""
+    with Queue("q", url=server.url, rate=Rate(3, per=600)) as queue:
+        queue.enqueue_many([b"x"] * 4)
+        two, one, none = (queue._executor.run(queue.ops.lease("w", 2, ttl=60.0)) for _ in range(3))
+        assert [len(grant.claims) for grant in (two, one, none)] == [2, 1, 0]
+        assert [grant.paused for grant in (two, one, none)] == [False, True, True]
+        assert two.next_due is None
+        assert 199 < none.next_due <= one.next_due <= 200
+    with Queue("q", url=server.url, rate=Rate(1000, per=1000, burst=2000)) as queue:
+        grant = queue._executor.run(queue.ops.lease("w", 2, ttl=60.0))
+        assert (len(grant.claims), grant.paused, grant.next_due) == (1, False, None)
 
 
 def test_a_reader_waits_for_the_token_and_does_not_spin(connect, client):
@@ -149,6 +164,23 @@ def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, 
     assert not client.exists(queue.ops.keys.part("limited"))
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("burst", [1, 3])
+def test_takers_that_come_late_change_no_order(server, client, seed, burst):
+    """Two takers, asking for one or several at any time: a value's jobs come in the order of the queue."""
+    chance = random.Random(seed)
+    rate, names = Rate(1, per=600, burst=burst, key="group"), "ab"
+    with Queue("q", url=server.url, rate=rate) as one, Queue("q", url=server.url, rate=rate) as two:
+        one.enqueue_many(NewJob(b"%d" % i, headers={"group": chance.choice(names)}) for i in range(60))
+        got = {name: [] for name in names}
+        while sum(map(len, got.values())) < 60:
+            for lease in chance.choice([one, two]).lease_many(chance.choice([1, 1, 2, 30])):
+                got[lease.job.headers["group"]].append(int(lease.job.payload))
+                assert lease.complete()
+            pass_by(client, one, chance.choice([1, 200, 590, 610, 700, 1500]))
+    assert all(numbers == sorted(numbers) for numbers in got.values())
+
+
 def test_what_waits_too_long_does_not_come_all_at_once(connect, client):
     """After an hour without workers a group has its burst, not an hour's jobs."""
     queue = connect(rate=BY_GROUP)
@@ -211,6 +243,69 @@ def test_what_waits_has_no_lease_to_end(connect):
     assert queue.counts() == Counts(parked=3, delayed=2, enqueued=5)
 
 
+VERBS = {
+    "find": (lambda q: (q.find("4").state, q.find("4").job.attempt), ("delayed", 1), {}),
+    "delayed": (lambda q: [state.job.id for state in q.delayed()], ["3", "4"], {}),
+    "waiting": (lambda q: list(q.waiting()), [], {}),
+    "running": (lambda q: [state.job.id for state in q.running()], ["0", "1", "2"], {}),
+    "peek": (lambda q: q.peek(), None, {}),
+    "position": (lambda q: q.position("4"), None, {}),
+    "result": (lambda q: q.result("4", timeout=0.01), None, {}),
+    "drain": (lambda q: q.drain(timeout=0.01), False, {}),
+    "repair": (lambda q: q.repair(), Repairs(), {}),
+    "expire": (lambda q: q.expire("4"), 0, {}),
+    "redrive": (lambda q: q.redrive("4"), 0, {}),
+    "enqueue again": (lambda q: q.enqueue(b"x", id="4").added, False, {}),
+    "reschedule": (lambda q: q.reschedule("4", 60), True, {}),
+    "reschedule to now": (lambda q: q.reschedule("4", 0), True, {"delayed": 1, "waiting": 1}),
+    "cancel": (lambda q: q.cancel("4"), True, {"delayed": 1, "cancelled": 1}),
+    "cancel_payload": (lambda q: q.cancel_payload(b"4"), 1, {"delayed": 1, "cancelled": 1}),
+    "move": (lambda q: q.move("q/other", "4"), 1, {"delayed": 1, "deleted": 1}),
+    "move all": (lambda q: q.move("q/other"), 2, {"delayed": 0, "deleted": 2}),
+    "purge": (lambda q: q.purge(), 2, {"delayed": 0, "deleted": 2}),
+    "delete": (lambda q: q.delete(), 5, {"leased": 0, "delayed": 0, "deleted": 5}),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_a_limit_holds_back_is_delayed_for_every_verb(connect, verb):
+    queue = connect("q/one", rate=BY_GROUP)
+    queue.enqueue_many(jobs(5, 1))
+    queue.lease_many(100)
+    act, answer, change = VERBS[verb]
+    if verb.startswith("move"):
+        act, target = (lambda q: q.move("q/two", *["4"] * (verb == "move"))), connect("q/two")
+    assert act(queue) == answer
+    assert queue.counts() == Counts(**{"leased": 3, "delayed": 2, "enqueued": 5} | change)
+    if verb.startswith("move"):
+        moved = ["3", "4"] if verb == "move all" else ["4"]
+        assert [lease.job.id for lease in target.lease_many(10)] == moved
+
+
+def test_what_is_rescheduled_comes_when_it_was_told_to_and_under_the_limit(connect, client):
+    queue = connect(rate=BY_GROUP, max_attempts=3)
+    queue.enqueue_many([*jobs(5, 1), NewJob(b"x", headers={"group": "0"})])
+    first = queue.lease_many(100)
+    assert first[0].retry()  # it has been delivered, and goes behind the others
+    queue.lease_many(100)
+    nameless = next(state.job.id for state in queue.delayed() if state.job.payload == b"x")
+    assert queue.reschedule("0", 30)
+    assert queue.reschedule(nameless, 20)
+    assert queue.reschedule("3", 0)
+    due = {state.job.id: state.due - now(client) for state in queue.delayed()}
+    assert 29 < due["0"] <= 30
+    assert 19 < due[nameless] <= 20
+    assert queue.lease_many(100) == []  # the bucket has no token
+    client.zadd(queue.ops.keys.part("delayed"), {"0": 1, nameless: 2})
+    queue.lease_many(100)
+    pass_by(client, queue, 6000)
+    assert [lease.job.id for lease in queue.lease_many(100)] == ["4", "3", "0"]
+    pass_by(client, queue, 6000)
+    (last,) = queue.lease_many(100)
+    assert (last.job.id, last.job.attempt) == (nameless, 1)
+    assert queue.counts() == Counts(leased=6, enqueued=6)
+
+
 def test_more_than_a_page_waits(connect):
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many([*jobs(1500, 1), NewJob(b"last", headers={"group": "other"})])
@@ -232,13 +327,14 @@ def test_without_the_limit_what_waits_is_handed_out_when_it_is_due(connect, clie
 
 
 def test_a_lost_due_time_loses_no_job(connect, client):
-    """Somebody deletes the key by hand: the next sweep finds who waited."""
+    """Somebody deletes the key by hand: a sweep finds who has waited for a second."""
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many(jobs(5, 1))
     queue.lease_many(100)
     client.delete(queue.ops.keys.part("limited"), queue.ops.keys.part("rates"))
-    fresh = connect()  # the sweep goes with the first lease call
-    assert payloads(fresh.lease_many(100)) == [b"3", b"4"]
+    fresh, found = connect(), []  # sweeps go with lease calls
+    until(lambda: found.extend(fresh.lease_many(100)) or found)
+    assert payloads(found) == [b"3", b"4"]
 
 
 def test_full_buckets_are_forgotten(connect, client):
@@ -302,3 +398,35 @@ def test_bad_limits(options, error, says):
 def test_what_is_no_limit(connect, rate):
     with pytest.raises(TypeError, match="rate must be a Rate"):
         connect(rate=rate)
+
+
+# -- a clock that goes back ----------------------------------------------------------------------------------
+
+
+def test_the_clock_goes_back(connect, client):
+    """A bucket is no further ahead than when it is empty, so that there is a token a step later."""
+    queue = connect(rate=Rate(20, burst=4))
+    queue.enqueue_many([b"x"] * 8)
+    assert len(queue.lease_many(8)) == 4
+    pass_by(client, queue, -600)
+    start = now(client)
+    assert all(queue.lease(block=10) for _ in range(4))
+    assert 4 / 20 - 0.05 <= now(client) - start < 5
+
+
+def test_the_clock_goes_back_for_a_key(connect, client):
+    """What waits for its key's bucket is due as much earlier, and what comes then waits behind it."""
+    queue = connect(rate=Rate(20, burst=2, key="group"), lease=600)
+    queue.enqueue_many(jobs(8, 1))
+    assert len(queue.lease_many(8)) == 2
+    pass_by(client, queue, -600)
+    seconds, micros = client.time()
+    at = round((seconds + micros / 1e6) * 1000)
+    pulse = f"1000 {at + 600_000} 0 0 10000 {client.info('server')['run_id']}"
+    client.hset(queue.ops.keys.part("stats"), "pulse", pulse)
+    assert queue._run(queue.ops.reclaim("young", 10.0)).declared == 0
+    queue.enqueue(b"8", id="8", headers={"group": "0"})
+    start = now(client)
+    leased = [queue.lease(block=10) for _ in range(7)]
+    assert [lease.job.id for lease in leased] == [f"{number}" for number in range(2, 9)]
+    assert now(client) - start < 8

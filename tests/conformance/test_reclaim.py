@@ -20,7 +20,7 @@ TERM = 0.1  # seconds after which a peer here may declare others dead
 
 def tidy(queue):
     """Let the next lease look after the others, however short ago it last did."""
-    queue._peer.tidied = float("-inf")
+    queue._peer.tidy_at = float("-inf")
 
 
 def lease_soon(queue, n=1):
@@ -295,7 +295,7 @@ def test_the_dead_of_long_ago(connect, client):
 
     until(one_left)
     assert [worker.name for worker in queue.workers()] == ["brief-0"]  # which holds a job
-    assert consumers(client) == {"brief-0"}
+    assert consumers(client) - {"parked"} == {"brief-0"}
     assert present(queue) == {"leased": 1}
 
 
@@ -633,3 +633,64 @@ def test_a_registration_that_was_removed(connect, client):
     client.delete(key("registered"))
     declare(queue, workers=1, moved=1)
     assert queue.lease().job.payload == b"a"
+
+
+@pytest.mark.parametrize("how", ["lease", "reclaim", "repair", "bell"])
+def test_tokens_grow_though_the_group_is_lost(connect, client, how):
+    """A failover, or XGROUP DESTROY: the counts are lost with it. No token repeats, no stale claim fits the fence."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"a", b"b"])
+    stale = queue.lease_many(2)
+    tokens = [lease.token for lease in stale]
+    for _ in range(3):
+        client.xgroup_destroy(key("jobs"), "workers")
+        if how == "reclaim":
+            tidy(queue)
+        elif how == "repair":
+            assert queue.repair().groups == 1
+        elif how == "bell":
+            client.xgroup_create(key("jobs"), "workers", "0")
+            client.xgroup_destroy(key("jobs"), "workers")
+            queue.counts()
+            queue._run(queue.ops.reclaim("healer", 10.0))
+            ring(queue, client)
+        leases = queue.lease_many(9)
+        assert payloads_of(leases) == [b"a", b"b"]
+        assert [lease.job.attempt for lease in leases] == [1, 1]
+        assert min(lease.token for lease in leases) > max(tokens)
+        assert [lease.release() for lease in stale] == [False, False]
+        tokens += [lease.token for lease in leases]
+        stale = leases
+    queue.enqueue(b"new")
+    assert queue.lease().token == 1
+    assert client.hget(key("stats"), "healed") is None
+    assert [lease.complete(fenced=True) for lease in stale] == [True, True]
+    assert queue.counts().lost == 0
+
+
+def test_the_first_group_is_none_that_was_lost(connect):
+    """What waits before anybody has looked after a queue is delivered for the first time."""
+    queue = connect()
+    queue.enqueue_many([b"a", b"b"])
+    assert [lease.token for lease in queue.lease_many(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("gone", ["declared", "removed", "no registration"])
+def test_a_queue_that_was_declared_dead_leases_on(queue, connect, client, gone):
+    """Whoever leases without a worker hears nothing of it: what it held runs elsewhere, and it goes on."""
+    queue.enqueue_many([b"a", b"b", b"c"])
+    before = queue.lease()
+    name = queue._peer.name
+    if gone == "declared":
+        client.zadd(key("workers"), {name: 0})
+    elif gone == "removed":
+        assert connect().fail_worker(name) == 1
+        assert name not in consumers(client)
+    else:
+        client.zrem(key("workers"), name)
+        client.hdel(key("registered"), name)
+    after = queue.lease_many(2)
+    assert len(after) == 2
+    assert {worker.name for worker in queue.workers() if worker.alive} >= {after[0].worker}
+    assert all(lease.complete(fenced=True) for lease in after)
+    assert before.complete(fenced=True) is (gone != "removed")

@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, Counts, Queue, _execute
-from headrace._op import Op, Script
+from headrace import AsyncQueue, Counts, Queue
+from headrace._base import retrying
+from headrace._protocol.op import Op
+from headrace._protocol.script import Script
 from tests.awaiting import PATIENCE, until
 from tests.faults.proxy import Proxy
 from tests.servers import EXACT, Binary, Server
@@ -37,7 +39,7 @@ class Asked:
         self._thread = ThreadPoolExecutor(1)
         self._runner = asyncio.Runner() if colour == "async" else None
         self.queue = (AsyncQueue if self._runner else Queue)("q", url=url)
-        self.queue._peer.tidied = float("inf")  # the calls under test only
+        self.queue._peer.tidy_at = float("inf")  # the calls under test only
 
     def begin(self, call: Callable[[Any], Any]) -> Future[Any]:
         """Start *call* of the queue."""
@@ -125,6 +127,41 @@ def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: An
     return raised.value
 
 
+@pytest.mark.parametrize("tcp", [True, False])
+def test_a_value_larger_than_the_server_takes(program: Binary, colour: str, tcp: bool) -> None:
+    """It closes the connection in the middle of what is sent: asked for its limit, it ends the call at once."""
+    most = 1 << 20
+    calls: list[Callable[[Any], Any]] = [
+        lambda q: q.enqueue(b"x" * (most + 1)),
+        lambda q: q.enqueue(b"x" * 20 * most, headers={"a": "b"}),
+        lambda q: q.cancel_payload(b"x" * 5 * most),
+    ]
+    with (
+        Server(program, tcp=tcp, extra=["--proto-max-bulk-len", "1mb"]) as server,
+        asking(colour, server.url) as asked,
+    ):
+        for call in calls:
+            start = time.monotonic()
+            with pytest.raises((ValueError, redis.ResponseError), match=r"takes 1,048,576 at most|invalid bulk length"):
+                asked(call)
+            assert time.monotonic() - start < 10
+        assert asked(lambda q: q.enqueue(b"x" * most)).added
+        assert asked(counts) == ONE
+
+
+def test_a_value_that_is_refused_fails_nobody_else_s_call(newest: Server) -> None:
+    """Calls that wait for each other are sent as one, but for what is large."""
+
+    async def story(url: str) -> list[Any]:
+        async with AsyncQueue("q", url=url) as queue:
+            payloads = [b"x"] * 20 + [b"x" * ((1 << 20) + 1)] + [b"x"] * 20
+            return await asyncio.gather(*map(queue.enqueue, payloads), return_exceptions=True)
+
+    with Server(newest.binary, extra=["--proto-max-bulk-len", "1mb"]) as server:
+        answers = asyncio.run(story(server.url))
+    assert [number for number, one in enumerate(answers) if isinstance(one, Exception)] == [20]
+
+
 # -- what heals --------------------------------------------------------------------------------------
 
 
@@ -179,7 +216,7 @@ def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
     for _ in range(8):
         asked(enqueue)
     old = [asked(lambda q: q.lease(duration=0.001)) for _ in range(2)]
-    asked.queue._peer.tidied = float("-inf")  # reclaim them, also on a full server
+    asked.queue._peer.tidy_at = float("-inf")  # reclaim them, also on a full server
     asked.queue._executor.budget = 0.5
     admin.config_set("maxmemory", 1)
     a, b, c, d, e, f, g = (asked(lambda q: q.lease()) for _ in range(7))
@@ -368,9 +405,9 @@ def _spied(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     kind = type(asked.queue._executor)
     send = kind.send
 
-    def spy(self: Any, *args: Any) -> Any:
+    def spy(self: Any, *args: Any, **options: Any) -> Any:
         attempts.append(time.monotonic())
-        return send(self, *args)
+        return send(self, *args, **options)
 
     monkeypatch.setattr(kind, "send", spy)
     return attempts
@@ -453,8 +490,8 @@ def test_redirected(asked: Asked, proxy: Proxy, error: str) -> None:
 
 def test_wrong_address(proxy: Proxy, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody there from the start: the error shows after the short budget of the first answer."""
-    assert _execute.FIRST <= 5
-    monkeypatch.setattr(_execute, "FIRST", 0.3)
+    assert retrying.FIRST_ANSWER_S <= 5
+    monkeypatch.setattr(retrying, "FIRST_ANSWER_S", 0.3)
     proxy.refuse()
     with asking(colour, proxy.url) as asked:
         start = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import random
@@ -18,8 +19,9 @@ import redis
 from attrs import frozen
 
 from headrace import AsyncQueue, Counts, Queue
-from headrace._job import Claim, Job
-from headrace._queue import Lease
+from headrace._model.codec import BytesCodec
+from headrace._model.job import Claim, Job
+from headrace._sync.queue import Lease
 from tests.awaiting import PATIENCE
 from tests.servers import Server
 
@@ -225,6 +227,83 @@ def test_cancelled_leases(queue: Queue, shared: Server) -> None:
     assert queue.complete_many(left) == [True] * len(left)
     assert len({*got, *(lease.job.id for lease in left)}) == ROUNDS
     assert queue.counts() == Counts(enqueued=ROUNDS, completed=ROUNDS)
+
+
+WIDE = 2500
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_wide_leases_that_are_cancelled(shared: Server, once: bool) -> None:
+    """In whichever of their scripts: all goes back to the front, also when the loop is about to end."""
+
+    async def main(after: float | None) -> float:
+        queue = AsyncQueue("wide", url=shared.url)
+        await queue.counts()
+        began = asyncio.get_running_loop().time()
+        task = asyncio.create_task(queue.lease_many(WIDE, at_most_once=once))
+        await asyncio.wait([task], timeout=after)
+        took = asyncio.get_running_loop().time() - began
+        if task.done() and not once:
+            await asyncio.gather(*(lease.release() for lease in task.result()))
+        task.cancel()
+        await asyncio.wait([task])
+        for other in asyncio.all_tasks() - {asyncio.current_task()}:
+            other.cancel()  # as `asyncio.run` does in the end
+        await queue.close()
+        return took
+
+    with Queue("wide", url=shared.url) as queue:
+        queue.delete()
+        queue.enqueue_many([b"x"] * WIDE)
+        whole = asyncio.run(main(None))
+        queue.enqueue_many([b"x"] * (WIDE - queue.counts().present))
+        for number in range(30):
+            asyncio.run(main(whole * number / 30))
+            counts = queue.counts()
+            assert counts.leased == 0, counts
+            assert once or counts.parked + counts.waiting == WIDE, counts
+            queue.enqueue_many([b"x"] * (WIDE - counts.present))
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # redis-py, interrupted as it connects
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
+def test_leases_that_are_interrupted(shared: Server, once: bool) -> None:
+    """Ctrl-C at any moment, in any script, also while payloads are decoded: nobody holds what nobody was given."""
+
+    armed: list[bool] = []
+
+    def interrupt(*_: object) -> None:
+        if armed:
+            raise KeyboardInterrupt
+
+    class Slow(BytesCodec):
+        def decode(self, data: bytes) -> bytes:
+            return bytes(reversed(bytes(reversed(data))))
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    try:
+        with Queue("ctrl-c", url=shared.url, codec=Slow()) as queue, Queue("ctrl-c", url=shared.url) as other:
+            other.delete()
+            for number in range(60):
+                other.enqueue_many([b"x"] * (WIDE - other.counts().present))
+                leases: list[Any] = []
+                try:
+                    armed.append(True)
+                    signal.setitimer(signal.ITIMER_REAL, 0.001 + number * 0.001)
+                    leases = queue.lease_many(WIDE, at_most_once=once)
+                except KeyboardInterrupt:
+                    interrupted += 1
+                armed.clear()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert other.counts().leased == (0 if once else len(leases)), number
+                for lease in leases if not once else ():
+                    lease.release()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
+    gc.collect()
 
 
 def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:

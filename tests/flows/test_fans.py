@@ -335,9 +335,9 @@ def test_a_thousand_children(newest_flows: Flows) -> None:
     begin(flows, [b"%d" % i for i in range(1000)])
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 1000}}
     leases = flows.lease("pack", 1000)
-    ops = [flows.flow.ops.move(lease.claim, Next(None, lease.job.payload)) for lease in leases]
+    steps = [flows.flow.ops.step(lease.claim, Next(None, lease.job.payload)) for lease in leases]
     for at in range(0, 1000, 100):
-        assert flows.queues["pack"]._run(flows.flow.ops.advance(ops[at : at + 100])) == [True] * 100
+        assert flows.queues["pack"]._run(flows.flow.ops.advance(steps[at : at + 100])) == [True] * 100
     assert flows.flow.state("o").children == {str(i): b"%d" % i for i in range(1000)}
     assert flows.now() == {"bill": {"waiting": 1}}
 
@@ -422,3 +422,16 @@ def test_the_token_of_a_parent_that_is_redriven_goes_on_growing(flows: Flows) ->
     (again,) = flows.lease("pick")
     assert again.job.attempt == 1
     assert sorted({*tokens, lease.token, again.token}) == [*tokens, lease.token, again.token]
+
+
+def test_many_runs_with_many_children_are_read_in_bounded_steps(newest_flows: Flows) -> None:
+    flows = newest_flows
+    for number in range(5):
+        flows.flow.start(b"order", id=f"o-{number}", attributes={"customer": "ada"})
+        assert flows.done("pick", FanOut([b""] * 700, stage="pack"))
+    with redis.Redis(unix_socket_path=flows.connect.server.path) as client:
+        client.config_resetstat()
+        found = flows.flow.find(customer="ada")
+        calls = client.info("commandstats")["cmdstat_hget"]["calls"]
+    assert [(state.id, state.pending) for state in found] == [(f"o-{number}", 700) for number in range(5)]
+    assert calls < 5 * 700 + 100  # each was read once

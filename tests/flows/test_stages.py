@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, JSONCodec, NewJob, Next
-from headrace._execute import Executor
-from headrace._keys import FLOW
+from headrace._protocol.keys import FLOW
+from headrace._sync.executor import Executor
 from tests.conformance.steps import expire
 from tests.flows.conftest import Flows
 
@@ -362,7 +362,8 @@ BAD: dict[str, tuple[Any, str]] = {
     "twice": (FanOut([NewJob(b"x", id="a"), NewJob(b"y", id="a")], stage="pack"), "called 'a'"),
     "slash": (FanOut([NewJob(b"x", id="a/b")], stage="pack"), "may not hold '/'"),
     "long": (FanOut([NewJob(b"x", id="a" * 495)], stage="pack"), "at most 500"),
-    "many": (FanOut([b""] * 1001, stage="pack"), "at most 1000"),
+    "many": (FanOut([b""] * 1001, stage="pack"), "at most 1,000"),
+    "large": (FanOut([b"x" * 2**19] * 3, stage="pack"), "at most 1,000 and 1,048,576 bytes"),
     "payload": (FanOut([object()], stage="pack"), "payload must be"),
     "result": (Next("send", object()), "result"),
 }

@@ -175,16 +175,16 @@ export class Queue {
 
   /** For each job whether this call completed it: the first one does, or with `fenced` only its present holder. */
   complete(jobs, { fenced = false } = {}) {
-    const named = jobs.some(job => job.id !== job.entry);
+    const named = jobs.some(job => job.named);
     const items = jobs.map(job => job.entry);
     if (fenced) items.push(...jobs.map(job => job.count));
-    if (named) items.push(...jobs.map(job => (job.id === job.entry ? '' : job.id)));
+    if (named) items.push(...jobs.map(job => (job.named ? job.id : '')));
     const args = { worker: fenced ? jobs[0].worker : '', limit: jobs.length, with_ids: named ? 1 : 0 };
     return this.verdicts('complete', { ...args, results: 0, follows: 0 }, items);
   }
 
   release(jobs) {
-    return this.verdicts('release', { worker: jobs[0].worker }, jobs.flatMap(fence));
+    return this.verdicts('release', { worker: jobs[0].worker, pause: 0 }, jobs.flatMap(fence));
   }
 
   retry(jobs, { delay, spend = true, reason = '' } = {}) {
@@ -215,16 +215,16 @@ export class Queue {
   }
 
   /** Put the jobs of the dead, and of expired leases, to the front; promote what is due. */
-  async reclaim(worker, timeout, cursor = '-') {
-    const reply = await this.call('reclaim', { worker, timeout, lease: this.settings.lease, cursor, limit: 500, ageing: 0 });
-    const [moved, next, declared, more, promoted] = reply;
-    return { moved, cursor: String(next), declared, more: more === 1, promoted };
+  async reclaim(worker, timeout) {
+    const reply = await this.call('reclaim', { worker, timeout, lease: this.settings.lease, limit: 500, ageing: 0 });
+    const [moved, again, declared, more, promoted] = reply;
+    return { moved, again, declared, more: more === 1, promoted };
   }
 
   /** Give back what `worker` holds, untouched, and forget it. */
   async leave(worker) {
     let more = 1;
-    while (more) [, more] = await this.call('leave', { worker, limit: 500 });
+    while (more) [, more] = await this.call('leave', { worker, limit: 500, idle: 0 });
   }
 
   async cancel(id) {
@@ -259,6 +259,7 @@ export function decodeJob(entry, fields, count, releases, worker, protocol) {
   const token = integer(own.attempt, /^\d{1,9}$/) + count;
   return {
     id: String(own.id ?? entry),
+    named: own.id !== undefined,
     payload: own.data ?? Buffer.alloc(0),
     headers,
     attempt: Math.max(1, token - releases),
@@ -383,7 +384,6 @@ export class Worker {
   /** Renew what has had its lease for a third of it; put back the jobs of the dead, and of expired leases. */
   async keep() {
     const { lease } = this.queue.settings;
-    let cursor = '-';
     await this.every(Math.min(0.75 * this.heartbeat, lease / 6), async () => {
       const now = performance.now();
       const due = [...this.held.values()].filter(held => now - held.since >= lease / 3);
@@ -391,7 +391,10 @@ export class Worker {
         const kept = await this.queue.renew(due.map(({ job }) => job));
         due.forEach((held, i) => (kept[i] ? (held.since = now) : held.lost.abort()));
       }
-      for (let more = true; more; ) ({ cursor, more } = await this.queue.reclaim(this.name, this.timeout, cursor));
+      for (let more = true, again = -1; more || again >= 0; ) {
+        ({ more, again } = await this.queue.reclaim(this.name, this.timeout));
+        if (again > 0) await sleep(again);
+      }
     });
   }
 }

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from headrace import Job, NewJob, Queue, Worker
-from headrace._op import script
+from headrace._protocol.script import script
 from tests.awaiting import until
 from tests.faults.proxy import Proxy
 from tests.interop.conftest import PATIENCE, Agent, Node

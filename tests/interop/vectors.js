@@ -66,7 +66,7 @@ const operations = {
   dead_letter: (q, { jobs, reason }) => q.deadLetter(jobs, reason),
   renew: (q, { jobs, ...options }) => q.renew(jobs, options),
   beat: (q, { worker, timeout, register }) => q.beat(worker, timeout, { register }),
-  reclaim: (q, { worker, timeout, cursor }) => q.reclaim(worker, timeout, cursor),
+  reclaim: (q, { worker, timeout }) => q.reclaim(worker, timeout),
   leave: (q, { worker }) => q.leave(worker),
   cancel: (q, { id }) => q.cancel(id),
 };

@@ -31,14 +31,15 @@ from typing import Any
 import redis
 
 from headrace import NewJob
-from headrace import _replies as replies
-from headrace._codec import BytesCodec
-from headrace._job import Claim, Job, Receipt
-from headrace._keys import Keys, job_id, worker_name
-from headrace._op import Op, script
-from headrace._ops import _FOLLOW, Ops
-from headrace._protocol import protocol
-from headrace._settings import headers
+from headrace._model.checks import headers
+from headrace._model.codec import BytesCodec
+from headrace._model.job import Claim, Job, Receipt
+from headrace._protocol import replies
+from headrace._protocol.export import protocol
+from headrace._protocol.keys import Keys, job_id, worker_name
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.script import script
 from tests.servers import Server, binaries
 
 FILE = Path(__file__).parent / "vectors.json"
@@ -86,18 +87,21 @@ def keys(queue: str, namespace: str) -> dict[str, str]:
 
 def claim(entry: str, count: int = 1, id: str | None = None) -> Claim:
     """A job that worker `w` has leased."""
-    return Claim(Job(id or entry, b"", KEYS.queue), "w", entry, count, count)
+    return Claim(Job(id or entry, b"", KEYS.queue), "w", entry, count, count, named=id is not None)
 
 
 def operations() -> Iterator[dict[str, Any]]:
     """Operations with their arguments, and what is sent for them."""
     ops = Ops(KEYS)
     plain, named = claim("5-1"), claim("7-0", 3, "a")
+    like_its_entry = claim("8-0", 1, "8-0")
 
     def made(op: Op[Any], what: str, jobs: Sequence[Claim] = (), **options: Any) -> dict[str, Any]:
         words = op.wire("EVAL", "l", "1")
         count = int(words[2])
-        bare = [{"id": c.job.id, "entry": c.entry, "count": c.count, "worker": c.worker} for c in jobs]
+        bare = [
+            {"id": c.job.id, "named": c.named, "entry": c.entry, "count": c.count, "worker": c.worker} for c in jobs
+        ]
         sent = {"keys": list(words[3 : 3 + count]), "argv": [as_json(word) for word in words[3 + count :]]}
         return {"operation": what, **({"jobs": bare} if jobs else {}), **options, **sent}
 
@@ -122,7 +126,7 @@ def operations() -> Iterator[dict[str, Any]]:
     options: dict[str, Any] = {"duration": 1500, "ttl": 70_000, "woken": True}
     yield made(ops.lease("w", 1, duration=1.5, ttl=70, woken=True), "lease", worker="w", limit=1, **options)
     for fenced in (False, True):
-        for jobs in ([plain], [named], [plain, named]):
+        for jobs in ([plain], [named], [plain, named], [like_its_entry]):
             yield made(ops.complete(jobs, fenced=fenced), "complete", jobs, fenced=fenced)
     yield made(ops.release([plain, named]), "release", [plain, named])
     yield made(ops.retry([(plain, None, True, "no")]), "retry", [plain], reason="no")
@@ -133,7 +137,7 @@ def operations() -> Iterator[dict[str, Any]]:
     yield made(ops.renew([plain], duration=2, ttl=70), "renew", [plain], duration=2000, ttl=70_000)
     yield made(ops.beat("w", 10, register=True), "beat", worker="w", timeout=10_000, register=True)
     yield made(ops.beat("w", 10), "beat", worker="w", timeout=10_000, register=False)
-    yield made(ops.reclaim("w", 10, "(5-1"), "reclaim", worker="w", timeout=10_000, cursor="(5-1")
+    yield made(ops.reclaim("w", 10), "reclaim", worker="w", timeout=10_000)
     yield made(ops.leave("w"), "leave", worker="w")
     yield made(ops.cancel("a"), "cancel", id="a")
 
@@ -162,6 +166,7 @@ LEASES: list[list[Any]] = [
     [1, -1, [[E, [b"data", b"a", b"attempt", b"many", b"enq", b"then"], 2, 2]], [], 0, 0],
     [1, -1, [[E, [b"data", b"a", b"data", b"b", b"id", b"x", b"id", b"y"], 1, 0]], [], 0, 0],
     [1, -1, [[E, [b"payload", b"a"], 1, 0]], [], 0, 0],
+    [1, -1, [[E, [b"data", b"a", b"id", E], 1, 0]], [], 0, 0],
 ]
 
 
@@ -175,6 +180,7 @@ def leased(reply: list[Any]) -> list[dict[str, Any]] | None:
     return [
         {
             "id": held.job.id,
+            "named": held.named,
             "payload": as_json(held.job.payload),
             "headers": dict(held.job.headers),
             "attempt": held.job.attempt,
@@ -245,10 +251,10 @@ def stories() -> dict[str, list[Step]]:
     """What happens; the replies come from a server."""
     full_a = ("data", "1", "id", "a")
     next_queue = Keys.of("shop/mails")
-    follow = [next_queue.part(part) for part in (*_FOLLOW.split(), "jobs")]
+    follow = [next_queue.part(part) for part in (*script("enqueue").parts, "jobs")]
     level = [KEYS.part("jobs:1")]
     apart = {"sleep": 5}  # entries of two streams may have the same ID
-    release = call("release", "<e1>", 1, worker="w")
+    release = call("release", "<e1>", 1, worker="w", pause=0)
     renew: dict[str, Any] = {"duration": "", "ttl": 0}
     retry: dict[str, Any] = {"worker": "w", "max_attempts": 0, "dead_limit": 1000}
     twice: dict[str, Any] = {**retry, "max_attempts": 2}
@@ -273,14 +279,14 @@ def stories() -> dict[str, list[Step]]:
             call("dead_letter", "5-1", 1, "no payload", worker="w", dead_limit=10), everything("dead"),
         ],
         "a delay": [
-            full("d", f"+{LATER}", "data", "1", "id", "d"), {**call("find", id="d"), "loose": [[1, 6]]},
+            full("d", f"+{LATER}", "data", "1", "id", "d"), {**call("find", id="d", cursor=""), "loose": [[1, 6]]},
             lease(loose=[[1]]), full("p", "@1", "data", "2", "id", "p"), full("d", "", "data", "3", "id", "d"),
             call("cancel", id="d"), call("cancel", id="d"), lease(),
         ],
         "the fence": [
             enqueue("one"), lease(),
             call("renew", "<e1>", 2, worker="w", **renew), call("renew", "<e1>", 1, worker="v", **renew),
-            call("renew", "<e1>", 1, worker="w", **renew), call("release", "<e1>", 1, worker="v"),
+            call("renew", "<e1>", 1, worker="w", **renew), call("release", "<e1>", 1, worker="v", pause=0),
             complete("<e1>", 2, worker="w"), release, release, lease("v"),
             complete("<e1>", 1, worker="w"), complete("<e1>", 2, worker="v"),
         ],
@@ -292,7 +298,7 @@ def stories() -> dict[str, list[Step]]:
         "an attempt that is not spent": [
             enqueue("one"), lease(), call("retry", "<e1>", 1, "", 0, "later", **retry), lease(),
             call("retry", "<e2>", 1, f"+{LATER}", 1, "later", **retry), lease(loose=[[1]]),
-            {**call("find", id="<e1>"), "loose": [[1, 6]]},
+            {**call("find", id="<e1>", cursor=""), "loose": [[1, 6]]},
         ],
         "no attempts left": [
             full("a", "", *full_a), lease(), call("retry", "<e1>", 1, "", 1, "first", **twice),
@@ -303,7 +309,7 @@ def stories() -> dict[str, list[Step]]:
         "a level behind the first": [
             full("low", "", "data", "1", "id", "low", "enq", "5", "headrace-priority", "1", more=level), apart,
             enqueue("2"), command("XLEN", "jobs:1"), call("counts", more=level), lease(more=level), apart,
-            call("release", "<e2>", 1, worker="w"), enqueue("3"), lease(more=level), call("levels"),
+            call("release", "<e2>", 1, worker="w", pause=0), enqueue("3"), lease(more=level), call("levels"),
         ],
         "a result, and a job that follows": [
             enqueue("one"), lease(), call("result", id="<e1>"), apart,
@@ -326,20 +332,20 @@ def stories() -> dict[str, list[Step]]:
             enqueue("one"), lease(ttl=0), call("beat", worker="w", timeout=60_000, lease=60_000, register=0),
             call("beat", worker="w", timeout=60_000, lease=60_000, register=1),
             call("beat", worker="w", timeout=60_000, lease=60_000, register=0), lease(ttl=0),
-            call("workers"), call("leave", worker="w", limit=500), call("workers"), lease(ttl=0), lease("v"),
+            call("workers"), call("leave", worker="w", limit=500, idle=0), call("workers"), lease(ttl=0), lease("v"),
         ],
         "a lease that expires": [
             enqueue("one"), lease(duration=1), call("beat", worker="v", timeout=60_000, lease=60_000, register=1),
-            {"sleep": 50}, call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500, ageing=0),
+            {"sleep": 50}, call("reclaim", worker="v", timeout=10_000, lease=60_000, limit=500, ageing=0),
             call("renew", "<e1>", 1, worker="w", **renew), lease("v", ttl=0), complete("<e1>"),
         ],
         "a worker that is dead": [
             call("beat", worker="v", timeout=60_000, lease=60_000, register=1), enqueue("one"),
             call("beat", worker="w", timeout=30, lease=60_000, register=1), lease(ttl=0),
-            call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500, ageing=0), {"sleep": 100},
-            call("reclaim", worker="v", timeout=10_000, lease=60_000, cursor="-", limit=500, ageing=0),
+            call("reclaim", worker="v", timeout=10_000, lease=60_000, limit=500, ageing=0), {"sleep": 100},
+            call("reclaim", worker="v", timeout=10_000, lease=60_000, limit=500, ageing=0),
             call("beat", worker="u", timeout=60_000, lease=60_000, register=1), {"sleep": 50},
-            call("reclaim", worker="u", timeout=40, lease=60_000, cursor="-", limit=500, ageing=0),
+            call("reclaim", worker="u", timeout=40, lease=60_000, limit=500, ageing=0),
             call("beat", worker="w", timeout=30, lease=60_000, register=0), lease(ttl=0), lease("v", ttl=0),
         ],
         "what woke a reader is for whoever comes": [

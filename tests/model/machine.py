@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 
 import headrace
 from headrace import JobState, NewJob
-from headrace._op import Op
+from headrace._protocol.op import Op
 from tests.conftest import Connect, _bare
 from tests.model.model import PRIORITY, Held, Job, Model
 from tests.servers import Server
@@ -117,8 +117,9 @@ class Machine(RuleBasedStateMachine):
         options["priorities"] = self.priorities = priorities
         for name, colour in COLOURS.items():
             queue = self.queues[name] = self.connects[colour]("q", **options)
-            queue._peer.name, queue._peer.tidied = name, float("inf")
+            queue._peer.name, queue._peer.tidy_at = name, float("inf")
         self.queues["cy"]._executor.run = self.stammering.run
+        self.queues["cy"]._executor.run_whole = lambda op, _undo: self.stammering.run(op)
         self.next_queue = self.connects["sync"]("q/next", priorities=priorities)  # where some follow-ups go
         self.fenced = fenced
         self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
@@ -183,10 +184,12 @@ class Machine(RuleBasedStateMachine):
         return list(zip(found, expected, strict=True))
 
     def prove(self, worker: str, *, senior: bool) -> None:
-        """Let *worker* have been alive for long, or for a moment."""
+        """Let the queue have been looked after for long without a gap, or for a moment, before *worker* looks."""
         if worker in self.model.alive:
-            since = self.time() * 1000 - (20_000 if senior else 0)
-            self.redis.hset(self.key("registered"), worker, f"{since:.0f} {TERM}")
+            now, run = self.time() * 1000, self.redis.info("server")["run_id"]
+            pulse = f"{now - (20_000 if senior else 0):.0f} {now:.0f} 0 0 10000 {run}"
+            self.redis.hset(self.key("stats"), "pulse", pulse)
+        self.redis.hdel(self.key("stats"), "sweep")  # the last one was long ago
 
     def pass_time(self, duration: float | None, leased: Sequence[Held]) -> None:
         """Leases of a millisecond have run out by the next step."""
@@ -238,7 +241,7 @@ class Machine(RuleBasedStateMachine):
         self, client: str, n: int, duration: float | None, once: bool, block: float, tidy: bool, senior: bool
     ) -> Any:
         queue = self.queues[client]
-        queue._peer.tidied = float("-inf" if tidy else "inf")
+        queue._peer.tidy_at = float("-inf" if tidy else "inf")
         if tidy:
             self.prove(client, senior=senior)
             self.model.reclaim(client, senior=senior)
@@ -379,7 +382,7 @@ class Machine(RuleBasedStateMachine):
         self.prove(client, senior=senior)
         found = queue._run(queue.ops.reclaim(client, 10.0))
         assert (found.moved, found.declared, found.promoted) == self.model.reclaim(client, senior=senior)
-        assert (found.cursor, found.more) == ("-", False)
+        assert not found.more
 
     @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
     def live(self, client: str, how: str) -> None:

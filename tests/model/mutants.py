@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from headrace import _op, _ops
+from attrs import evolve
+
+from headrace._protocol import script as scripts
 
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""
 
 MUTANTS: dict[str, Sequence[Edit]] = {
     "a release spends an attempt": [("release", "redis.call('HINCRBY', released, parked[i], 1)", "local _ = i")],
-    "a renewal asks no owner": [("renew", " = own(jobs, worker, entries, counts), clock()", " = entries, clock()")],
+    "a renewal asks no owner": [("renew", " = held_by(jobs, worker, entries, counts), clock()", " = entries, clock()")],
     "a retry forgets the deliveries": [
         ("retry", "own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)", "own_fields.id = id")
     ],
@@ -31,7 +33,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         )
     ],
     "the fence lets all through": [
-        ("complete", "mine = own(jobs, worker, entries,", "local _ = own(jobs, worker, entries,")
+        ("complete", "mine = held_by(jobs, worker, entries,", "local _ = held_by(jobs, worker, entries,")
     ],
     "the loser's result is kept": [
         ("complete", "if reply[tonumber(ARGV[at])] == 1 then redis.call('SET'", "if reply then redis.call('SET'")
@@ -42,18 +44,27 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "no record of calls": [("*", "return last and last[1] == call and last[2]", "return nil")],
     "no record of leases": [("lease", "if known then -- the", "if false then -- the")],
     "new jobs overtake parked ones": [
-        ("lease", "front(parked, 'parked')", "if #parked > 2 then front(parked, 'parked') end")
+        ("lease", "if #parked > 0 or heir then front('parked') end", "if #parked > 2 or heir then front('parked') end")
     ],
-    "what rang is not adopted": [("lease", "limit - #taken, 'bell'), 'bell')", "1, 'nobody'), 'bell')")],
+    "what rang is not adopted": [("lease", "  front('bell')\n", "")],
     "a job has one delivery too many": [("lease", "attempt > max_attempts then", "attempt > max_attempts + 1 then")],
     "due jobs are promoted the last first": [
-        ("*", "for _, id in ipairs(due) do come(", "for n = #due, 1, -1 do local id = due[n] come(")
+        (
+            "*",
+            "  for i, id in ipairs(due) do\n",
+            "  for k = 1, #due / 2 do due[k], due[#due + 1 - k] = due[#due + 1 - k], due[k] end\n"  # noqa: ISC004
+            "  for i, id in ipairs(due) do\n",
+        )
     ],
     "a promoted job keeps its old place in ids": [
         ("*", "if own.id == id then redis.call('HSET', q.ids, id, entry) end", "")
     ],
-    "everybody may declare others dead": [("reclaim", "and now - since >= timeout", "")],
-    "an expired lease stays": [("reclaim", "park(jobs, leases, stats, expired)", "local _ = expired")],
+    "everybody may declare others dead": [
+        ("reclaim", "now - since >= timeout and (now >= calm and now or before) or nil", "now")
+    ],
+    "an expired lease stays": [
+        ("reclaim", "park(jobs, leases, stats, expired)\n  local further", "expired = {}\n  local further")
+    ],
     "a parked job comes before all levels": [("*", "levels[body and level_of(body[2], deepest) or 0]", "levels[0]")],
     "a job keeps its place in ids as its turn comes": [
         ("*", "if not registered or registered == name then", "if not own.id then")
@@ -67,23 +78,24 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a job of a later level can't be cancelled": [
         ("cancel", "gone = stream and redis", "gone = stream == q.jobs and redis")
     ],
-    "a purge leaves ids behind": [("purge", "redis.call('HDEL', ids, late[i])", "")],
+    "a purge leaves ids behind": [("purge", "redis.call('HDEL', ids, id)", "")],
 }
 
 
-def planted(mutant: str) -> Callable[[str], _op.Script]:
+def planted(mutant: str) -> Callable[[str], scripts.Script]:
     """What takes the place of `_ops.script`: it loads scripts with this bug."""
-    plain: Callable[[str], _op.Script] = _op.script
+    plain: Callable[[str], scripts.Script] = scripts.script
     for script, old, _ in MUTANTS[mutant]:
-        found = [name for name in _ops._KEYS if script in {name, "*"} and old in plain(name).source]
+        found = [name for name in scripts.names() if script in {name, "*"} and old in plain(name).source]
         assert found, f"{script}.lua has changed: {old!r} is not in it"
 
     @cache
-    def changed(name: str) -> _op.Script:
+    def changed(name: str) -> scripts.Script:
         source = plain(name).source
         for script, old, new in MUTANTS[mutant]:
             if script in {name, "*"}:
                 source = source.replace(old, new)
-        return _op.Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return evolve(plain(name), source=source, sha=sha)
 
     return changed

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from headrace import _ops
+from headrace._protocol import queue_ops
 from tests.model.machine import Machine
 from tests.model.mutants import MUTANTS, planted
 from tests.servers import Server, binaries
@@ -47,6 +47,6 @@ def test_server_agrees(server: Server) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model finds it: among the examples that the servers are given, or soon after if the steps are changed."""
-    monkeypatch.setattr(_ops, "script", planted(mutant))
+    monkeypatch.setattr(queue_ops, "script", planted(mutant))
     with pytest.raises(AssertionError):
         compare(newest, Phase.generate, examples=300)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace._op import script
-from headrace._replies import plain_receipts
+from headrace._protocol.replies import plain_receipts
+from headrace._protocol.script import header, script
+from tests.scripts.metered import Cost, cost, metered
 from tests.servers import Server
 
 ACCESS = Path(__file__).parents[2] / "docs" / "how-to" / "run-in-production.md"
@@ -25,9 +26,7 @@ TERM = 60_000  # ms of a lease, where it does not matter
 
 def declared(name: str) -> list[str]:
     """The parts that the header of a script names as its keys; `...` is for those of the items."""
-    text = (files("headrace") / "lua" / f"{name}.lua").read_text("utf-8")
-    keys = re.findall(r"^-- KEYS +(.*)$", text, re.MULTILINE)[0]
-    return [key.split()[0] for key in keys.split(", ") if not key.endswith("...")]
+    return [key for key, _ in header(name).named_keys()]
 
 
 class Lua:
@@ -37,6 +36,7 @@ class Lua:
         self.redis: Any = redis.Redis(unix_socket_path=server.path, decode_responses=True)
         self._acl("SETUSER", "script", "reset", "on", ">secret", *COMMANDS)
         self._acl("LOG", "RESET")
+        self.costs: list[Cost] | None = None  # a list: what each call has cost is noted there
         self._user: Any = redis.Redis(
             unix_socket_path=server.path, username="script", password="secret", protocol=protocol
         )
@@ -50,10 +50,14 @@ class Lua:
         self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
         given = [call, *args] if parts[0] == f"lane:{lane}" else args
         try:
-            reply = self._user.execute_command("EVAL", script(name).source, len(keys), *keys, *given)
+            source = script(name).source if self.costs is None else metered(script(name).source)
+            reply = self._user.execute_command("EVAL", source, len(keys), *keys, *given)
         finally:
             refused = self._acl("LOG")
             assert not refused, refused
+        if self.costs is not None:
+            reply, noted = cost(name, reply)
+            self.costs.append(noted)
         return text(reply)
 
     def close(self) -> None:
@@ -81,6 +85,12 @@ class Lua:
         entries = self.add(*payloads)
         self.lease(worker, **options)
         return entries
+
+    def looked_after(self) -> None:
+        """As if somebody had looked after the queue for long, without a gap."""
+        seconds, micros = self.redis.time()
+        run = self.redis.info("server")["run_id"]
+        self.redis.hset(self.key("stats"), "pulse", f"1000 {seconds * 1000 + micros // 1000} 0 0 600000 {run}")
 
     def key(self, part: str) -> str:
         """The full name of a key of the queue."""

@@ -209,3 +209,20 @@ def test_a_start_is_not_half_done(flow: Flow) -> None:
 def test_the_fence(flow: Flow, worker: str) -> None:
     entry = flow.leased()
     assert flow.advance(*move(entry), worker=worker) == [int(worker == "w")]
+
+
+@pytest.mark.parametrize(("children", "size", "first"), [(1000, 0, 1), (300, 0, 4), (2, 600_000, 1), (2, 10, 6)])
+def test_a_read_is_bounded_in_children_and_bytes(flow: Flow, children: int, size: int, first: int) -> None:
+    """It stops with the item that reaches the bound; those that ask go on behind it."""
+    flow.advance(*fan(flow.leased(), children))
+    for i in range(children if size else 0):
+        entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], f"o/1/c{i}")
+        item = ["move", f"o/1/c{i}", "b", entry, 1, 1, "r" * size, "", "", 0]
+        if i < children - 1:
+            assert flow.advance(*item) == [1]
+        else:
+            flow.lua.redis.hset(RUN, f"at:o/1/c{i}", "done b")
+            flow.lua.redis.hset(RUN, f"result:b:o/1/c{i}", "r" * size)
+    rows = flow.lua("flow_read", 2, "a", "b", *["o"] * 6, extra=[RUN] * 6)
+    assert len(rows) == first
+    assert {len(row[8]) // 4 for row in rows} == {children}

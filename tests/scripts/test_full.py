@@ -77,13 +77,13 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
             ("renew", ["w", 5000, 0, a, 1, b, 1], [1, 1]),
             ("complete", ["", 1, 0, 0, 0, a], [1]),
             ("complete", ["w", 1, 0, 0, 0, b, 1], [1]),
-            ("release", ["w", c, 1], [1]),
+            ("release", ["w", 0, c, 1], [1]),
             ("retry", ["w", 0, 1000, d, 1, "", 1, "why"], [1]),
             ("retry", ["w", 0, 1000, e, 1, "+60000", 1, "why"], [1]),
             ("retry", ["w", 1, 1000, f, 1, "", 1, "why"], [2]),
             ("dead_letter", ["w", 1000, g, 1, "why"], [1]),
             ("cancel", [h], 1),
-            ("reclaim", ["v", 10_000, TERM, "-", 500, 0], [0, "-", 0, 0, 0]),
+            ("reclaim", ["v", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0]),
             ("reschedule", [e, "+70000"], 1),
             ("redrive", ["-", 1], [1, "("]),
             ("purge_dead", ["-", 500], [1, ""]),
@@ -99,8 +99,8 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
     }  # fmt: skip
     assert len(lua.lease("v", call=1, lane="m")[2]) == 3
     assert lua("leave", "v", 500) == [3, 0]
-    assert lua("purge", 500, call=30) == 4
-    assert lua("delete", call=31) == 0
+    assert lua("purge", "-", 500, call=30) == [4, ""]
+    assert lua("delete", call=31) == [0, 0]
 
 
 def test_who_loses_hears_so(lua: Lua) -> None:
@@ -111,7 +111,7 @@ def test_who_loses_hears_so(lua: Lua) -> None:
         [
             ("complete", ["", 1, 0, 0, 0, "5-0"]),
             ("complete", ["v", 1, 0, 0, 0, a, 1]),
-            ("release", ["v", a, 1]),
+            ("release", ["v", 60000, a, 1]),
             ("renew", ["v", "", 0, a, 1]),
             ("retry", ["v", 0, 1000, a, 1, "", 1, "why"]),
             ("dead_letter", ["v", 1000, a, 1, "why"]),
@@ -137,11 +137,11 @@ def test_the_dead_and_the_expired_are_reclaimed(lua: Lua) -> None:
     lua.lease(limit=1)
     lua.lease("x", duration=1)
     lua("beat", "v", 600_000, TERM, 1)
-    lua.redis.hset(lua.key("registered"), "v", f"1000 {TERM}")
+    lua.looked_after()
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua.redis.zadd(lua.key("leases"), {b: 1})
     fill(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0, call=1) == [2, "-", 1, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, 500, 0, call=1) == [2, -1, 1, 0, 0, -1, -1]
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
 
 
@@ -171,7 +171,7 @@ def test_looking_goes_on(lua: Lua) -> None:
     assert lua("counts")[2] == 1
     assert len(lua("list", "running", "", 100)[2]) == 1
     assert len(lua("workers")) == 2
-    assert lua("find", "nobody")[1] == []
+    assert lua("find", "nobody", "")[1] == []
     assert lua("result", extra=[lua.key("result:a")]) == [None]
 
 
@@ -183,4 +183,4 @@ def test_the_group_is_made_even_then(lua: Lua) -> None:
     lua.redis.config_set("maxmemory", 0)
     lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
     fill(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0, call=2) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, 500, 0, call=2) == [0, -1, 0, 0, 0, -1, -1]

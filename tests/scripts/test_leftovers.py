@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace import _execute
-from headrace._op import script
+from headrace._protocol import limits
+from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua
 
 LANES = 7
@@ -65,7 +65,7 @@ def use(story: Story, jobs: int) -> None:
     rows = story.lease("w", duration=TERM)
     assert len(rows) == 2 * jobs
     story.settle("renew", "w", rows, first=[2 * TERM, 0])
-    story.settle("release", "w", rows[::2])
+    story.settle("release", "w", rows[::2], first=[0])
     story.settle("retry", "w", rows[1::4], "", 1, "why", first=[0, 1000])
     story.settle("retry", "w", rows[3::4], "+60000", 0, "", first=[0, 1000])
     for key in lua.redis.zrange(lua.key("delayed"), 0, -1):
@@ -76,9 +76,9 @@ def use(story: Story, jobs: int) -> None:
     rows = story.lease("dying", duration=TERM, woken=1)
     assert len(rows) == 2 * jobs
     lua("beat", "peer", 600_000, TERM, 1)
-    lua.redis.hset(lua.key("registered"), "peer", f"1000 {TERM}")
+    lua.looked_after()
     lua.redis.zadd(lua.key("workers"), {"dying": 1})
-    assert story("reclaim", "peer", 10_000, TERM, "-", 1000, 0)[0] == 2 * jobs
+    assert story("reclaim", "peer", 10_000, TERM, 1000, 0)[0] == 2 * jobs
     story.complete(story.lease("peer"))
     assert lua.counts() == {name: number for name, number in lua.counts().items() if name in ("enqueued", "completed")}
 
@@ -143,11 +143,11 @@ def test_every_other_end_leaves_nothing_either(lua: Lua, end: str) -> None:
     items = [x for i, name in enumerate(names) for x in (name, "+60000" if i > 3 else "", 4, "data", "x", "id", name)]
     lua("enqueue", "full", *items)
     rows = [row[0] for row in lua.lease(limit=3, duration=TERM)[2]]
-    lua("release", "w", rows[0], 1)
+    lua("release", "w", 0, rows[0], 1)
     lua("retry", "w", 0, 1000, rows[1], 1, "", 0, "")
     if end == "purge":
         lua("complete", "", 1, 1, 0, 0, rows[2], names[2])
-        lua("purge", 500)
+        lua("purge", "-", 500)
     elif end == "delete":
         lua("delete")
     elif end == "cancel":
@@ -181,7 +181,7 @@ def test_the_wake_stream_is_short(lua: Lua) -> None:
         entries = lua.add(*["x"] * 20)
         lua.lease()
         items = [x for entry in entries for x in (entry, lua.holders()[entry][1])]
-        assert lua("release", "w", *items) == [1] * 20
+        assert lua("release", "w", 0, *items) == [1] * 20
         lua.lease("v")
         lua("complete", "", 20, 0, 0, 0, *entries)
     assert lua.redis.xlen(lua.key("wake")) <= 16
@@ -190,4 +190,4 @@ def test_the_wake_stream_is_short(lua: Lua) -> None:
 def test_the_record_outlives_every_repetition() -> None:
     """A call is asked again for a while; its record is there for longer."""
     assert f"'PX', {LANE})" in script("enqueue").source
-    assert _execute.BUDGET * 1000 * 10 < LANE
+    assert limits.RETRY_BUDGET_S * 1000 * 10 < LANE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace._op import script
+from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua
 from tests.scripts.test_full import FULL, fill
 
@@ -62,7 +62,7 @@ def story(levels: Levels) -> list[list[Any]]:
     taken = levels.lease()
     assert [row[1][1] for row in taken] == list("000111222")
     for row in (taken[1], taken[4], taken[7]):
-        assert levels("release", "w", row[0], row[2]) == [1]
+        assert levels("release", "w", 0, row[0], row[2]) == [1]
     assert levels("dead_letter", "w", 1000, taken[5][0], 1, "why") == [1]
     levels.add(0, 1, 2)
     levels.add(1, 2, delay=LATER)
@@ -72,19 +72,19 @@ def story(levels: Levels) -> list[list[Any]]:
 CALLS: dict[str, list[Any]] = {
     "enqueue": ["full", "", "", 4, "data", "x", LEVEL, "2"],
     "lease": ["w", 100, "", TERM, 70_000, 0, 1000, 0, ""],
-    "reclaim": ["v", 10_000, TERM, "-", 500, 1],
+    "reclaim": ["v", 10_000, TERM, 500, 1],
     "redrive": ["-", 500],
     "reschedule": [f"{LATER}1", ""],
     "cancel": [f"{LATER}1"],
     "cancel_payload": ["2", "level:2", "-", 500],
-    "purge": [500],
+    "purge": ["-", 500],
     "delete": [],
     "repair": ["jobs", "-", 500, TERM],
     "counts": [],
     "measure": [],
-    "find": [f"{LATER}1"],
+    "find": [f"{LATER}1", ""],
     "list": ["waiting", "new:2 -", 100],
-    "position": ["nobody", 100],
+    "position": ["nobody", 100, ""],
     "tick": ["s", "every 1000", 5, 10, 5],
 }
 
@@ -125,20 +125,22 @@ def test_a_full_server_lets_all_go_on(levels: Levels) -> None:
         levels.add(2, call=1)
     assert levels.lua.redis.xlen(levels.streams[1]) == 1
     assert levels("retry", "w", 0, 1000, c[0], 1, "", 1, "", d[0], 1, LATER, 1, "", call=2) == [1, 1]
-    assert levels("release", "w", b[0], 1, call=3) == [1]
+    assert levels("release", "w", 0, b[0], 1, call=3) == [1]
     assert levels("complete", "", 1, 0, 0, 0, a[0], call=4) == [1]
     assert levels("reschedule", f"{LATER}0", "", call=5) == 1
     assert levels("redrive", "-", 500, call=6) == [1, ""]
     found = levels.lease(call=7)
     assert [row[1][1] for row in found] == list("00") + list("11111") + list("222")
-    assert levels("purge", 500, call=8) == 2  # delayed ones
+    assert levels("purge", "-", 500, call=8) == [2, ""]  # delayed ones
 
 
 def test_a_lease_of_many(levels: Levels) -> None:
-    """More than Lua passes on at once, in their order, and none is left pending in a stream of a level."""
+    """In their order, 250 a call, as each takes longer; and none is left pending in a stream of a level."""
     levels.add(*[2] * 500)
     levels.add(*[1] * 500)
-    found = levels.lease(1000)
+    calls = [levels.lease(1000) for _ in range(4)]
+    assert [len(rows) for rows in calls] == [250] * 4
+    found = [row for rows in calls for row in rows]
     assert [row[1][1] for row in found] == ["1"] * 500 + ["2"] * 500
     assert [levels.lua.redis.xlen(stream) for stream in levels.streams] == [0, 0]
 

@@ -55,13 +55,13 @@ def test_all_of_it_on_a_full_server(lua: Lua) -> None:
 
 def test_pages(lua: Lua) -> None:
     entries = lua.leased("a", "b", "c")
-    assert lua("expire", "-", 2) == [2, f"({entries[1]}"]
-    assert lua("expire", f"({entries[1]}", 2) == [1, ""]
+    assert lua("expire", "-", 2) == [2, f"({entries[1]} {entries[2]}"]
+    assert lua("expire", f"({entries[1]} {entries[2]}", 2) == [1, ""]
     lua.lease("w.1")
     assert lua("fail_worker", "w", 2) == [2, 1]
     assert lua("fail_worker", "w", 2) == [1, 0]
-    assert lua("move", "-", 2) == [2, f"parked:0 ({entries[1]}"]
-    assert lua("move", f"parked:0 ({entries[1]}", 2) == [1, "bell:0 -"]
+    assert lua("move", "-", 2) == [2, f"parked:0 ({entries[1]} {entries[2]}"]
+    assert lua("move", f"parked:0 ({entries[1]} {entries[2]}", 2) == [1, f"bell:0 - {entries[2]}"]
     assert lua.redis.hgetall("headrace:{q}:q/to:stats") == {"enqueued": "3", "added": "3"}
 
 
@@ -69,7 +69,7 @@ def test_what_rang_moves_before_what_is_new_and_was_not_delivered(lua: Lua) -> N
     lua.lease()  # makes the group
     a, b = lua.add("a", "b")
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
-    assert lua("move", "bell:0 -", 200) == [1, "new:0 -"]
+    assert lua("move", "bell:0 -", 200) == [1, f"new:0 - {b}"]
     assert lua("move", "new:0 -", 200) == [1, "delayed 0"]
     moved = [fields for _, fields in lua.redis.xrange("headrace:{q}:q/to:jobs")]
     assert [(fields["id"], fields["enq"]) for fields in moved] == [(a, a.split("-")[0]), (b, b.split("-")[0])]
@@ -111,7 +111,7 @@ def test_an_heir(lua: Lua) -> None:
     (parked,) = lua.leased("parked")
     mine = lua.add("a", "b", "c")
     lua.lease("w.1", ttl=0, duration=1)
-    lua("release", "w", parked, 1)
+    lua("release", "w", 0, parked, 1)
     lua.add("new")
     arguments = ["w.2", 2, "", TERM, 0, 0, 1000, 0, "w.1"]
     taken = lua("lease", *arguments, call=1)[2]

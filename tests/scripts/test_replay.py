@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from headrace._op import script
+from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua
 
 UNRECORDED = {
@@ -57,9 +57,9 @@ def _dead(lua: Lua) -> list[Any]:
 def _dying(lua: Lua) -> list[Any]:
     lua.leased("a")
     lua("beat", "v", 600_000, TERM, 1)
-    lua.redis.hset(lua.key("registered"), "v", f"1000 {TERM}")
+    lua.looked_after()
     lua.redis.zadd(lua.key("workers"), {"w": 1})
-    return ["v", 10_000, TERM, "-", 500, 0]
+    return ["v", 10_000, TERM, 500, 0]
 
 
 def _late(lua: Lua) -> list[Any]:
@@ -89,17 +89,18 @@ CASES = {
     "complete": Case(lambda lua: ["", 1, 0, 0, 0, *lua.leased("a")], [0]),
     "complete, fenced": Case(lambda lua: ["w", 1, 0, 0, 0, *lua.leased("a"), 1], [0]),
     "renew": Case(lambda lua: ["w", "", 0, *lua.leased("a", duration=5000), 1], [1]),
-    "release": Case(lambda lua: ["w", *lua.leased("a"), 1], [0]),
+    "release": Case(lambda lua: ["w", 0, *lua.leased("a"), 1], [0]),
+    "release, after a pause": Case(lambda lua: ["w", 60000, *lua.leased("a"), 1], [0]),
     "retry": Case(lambda lua: ["w", 0, 1000, *lua.leased("a"), 1, "", 1, "why"], [0]),
     "retry, delayed": Case(lambda lua: ["w", 0, 1000, *lua.leased("a"), 1, "+60000", 1, "why"], [0]),
     "dead_letter": Case(lambda lua: ["w", 1000, *lua.leased("a"), 1, "why"], [0]),
-    "reclaim": Case(_dying, [0, "-", 0, 0, 0, -1, -1]),
+    "reclaim": Case(_dying, [0, -1, 0, 0, 0, -1, -1]),
     "cancel": Case(lambda lua: [*lua.add("a")], 0),
     "cancel_payload": Case(lambda lua: _two(lua, "a", "jobs", "-", 500), [0, "delayed", "0"]),
-    "purge": Case(lambda lua: _two(lua, 1), 1),
+    "purge": Case(lambda lua: _two(lua, "-", 500), [0, ""]),
     "purge_dead": Case(_dead, ...),
     "redrive": Case(_dead, ...),
-    "delete": Case(_two, 0),
+    "delete": Case(_two, [0, 0]),
     "reschedule": Case(_late, 0),
     "schedule": Case(lambda _: ["s", "every 1000", "once", 5, 10, "data", "x"], 0),
     "unschedule": Case(_recurring, 0),
@@ -145,13 +146,13 @@ def test_a_repeated_plain_enqueue_adds_once(lua: Lua) -> None:
 def test_a_repeated_lease_hands_out_what_the_first_did(lua: Lua) -> None:
     """Read anew, with counts and releases as they are; no delivery more."""
     a, b = lua.leased("a", "b")
-    lua("release", "w", a, 1)
+    lua("release", "w", 0, a, 1)
     c = lua("enqueue", "full", "c", "", 4, "data", "c", "id", "c")[0]
     (_, _, taken, fresh, _, _) = lua.lease("v", call=1)
     assert fresh == []
     after = lua.state()
     again = lua.lease("v", call=1)
-    assert again[:5] == [1, -1, taken, [], 0]
+    assert again[:5] == [1, 0, taken, [], 0]  # and perhaps there is more
     assert [row[2:] for row in again[2]] == [[2, 1], [1, 0]]
     assert again[2][1][1] == ["data", "c", "id", c]
     assert lua.state() == after

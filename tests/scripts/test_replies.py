@@ -92,7 +92,7 @@ def test_lease_taken(lua: Lua) -> None:
     """Parked jobs come first, with their counts and releases; then those that a blocked reader was woken for."""
     parked, rung, new = lua.add("a", "b", "c")
     lua.lease(limit=1)
-    lua("release", "w", parked, 1)
+    lua("release", "w", 0, parked, 1)
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
     lua("enqueue", *full(("", "", {"data": "d", "h": "1"})))
     known, _, taken, fresh, healed, _ = lua.lease("v")
@@ -106,7 +106,7 @@ def test_lease_taken(lua: Lua) -> None:
 def test_lease_limit(lua: Lua) -> None:
     ids = lua.add(*"abcde")
     assert lua.lease(limit=2)[3] == [ids[0], "a", ids[1], "b"]
-    lua("release", "w", ids[0], 1, ids[1], 1)
+    lua("release", "w", 0, ids[0], 1, ids[1], 1)
     assert [row[0] for row in lua.lease(limit=1)[2]] == ids[:1]
     _, _, taken, fresh, _, _ = lua.lease(limit=3)
     assert [row[0] for row in taken] == ids[1:4]  # what follows a parked one is not flat
@@ -272,12 +272,32 @@ def test_renew_keeps_its_worker_alive(lua: Lua) -> None:
 
 def test_release(lua: Lua) -> None:
     a, b, c = lua.leased("a", "b", "c")
-    assert lua("release", "w", b, 1, a, 1, c, 2) == [1, 1, 0]
-    assert lua("release", "w", b, 1) == [0]
+    assert lua("release", "w", 0, b, 1, a, 1, c, 2) == [1, 1, 0]
+    assert lua("release", "w", 0, b, 1) == [0]
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1), c: ("w", 1)}
     assert lua.redis.hgetall(lua.key("released")) == {a: "1", b: "1"}
     assert lua.redis.xlen(lua.key("wake")) == 2
     assert lua.counts() == {"parked": 2, "leased": 1, "enqueued": 3}
+
+
+def test_release_after_a_pause(lua: Lua) -> None:
+    """Until it is over nobody is given the job; then it comes before all others, also before what is parked."""
+    a, b, c = lua.leased("a", "b", "c", duration=5000)
+    assert lua("release", "w", 0, a, 1) == [1]
+    assert lua("release", "w", 60_000, b, 1, c, 2) == [1, 0]
+    assert lua.holders() == {a: ("parked", 1), b: ("limited", 1), c: ("w", 1)}
+    assert near(lua.redis.zscore(lua.key("limited"), b) - 60_000)
+    assert lua.redis.hgetall(lua.key("released")) == {a: "1", b: "1"}
+    assert list(lua.redis.zrange(lua.key("leases"), 0, -1)) == [c]
+    assert lua.counts() == {"parked": 1, "leased": 1, "delayed": 1, "enqueued": 3}
+    (found, due, taken, *_) = lua.lease("v")
+    assert (found, [row[0] for row in taken]) == (1, [a])
+    assert 59_000 < due <= 60_000
+    assert 59_000 < lua("reclaim", "v", 10_000, TERM, 500, 0)[5] <= 60_000  # told to those who sleep
+    lua("release", "v", 0, a, 2)
+    lua.redis.zadd(lua.key("limited"), {b: 1})
+    assert [(row[0], row[2], row[3]) for row in lua.lease("v")[2]] == [(b, 2, 1), (a, 3, 2)]
+    assert not lua.redis.exists(lua.key("limited"))
 
 
 def test_retry(lua: Lua) -> None:
@@ -388,15 +408,15 @@ def test_beat_after_its_deadline(lua: Lua) -> None:
 def veteran(lua: Lua, worker: str = "v") -> None:
     """Register *worker*, long ago."""
     lua("beat", worker, 600_000, TERM, 1)
-    lua.redis.hset(lua.key("registered"), worker, f"1000 {TERM}")
+    lua.looked_after()
 
 
 def test_reclaim_of_the_dead(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     veteran(lua)
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, 500, 0) == [0, -1, 0, 0, 0, -1, -1]
     lua.redis.zadd(lua.key("workers"), {"w": 1})  # its deadline was in 1970
-    assert lua("reclaim", "v", 10_000, TERM, "-", 500, 0) == [2, "-", 1, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 10_000, TERM, 500, 0) == [2, -1, 1, 0, 0, -1, -1]
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
     assert lua.redis.zscore(lua.key("workers"), "w") is None
     assert not lua.redis.hexists(lua.key("registered"), "w")
@@ -409,8 +429,8 @@ def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
     lua.leased("a")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua("beat", "v", 600_000, TERM, 1)
-    assert lua("reclaim", "v", 600_000, TERM, "-", 500, 0) == [0, "-", 0, 0, 0, -1, -1]
-    assert lua("reclaim", "nobody", 600_000, TERM, "-", 500, 0) == [0, "-", 0, 0, 0, -1, -1]
+    assert lua("reclaim", "v", 600_000, TERM, 500, 0) == [0, -1, 0, 0, 0, -1, -1]
+    assert lua("reclaim", "nobody", 600_000, TERM, 500, 0) == [0, -1, 0, 0, 0, -1, -1]
 
 
 def test_reclaim_of_expired_leases(lua: Lua) -> None:
@@ -419,24 +439,29 @@ def test_reclaim_of_expired_leases(lua: Lua) -> None:
     lua.lease(limit=1, duration=1)
     lua.redis.xreadgroup("workers", "foreign", {lua.key("jobs"): ">"})
     lua.redis.xclaim(lua.key("jobs"), "workers", "foreign", 0, [b], idle=5000, justid=True)
-    until(lambda: lua("reclaim", "v", 10_000, 600_000, "-", 500, 0)[0] == 1)
+    until(lambda: lua("reclaim", "v", 10_000, 600_000, 500, 0)[0] == 1)
     assert lua.holders() == {a: ("parked", 1), b: ("foreign", 1)}
-    assert lua("reclaim", "v", 10_000, 5000, "-", 500, 0) == [1, "-", 0, 0, 0, -1, -1]
+    until(lambda: lua("reclaim", "v", 10_000, 5000, 500, 0) == [1, -1, 0, 0, 0, -1, -1])
     assert lua.holders()[b] == ("parked", 1)
 
 
 def test_reclaim_goes_on_where_it_stopped(lua: Lua) -> None:
-    ids = lua.leased(*"abcde")
-    cursor = lua("reclaim", "v", 10_000, TERM, "-", 2, 0)[1]
-    assert cursor == f"({ids[1]}"
-    cursor = lua("reclaim", "v", 10_000, TERM, cursor, 2, 0)[1]
-    assert cursor == f"({ids[3]}"
-    assert lua("reclaim", "v", 10_000, TERM, cursor, 2, 0)[1] == "-"
+    """Whoever takes the next step; who comes too soon takes none, and is asked for none."""
+    lua.leased(*["x"] * 120)
+    found = []
+
+    def swept() -> bool:
+        found.append(tuple(lua("reclaim", name, 10_000, TERM, 5, 0)[1] for name in "vu"))
+        return lua.redis.hget(lua.key("stats"), "sweep").split()[2] == "-"
+
+    until(swept)
+    assert (15, -1) in found
+    assert {number for pair in found for number in pair} == {15, -1}
 
 
 def test_reclaim_promotes(lua: Lua) -> None:
     lua("enqueue", *full(("a", "+5", {"data": "a", "id": "a"})))
-    until(lambda: lua("reclaim", "v", 10_000, TERM, "-", 500, 0)[4] == 1)
+    until(lambda: lua("reclaim", "v", 10_000, TERM, 500, 0)[4] == 1)
     assert lua.counts() == {"waiting": 1, "enqueued": 1}
 
 
@@ -447,6 +472,17 @@ def test_leave(lua: Lua) -> None:
     assert lua("leave", "w", 2) == [0, 0]
     assert set(lua.holders().values()) == {("parked", 1)}
     assert lua.redis.hgetall(lua.key("released")) == {a: "1", b: "1", c: "1"}
+    assert not lua.redis.exists(lua.key("workers"), lua.key("registered"))
+    assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
+
+
+def test_leave_if_idle(lua: Lua) -> None:
+    (a,) = lua.leased("a")
+    assert lua("leave", "w", 500, 1) == [0, 1]
+    assert lua.holders() == {a: ("w", 1)}
+    assert lua.redis.zscore(lua.key("workers"), "w")
+    lua.redis.xack(lua.key("jobs"), "workers", a)
+    assert lua("leave", "w", 500, 1) == [0, 0]
     assert not lua.redis.exists(lua.key("workers"), lua.key("registered"))
     assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
 
@@ -496,17 +532,19 @@ def test_cancel_payload(lua: Lua) -> None:
 
 
 def test_purge(lua: Lua) -> None:
-    """What waits; page by page until 0."""
+    """What waits, page by page; not what comes meanwhile."""
     parked, _ = lua.leased("a", "b")
-    lua("release", "w", parked, 1)
+    lua("release", "w", 0, parked, 1)
     lua("enqueue", *full(("i", "", {"data": "c", "id": "i"}), ("late", LATER, {"data": "d", "id": "late"})))
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
     lua.add("e")
-    gone = []
-    while not gone or gone[-1]:
-        gone.append(lua("purge", 2))
+    gone, cursor = [], "-"
+    while cursor:
+        more, cursor = lua("purge", cursor, 2)
+        gone.append(more)
+        lua.add("meanwhile")
     assert sum(gone) == 4
-    assert lua.counts() == {"leased": 1, "enqueued": 5, "deleted": 4}
+    assert lua.counts() == {"leased": 1, "waiting": len(gone), "enqueued": 5 + len(gone), "deleted": 4}
     assert not lua.redis.exists(lua.key("ids"), lua.key("released"), lua.key("delayed"), lua.key("bodies"))
 
 
@@ -515,8 +553,8 @@ def test_delete(lua: Lua) -> None:
     a, b, _ = lua.leased("a", "b", "c")
     lua("dead_letter", "w", 1000, a, 1, "why")
     lua("enqueue", *full(("late", LATER, {"data": "d", "id": "late"})))
-    assert lua("delete") == 4
-    assert lua("delete") == 0
+    assert lua("delete") == [4, 0]
+    assert lua("delete") == [0, 0]
     assert lua.counts() == {"enqueued": 4, "deleted": 4}
     assert complete(lua, b) == [0]
     (d,) = lua.add("d")
@@ -576,7 +614,7 @@ def test_list(lua: Lua) -> None:
     """Every state, page by page, oldest first."""
     dead(lua, "dead")
     a, b, c = lua.leased("a", "b", "c")
-    lua("release", "w", c, 1)
+    lua("release", "w", 0, c, 1)
     d, e = lua.add("d", "e")
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
     lua("enqueue", *full(("late", LATER, {"data": "f", "id": "late"}), ("later", "+90000", {"data": "g"})))
@@ -606,17 +644,17 @@ def _pages(lua: Lua, state: str) -> list[Any]:
 def test_find(lua: Lua) -> None:
     (died,) = dead(lua, "dead")
     running, parked = lua.leased("a", "b")
-    lua("release", "w", parked, 1)
+    lua("release", "w", 0, parked, 1)
     (waiting,) = lua.add("c")
     lua("enqueue", *full(("i", "", {"data": "d", "id": "i"}), ("late", LATER, {"data": "e", "id": "late"})))
-    found = {job: lua("find", job) for job in (died, running, parked, waiting, "i", "late", "nobody", "5-0")}
-    assert all(near(now) for now, _ in found.values())
-    states = {job: row[2] if row else None for job, (_, row) in found.items()}
+    found = {job: lua("find", job, "") for job in (died, running, parked, waiting, "i", "late", "nobody", "5-0")}
+    assert all(near(now) for now, _, _ in found.values())
+    states = {job: row[2] if row else None for job, (_, row, _) in found.items()}
     expected = [(died, "dead"), (running, "leased"), (parked, "parked"), (waiting, "waiting"), ("i", "waiting")]
     assert states == {**dict(expected), "late": "delayed", "nobody": None, "5-0": None}
     assert found[running][1][:6] == [running, ["data", "a"], "leased", 1, 0, "w"]
     entry = found["i"][1][0]
-    assert lua("find", entry)[1] == []  # another's entry ID is not its job's id
+    assert lua("find", entry, "")[1] == []  # another's entry ID is not its job's id
 
 
 def test_result(lua: Lua) -> None:
@@ -637,8 +675,8 @@ def test_a_key_of_another_type_is_an_error_that_says_so(lua: Lua) -> None:
         "enqueue": ["plain", "a"],
         "lease": ["w", 1, "", TERM, TERM, 0, 1000, 0],
         "complete": ["", 1, 0, 0, 0, "1-0"],
-        "release": ["w", "1-0", 1],
-        "reclaim": ["w", 10_000, TERM, "-", 500, 0],
+        "release": ["w", 0, "1-0", 1],
+        "reclaim": ["w", 10_000, TERM, 500, 0],
         "leave": ["w", 500],
     }
     for name, args in calls.items():
@@ -665,7 +703,7 @@ def test_measure(lua: Lua) -> None:
         assert ago <= age() < ago + 5_000
     (taken,) = lua("lease", "w", 1, "", TERM, 70_000, 0, 1000, 0, "", extra=streams)[2]
     assert 20_000 <= age() < 25_000  # what is leased does not wait
-    lua("release", "w", taken[0], 1)
+    lua("release", "w", 0, taken[0], 1)
     assert 30_000 <= age() < 35_000
     lua.redis.xadd(lua.key("jobs"), since(40_000))
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"})

@@ -34,7 +34,8 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     ],
     "complete": lambda entry: ["", 1, 1, 0, 0, entry, "i"],
     "complete, fenced": lambda entry: ["w", 1, 1, 0, 0, entry, 1, "i"],
-    "release": lambda entry: ["w", entry, 1],
+    "release": lambda entry: ["w", 0, entry, 1],
+    "release, after a pause": lambda entry: ["w", 60000, entry, 1],
     "retry": lambda entry: ["w", 0, 1000, entry, 1, "", 1, "why"],
     "retry, delayed": lambda entry: ["w", 0, 1000, entry, 1, "+60000", 1, "why"],
     "retry, the last": lambda entry: ["w", 1, 1000, entry, 1, "", 1, "why"],
@@ -45,7 +46,7 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     "cancel, delayed": lambda _: ["late"],
     "cancel_payload": lambda _: ["a", "jobs", "-", 500],
     "cancel_payload, delayed": lambda _: ["z", "delayed", "0", 500],
-    "purge": lambda _: [500],
+    "purge": lambda _: ["-", 500],
     "purge_dead": lambda _: ["-", 500],
     "redrive": lambda _: ["-", 500],
     "delete": lambda _: [],
@@ -78,7 +79,7 @@ def prepare(lua: Lua) -> str:
     (entry,) = lua.holders()
     parked, dead, _ = lua.add("p", "d", "n")
     lua.lease(limit=2)
-    lua("release", "w", parked, 1)
+    lua("release", "w", 0, parked, 1)
     lua("dead_letter", "w", 1000, dead, 1, "why")
     lua("schedule", "s", "every 1000", "once", 5, 10, "data", "x")
     return entry
@@ -108,13 +109,13 @@ def test_nothing_is_half_done(lua: Lua, case: str) -> None:
 def test_what_a_lease_buries_is_not_lost(lua: Lua) -> None:
     """Jobs without attempts left stay where they are as long as the dead letters have no place to go."""
     (entry,) = lua.leased("a")
-    lua("release", "w", entry, 1)
+    lua("release", "w", 0, entry, 1)
     lua.redis.delete(lua.key("released"))
     lua.redis.set(lua.key("dead"), "mine")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         lua.lease(most=1)
     assert list(lua.holders()) == [entry]
     lua.redis.delete(lua.key("dead"))
-    lua("release", "w", entry, 2)
+    lua("release", "w", 0, entry, 2)
     assert lua.lease(most=1)[2] == []
     assert lua.counts() == {"dead": 1, "enqueued": 1}

@@ -15,7 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from headrace import Queue, _watch
+from headrace import Queue
+from headrace._telemetry import worker
 from tests.awaiting import until
 from tests.servers import Server
 from tests.workers.engines import KINDS, Running
@@ -125,7 +126,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[Points]:
     """An SDK that measures, and often."""
     points = Points()
     monkeypatch.setattr(metrics._internal, "_METER_PROVIDER", points.provider)
-    monkeypatch.setattr(_watch, "INTERVAL", 0.3)
+    monkeypatch.setattr(worker, "GAUGE_EVERY_S", 0.3)
     yield points
     points.provider.shutdown()
 

@@ -14,10 +14,11 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators import textmap
 from opentelemetry.trace import StatusCode
 
+import headrace
 from headrace import NewJob, Queue
-from headrace import _tracing as tracing
-from headrace._metrics import instruments
-from headrace._tracing import Live, tracer
+from headrace._telemetry import tracing
+from headrace._telemetry.metrics import instruments
+from headrace._telemetry.tracing import ProviderCache, tracer
 from tests.conftest import Connect
 from tests.servers import Server
 from tests.tracing.conftest import Spans
@@ -63,10 +64,10 @@ def test_nobody_traces(queue: Any) -> None:
 
 
 def test_two_modules_know_opentelemetry_and_none_its_sdk() -> None:
-    package = Path(tracing.__file__).parent
-    texts = {file.name: file.read_text("utf-8") for file in package.glob("*.py")}
+    package = Path(headrace.__file__).parent
+    texts = {str(file.relative_to(package)): file.read_text("utf-8") for file in package.rglob("*.py")}
     found = {name for name, text in texts.items() if re.search(r"^ *(from|import) opentelemetry", text, re.MULTILINE)}
-    assert found == {"_tracing.py", "_metrics.py"}
+    assert found == {"_telemetry/tracing.py", "_telemetry/metrics.py"}
     assert not [name for name, text in texts.items() if "opentelemetry.sdk" in text]
 
 
@@ -74,7 +75,7 @@ def test_a_provider_is_found_where_the_api_keeps_it() -> None:
     """If it kept it elsewhere, it would be asked: slower, but right."""
     assert tracer._ask is None
     assert instruments._ask is None
-    made = Live(trace.get_tracer_provider, "_ELSEWHERE", "NO_VARIABLE", tracing._tracer)
+    made = ProviderCache(trace.get_tracer_provider, "_ELSEWHERE", "NO_VARIABLE", tracing._tracer)
     assert made() is None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headrace import BatchError, DeadLetter, Job, Queue, Release, Retry, RetryLater
-from headrace._log import EVENTS
+from headrace._telemetry.log import EVENTS
 from tests.awaiting import until
 from tests.faults.proxy import Proxy
 from tests.servers import Server

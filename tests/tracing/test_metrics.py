@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace import BatchError, DeadLetter, Job, Queue, Retry
-from headrace._metrics import SECONDS, Readings, instruments
-from headrace._tracing import Place
-from headrace._watch import Watch
+from headrace._telemetry.metrics import SECONDS, Readings, instruments
+from headrace._telemetry.tracing import Place
+from headrace._telemetry.worker import WorkerTelemetry
 from tests.awaiting import until
 from tests.faults.proxy import Proxy
 from tests.servers import Server
@@ -88,12 +88,21 @@ def test_a_queue_is_read_once_for_all_workers_of_a_process(work: Work, points: P
     for worker in workers:
         worker.handler("q")(lambda job: None)
         worker.handler("other")(lambda job: None)
-    feeds = [feed for worker in workers for feed in worker.worker._roles().feeds]
+    consumers = [consumer for worker in workers for consumer in worker.worker._roles().consumers]
     place, readings = Place("q", {"host": "h", "port": 1}), Readings()
-    watches = [Watch(feed, {"host": "h", "port": 1}, "poll") for feed in feeds]
-    assert len({watch._key for watch in watches}) == 2
-    assert [readings.due(watch._key, place, 1000.0) for watch in watches] == [True, True, False, False, False, False]
-    assert readings.due(Watch(feeds[0], {"host": "h", "port": 2}, "poll")._key, place, 1000.0)  # another server's
+    watches = [WorkerTelemetry(consumer, {"host": "h", "port": 1}, "poll") for consumer in consumers]
+    assert len({telemetry._key for telemetry in watches}) == 2
+    assert [readings.due(telemetry._key, place, 1000.0) for telemetry in watches] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert readings.due(
+        WorkerTelemetry(consumers[0], {"host": "h", "port": 2}, "poll")._key, place, 1000.0
+    )  # another server's
 
 
 def test_a_batch(work: Work, queue: Queue, points: Points) -> None:

@@ -40,6 +40,7 @@ from headrace import (
     Lease,
     NewJob,
     Next,
+    PrioritiesMismatch,
     Queue,
     Receipt,
     Release,
@@ -48,6 +49,7 @@ from headrace import (
     Retry,
     RetryLater,
     Schedule,
+    TooManySchedules,
     Verdict,
     Worker,
     WorkerLost,
@@ -386,8 +388,11 @@ def failing(queue: Queue) -> None:
     except (ConfigurationError, CodecError) as error:
         wrong: ValueError = error
         raise wrong from None
-    except (ReplyError, WorkerLost, Verdict) as error:
+    except (ReplyError, PrioritiesMismatch, TooManySchedules, WorkerLost) as error:
         ours: HeadraceError = error
         raise ours from None
+    except Verdict as verdict:
+        plain: Exception = verdict
+        raise plain from None
     except BatchError as error:
         assert_type(error.failures, dict[str, BaseException])

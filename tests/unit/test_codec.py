@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from headrace import CodecError, JSONCodec
-from headrace._codec import BytesCodec, chosen
-from headrace._keys import Keys
-from headrace._ops import Ops
+from headrace._model.codec import BytesCodec, chosen
+from headrace._protocol.keys import Keys
+from headrace._protocol.queue_ops import Ops
 
 
 class Text(str):

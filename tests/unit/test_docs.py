@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import headrace
-from headrace import _ops
+from headrace._protocol.script import script
 from tests.servers import Server, binaries
 
 ROOT = Path(__file__).parents[2]
@@ -78,17 +78,14 @@ def test_a_stale_protocol_page_fails_the_check(
 
 
 def test_every_key_is_described_and_no_other(protocol: ModuleType) -> None:
-    used = {part for parts in _ops._KEYS.values() for part in parts.split()}
+    used = {part for name in protocol.names() for part in script(name).parts} - {"result", "flow"}  # by their ids
     assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>", "flow:<id>", "jobs:<level>"}
 
 
-def test_the_headers_name_the_keys_that_are_sent_with_their_types(protocol: ModuleType) -> None:
+def test_the_headers_name_keys_by_their_types(protocol: ModuleType) -> None:
     types = {part.partition(":")[0]: kind for part, (kind, _) in protocol.PARTS.items()}
-    for script in protocol.names():
-        keys = protocol.header(script).keys()
-        assert all(types[key] == kind for key, kind in keys), script
-        if script in _ops._KEYS:
-            assert [key for key, _ in keys if key != "lane"] == _ops._KEYS[script].split()
+    for name in protocol.names():
+        assert all(types[key] == kind for key, kind in protocol.header(name).named_keys()), name
 
 
 def test_every_proof_of_a_capability_is_a_test() -> None:
@@ -102,7 +99,8 @@ def test_every_proof_of_a_capability_is_a_test() -> None:
 
 
 def test_every_field_that_is_ours_is_described(protocol: ModuleType) -> None:
-    assert set(protocol.FIELDS) == {"data", "id", "attempt", "enq", "headrace-flow", "headrace-priority", "any other"}
+    own = {"data", "id", "attempt", "enq", "headrace-flow", "headrace-nonce", "headrace-priority"}
+    assert set(protocol.FIELDS) == {*own, "any other"}
 
 
 def test_the_readme_starts_with_the_two_commands() -> None:

@@ -10,7 +10,9 @@ import pytest
 from redis import exceptions
 from redis._parsers import BaseParser
 
-from headrace import _execute, errors
+from headrace import errors
+from headrace._base import retrying
+from headrace._protocol import limits
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
@@ -25,6 +27,7 @@ NAMED = {  # the tests of rows that have no code, or several
     "MOVED": {"redirected"},
     "ASK": {"redirected"},
     "CROSSSLOT": {"redirected"},
+    "value too large": {"a_value_larger_than_the_server_takes", "a_value_that_is_refused_fails_nobody_else_s_call"},
     "script refused": {"syntax"},
     "OOM": {"oom", "oom_drains"},
     "NOGROUP": {"nogroup", "nogroup_while_blocked", "nogroup_settled"},
@@ -69,11 +72,11 @@ def answered(reply: str) -> exceptions.RedisError:
 def test_codes_are_waited_out_as_the_page_says(code: str, form: str) -> None:
     """Also where they come out of a script of Redis 6.2, which wraps them."""
     error = answered(form.format(f"{code} 1 127.0.0.1:1"))  # the shape that MOVED and ASK have
-    assert _execute.heals(error) is CODES[code].startswith("waited out")
+    assert retrying.heals(error) is CODES[code].startswith("waited out")
 
 
 def test_all_that_is_waited_out_is_on_the_page() -> None:
-    known = re.findall(r"[A-Z]{3,}", _execute._HEALS.pattern)
+    known = re.findall(r"[A-Z]{3,}", retrying._HEALS.pattern)
     assert {code for code, verdict in CODES.items() if verdict.startswith("waited out")} == set(known)
 
 
@@ -87,29 +90,33 @@ def test_transport_errors_are_waited_out() -> None:
         BrokenPipeError(),
         TimeoutError(),
     ):
-        assert _execute.heals(error), error
+        assert retrying.heals(error), error
     for error in (ValueError(), exceptions.ResponseError("ERR unknown"), exceptions.DataError(), KeyError("BUSY")):
-        assert not _execute.heals(error), error
+        assert not retrying.heals(error), error
 
 
 def test_times_are_those_of_the_code() -> None:
     section = PAGE.split("*Waited out* means")[1].split("\n|")[0]
-    assert [float(n) for n in re.findall(r"(\d+) seconds", section)] == [2, _execute.BUDGET, _execute.FIRST]
-    assert _execute.policy(1.0)["wait"].max == 2
+    assert [float(n) for n in re.findall(r"(\d+) seconds", section)] == [
+        2,
+        limits.RETRY_BUDGET_S,
+        retrying.FIRST_ANSWER_S,
+    ]
+    assert retrying.RETRY_PAUSE_S == 2
 
 
 def test_the_tree_is_the_code_s() -> None:
     def drawn(kind: type[BaseException]) -> list[tuple[int, str]]:
-        children = [
-            child for child in kind.__subclasses__() if child.__module__ == errors.__name__
-        ]  # not the CLI's own
+        children = [child for child in kind.__subclasses__() if child.__name__ in errors.__all__]  # not the CLI's own
         below = [(depth + 1, name) for child in children for depth, name in drawn(child)]
         values = " (ValueError)" if ValueError in kind.__bases__ else ""
         return [(0, kind.__name__ + values), *below]
 
     picture = PAGE.split("```text\n")[1].split("```")[0]
-    lines = [re.fullmatch(r"([ │├└─]*)(.*)", line) for line in picture.splitlines()]
-    assert sorted((len(m[1]) // 4, m[2]) for m in lines if m) == sorted(drawn(errors.HeadraceError))
+    lines = [re.fullmatch(r"([ │├└─]*)(.*)", line) for line in picture.splitlines() if line]
+    assert sorted((len(m[1]) // 4, m[2]) for m in lines if m) == sorted(
+        drawn(errors.HeadraceError) + drawn(errors.Verdict)
+    )
 
 
 def test_every_class_has_a_row_that_says_what_to_do() -> None:

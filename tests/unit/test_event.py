@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 
 from headrace import Event
-from headrace._event import Board, Heard, Watch, events
+from headrace._core.notices import Received, Waiter, Waitlist, events
 
 CHANNEL = "headrace:{q}:q:events:completed"
 
 
-def watch(board: Board, *names: str) -> Watch:
-    found = Watch(frozenset(names), threading.Event())
+def watch(board: Waitlist, *names: str) -> Waiter:
+    found = Waiter(frozenset(names), threading.Event())
     board.add(found)
     return found
 
 
-def said(*messages: str, state: str = "on") -> Heard:
-    return Heard(state, [(CHANNEL, message.encode()) for message in messages])
+def said(*messages: str, state: str = "on") -> Received:
+    return Received(state, [(CHANNEL, message.encode()) for message in messages])
 
 
 def test_a_message_is_of_many_jobs() -> None:
@@ -26,7 +26,7 @@ def test_a_message_is_of_many_jobs() -> None:
 
 
 def test_those_are_woken_whom_it_concerns() -> None:
-    board = Board("q")
+    board = Waitlist("q")
     one, both, other = watch(board, "a"), watch(board, "a", "b"), watch(board, "c")
     board.take(said('{"at": 1, "ids": ["b", "x"]}', '{"at": 1, "ids": ["a"]}'))
     assert [w.wake.is_set() for w in (one, both, other)] == [True, True, False]
@@ -37,14 +37,14 @@ def test_those_are_woken_whom_it_concerns() -> None:
 
 
 def test_all_have_ended_when_the_queue_is_deleted() -> None:
-    board = Board("q")
+    board = Waitlist("q")
     one = watch(board, "a", "b")
     board.take(said('{"at": 1}'))
     assert board.read(one) == ({"a", "b"}, False)
 
 
 def test_all_look_when_something_may_have_been_missed() -> None:
-    board = Board("q")
+    board = Waitlist("q")
     one = watch(board, "a")
     for state, sound in (("anew", True), ("cut", False), ("refused", False)):
         board.take(said(state=state))
@@ -57,7 +57,7 @@ def test_all_look_when_something_may_have_been_missed() -> None:
 
 def test_who_looks_anyway_need_not_be_told_to() -> None:
     """But an end that was told is not forgotten."""
-    board = Board("q")
+    board = Waitlist("q")
     one, other = watch(board, "a"), watch(board, "b")
     board.take(said('{"at": 1, "ids": ["b"]}', state="anew"))
     board.looked(one)
@@ -67,10 +67,10 @@ def test_who_looks_anyway_need_not_be_told_to() -> None:
 
 
 def test_nobody_is_kept() -> None:
-    board = Board("q")
+    board = Waitlist("q")
     one, other = watch(board, "a", "b"), watch(board, "a")
     board.remove(one)
-    assert board.watches == {"a": [other]}
+    assert board.waiters == {"a": [other]}
     board.remove(other)
     board.remove(other)
-    assert board.watches == {}
+    assert board.waiters == {}

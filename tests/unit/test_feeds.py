@@ -9,83 +9,84 @@ from attrs import evolve
 from tenacity import retry_never, wait_incrementing
 
 from headrace import Complete, DeadLetter, Job, Release, Retry, RetryLater
-from headrace._codec import BytesCodec
-from headrace._effects import Held, Pause, Phase
-from headrace._feeds import Kinds, Persistent
-from headrace._job import Grant
-from headrace._roles import Roles
-from headrace._settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._core.effects import Held, Phase, Sleep
+from headrace._core.worker.by_kind import KindConsumer
+from headrace._core.worker.persistent import PersistentConsumer
+from headrace._core.worker.roles import Roles
+from headrace._model.codec import BytesCodec
+from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._protocol.answers import Grant
 from tests.unit.test_roles import Hand, grant, keep, limit, make_feed, make_held, names, sent, settled
 
 WORKER = WorkerSettings(heartbeat=2.0, timeout=10.0)
 
 
 def special(kind: Any, *, lease: float = 60.0, concurrency: int = 2, **options: Any) -> Any:
-    """A feed that is registered, of `Kinds` or `Persistent`."""
+    """A feed that is registered, of `KindConsumer` or `PersistentConsumer`."""
     settings = QueueSettings(lease=lease)
     retry, deadline = options.pop("retry", Retry()), options.pop("deadline", None)
     handler = HandlerSettings("q", print, concurrency, retry, deadline, settings, BytesCodec(), **options)
     plain = make_feed(lease=lease)
-    feed = kind(plain.ops, handler, "w", plain.default_wait)
-    feed.registered = True
-    return feed
+    consumer = kind(plain.ops, handler, "w", plain.default_wait)
+    consumer.registered = True
+    return consumer
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------
 
 
 def kinds(**retries: Retry) -> Any:
-    feed = special(Kinds)
-    made = {kind: evolve(feed.handler, retry=retry) for kind, retry in retries.items()}
-    feed.handler = evolve(feed.handler, kinds=made)
-    return feed
+    consumer = special(KindConsumer)
+    made = {kind: evolve(consumer.handler, retry=retry) for kind, retry in retries.items()}
+    consumer.handler = evolve(consumer.handler, kinds=made)
+    return consumer
 
 
-def of_kind(feed: Any, number: int, kind: str, **options: Any) -> Held:
-    held = make_held(feed, number)
+def of_kind(consumer: Any, number: int, kind: str, **options: Any) -> Held:
+    held = make_held(consumer, number)
     held.job = Job(held.entry, b"x", "q", {"kind": kind}, **options)
     return held
 
 
 def test_each_kind_has_its_own_retry() -> None:
     """Its limit of attempts, too: jobs of different limits are settled by calls of their own."""
-    feed = kinds(a=Retry(attempts=3, wait=1), b=Retry(attempts=5, wait=2), c=Retry(attempts=3, wait=3))
+    consumer = kinds(a=Retry(attempts=3, wait=1), b=Retry(attempts=5, wait=2), c=Retry(attempts=3, wait=3))
     for number, kind in enumerate("abc", 1):
-        feed.end(of_kind(feed, number, kind), ValueError("x"))
-    ops = settled(feed)
+        consumer.end(of_kind(consumer, number, kind), ValueError("x"))
+    ops = settled(consumer)
     assert [(op[0], op[2]) for op in ops] == [("retry", "3"), ("retry", "5")]
     assert [op[6::5] for op in ops] == [("+1000", "+3000"), ("+2000",)]
 
 
 def test_jobs_of_no_handler_get_no_slot() -> None:
     """They are put back at once, without an attempt, for others that may know them."""
-    feed = kinds(a=Retry())
-    hand = Hand(feed.fetch())
+    consumer = kinds(a=Retry())
+    hand = Hand(consumer.fetch())
     hand.go()
-    effect = hand.go([Grant([of_kind(feed, 1, "a"), of_kind(feed, 2, "b")])])
+    effect = hand.go([Grant([of_kind(consumer, 1, "a"), of_kind(consumer, 2, "b")])])
     assert [unit[0].entry for unit in hand.backlog] == ["1-0"]
     retry, lease = sent(effect)
     assert retry[4:8] == ("2-0", "1", "+10000", "0")
     assert lease[0] == "lease"
-    assert list(feed.held) == ["1-0"]
-    assert isinstance(hand.go([[True], grant(feed)]), Pause)
-    assert feed.again is None  # it leaves it to others to look for it
+    assert list(consumer.held) == ["1-0"]
+    assert isinstance(hand.go([[True], grant(consumer)]), Sleep)
+    assert consumer.again is None  # it leaves it to others to look for it
 
 
 def test_a_deadline_of_each_kind() -> None:
-    feed = kinds(a=Retry(), b=Retry())
-    a, b = feed.handler.kinds.values()
-    feed.handler = evolve(feed.handler, deadline=4.0, kinds={"a": evolve(a, deadline=4.0), "b": b})
-    hand = keep(feed, heartbeat=4.0)
-    running = [of_kind(feed, 1, "a"), of_kind(feed, 2, "b")]
-    feed.held = {held.entry: held for held in running}
+    consumer = kinds(a=Retry(), b=Retry())
+    a, b = consumer.handler.kinds.values()
+    consumer.handler = evolve(consumer.handler, deadline=4.0, kinds={"a": evolve(a, deadline=4.0), "b": b})
+    hand = keep(consumer, heartbeat=4.0)
+    running = [of_kind(consumer, 1, "a"), of_kind(consumer, 2, "b")]
+    consumer.held = {held.entry: held for held in running}
     for held in running:
         held.since = hand.now
-        feed.begin([held], hand.now)
+        consumer.begin([held], hand.now)
     hand.now += 4.0
     hand.go()
     assert hand.aborted == running[:1]
-    assert [op[8] for op in settled(feed)] == ["TimeoutError: the handler ran past its deadline of 4 s"]
+    assert [op[8] for op in settled(consumer)] == ["TimeoutError: the handler ran past its deadline of 4 s"]
 
 
 # -- persistent jobs -----------------------------------------------------------------------------------------
@@ -95,13 +96,13 @@ def ended(
     error: BaseException | None, result: Any = None, *, after: float = 1.0, attempt: int = 3, **options: Any
 ) -> Any:
     """How a persistent job is settled whose handler ended so: (operation, delay, spend)."""
-    feed = special(Persistent, **options)
-    held = make_held(feed, attempt=attempt)
-    feed.held = {held.entry: held}
-    feed.begin([held], 100.0)
-    feed.finish([held], 100.0 + after, error, result)
-    assert not feed.held
-    (op,) = settled(feed)
+    consumer = special(PersistentConsumer, **options)
+    held = make_held(consumer, attempt=attempt)
+    consumer.held = {held.entry: held}
+    consumer.begin([held], 100.0)
+    consumer.finish([held], 100.0 + after, error, result)
+    assert not consumer.held
+    (op,) = settled(consumer)
     return (op[0], *op[6:8]) if op[0] == "retry" else op[0]
 
 
@@ -138,90 +139,90 @@ def test_how_a_persistent_job_ends(error: Any, result: Any, options: dict[str, A
 
 def test_nothing_is_leased_ahead_of_a_slot() -> None:
     """However quickly a handler returns: what waits behind those that never do would wait in vain."""
-    feed = special(Persistent, concurrency=2)
-    hand = Hand(feed.fetch())
+    consumer = special(PersistentConsumer, concurrency=2)
+    hand = Hand(consumer.fetch())
     assert limit(hand.go()) == 2
-    hand.go([grant(feed, 1, 2)])
-    hand.run(feed, after=0.001)
-    hand.run(feed, after=0.001, error=RetryLater(5))
+    hand.go([grant(consumer, 1, 2)])
+    hand.run(consumer, after=0.001)
+    hand.run(consumer, after=0.001, error=RetryLater(5))
     assert limit(hand.go()) == 2
-    assert feed.room() == 0
+    assert consumer.room() == 0
 
 
 def test_a_worker_that_stops_gives_them_up() -> None:
     """Handlers are told, and what they held is at the front once they have let go of it, not earlier."""
-    feed = special(Persistent, concurrency=4)
-    roles = Roles(WORKER, [feed])
-    hand = Hand(feed.fetch())
+    consumer = special(PersistentConsumer, concurrency=4)
+    roles = Roles(WORKER, [consumer])
+    hand = Hand(consumer.fetch())
     hand.go()
-    hand.go([grant(feed, 1, 2, 3, 4)])
+    hand.go([grant(consumer, 1, 2, 3, 4)])
     units = [hand.backlog.pop(0) for _ in range(3)]
     for unit in units:
-        feed.begin(unit, hand.now)
-    roles.turn(Phase.DRAINING)
-    assert sent(hand.go()) == [("release", feed.name, "4-0", "1")]
+        consumer.begin(unit, hand.now)
+    roles.advance_to(Phase.DRAINING)
+    assert sent(hand.go()) == [("release", consumer.name, "0", "4-0", "1")]
     assert hand.aborted == [unit[0] for unit in units]
-    assert isinstance(hand.go([[True]]), Pause)
+    assert isinstance(hand.go([[True]]), Sleep)
     assert len(hand.aborted) == 3  # told once
     for unit, error in zip(units, (None, OSError(), DeadLetter("it is over")), strict=True):
-        feed.finish(unit, hand.now, error)
+        consumer.finish(unit, hand.now, error)
     assert names(hand.go()) == ["release", "dead_letter"]
     assert hand.go([[True, True], [True]]) is None
 
 
 def test_what_was_lost_is_not_settled() -> None:
-    feed = special(Persistent)
+    consumer = special(PersistentConsumer)
     for error in [None, OSError(), Complete(), DeadLetter("no")]:
-        held = make_held(feed)
-        feed.begin([held], 1.0)
-        list(feed.lose([held]))
-        feed.finish([held], 2.0, error)
-    assert not settled(feed)
-    held = make_held(feed)
-    feed.begin([held], 1.0)
-    feed.phase = Phase.HALTING
-    feed.finish([held], 2.0, None)
+        held = make_held(consumer)
+        consumer.begin([held], 1.0)
+        list(consumer.lose([held]))
+        consumer.finish([held], 2.0, error)
+    assert not settled(consumer)
+    held = make_held(consumer)
+    consumer.begin([held], 1.0)
+    consumer.phase = Phase.HALTING
+    consumer.finish([held], 2.0, None)
     assert held.ended
-    assert not feed.done
+    assert not consumer.done
 
 
-def holding(feed: Any, now: float) -> Held:
-    held = make_held(feed, since=now)
-    feed.held = {held.entry: held}
-    feed.begin([held], now)
-    feed.beaten = now
+def holding(consumer: Any, now: float) -> Held:
+    held = make_held(consumer, since=now)
+    consumer.held = {held.entry: held}
+    consumer.begin([held], now)
+    consumer.beaten = now
     return held
 
 
 @pytest.mark.parametrize(("heartbeat", "timeout", "patience"), [(2.0, 10.0, 8.0), (2.0, 4.0, 3.0), (0.5, 5.0, 4.5)])
 def test_who_hears_nothing_gives_up_before_others_take_over(heartbeat: float, timeout: float, patience: float) -> None:
     """Nobody declares us dead before `timeout` after our last beat; we know when we sent it."""
-    feed = special(Persistent)
-    hand = Hand(feed.watch(WorkerSettings(heartbeat, timeout)))
-    held = holding(feed, hand.now)
-    name = feed.name
+    consumer = special(PersistentConsumer)
+    hand = Hand(consumer.watch(WorkerSettings(heartbeat, timeout)))
+    held = holding(consumer, hand.now)
+    name = consumer.name
     assert hand.go().seconds <= heartbeat / 4
     hand.now += patience - 0.01
-    assert isinstance(hand.go(), Pause)
+    assert isinstance(hand.go(), Sleep)
     assert not held.job.lost
     hand.now += 0.02
     assert hand.go().seconds <= heartbeat / 4
     assert hand.aborted == [held]
     assert held.job.lost
-    assert not feed.held
-    assert feed.name != name  # what it held under the old one is left to its peers
-    assert not feed.registered
+    assert not consumer.held
+    assert consumer.name != name  # what it held under the old one is left to its peers
+    assert not consumer.registered
     hand.now += timeout
     hand.go()
-    assert not feed.registered
-    feed.phase = Phase.STOPPED
+    assert not consumer.registered
+    consumer.phase = Phase.STOPPED
     assert hand.go() is None
 
 
 def test_a_lease_that_could_not_be_renewed_is_given_up_in_time() -> None:
-    feed = special(Persistent, lease=6.0)
-    hand = Hand(feed.watch(WORKER))
-    held = holding(feed, hand.now)
+    consumer = special(PersistentConsumer, lease=6.0)
+    hand = Hand(consumer.watch(WORKER))
+    held = holding(consumer, hand.now)
     assert hand.go().seconds <= 0.5
     hand.now += 4.9
     hand.go()
@@ -229,20 +230,20 @@ def test_a_lease_that_could_not_be_renewed_is_given_up_in_time() -> None:
     hand.now += 0.2
     hand.go()
     assert hand.aborted == [held]
-    assert feed.registered  # its beats were answered
+    assert consumer.registered  # its beats were answered
 
 
 def test_a_beat_counts_from_when_it_was_sent() -> None:
     """The server may have heard it just then; one that took long is followed by another at once."""
-    feed = special(Persistent)
-    hand = Hand(Roles(WORKER, [feed]).beat())
+    consumer = special(PersistentConsumer)
+    hand = Hand(Roles(WORKER, [consumer]).beat())
     hand.go()
     sent_at = hand.now
     hand.now += 1.0
-    assert hand.go([True]) == Pause(2.0)
-    assert feed.beaten == sent_at
+    assert hand.go([True]) == Sleep(2.0)
+    assert consumer.beaten == sent_at
     hand.now += 2.0
     hand.go()
     hand.now += 3.0
-    assert hand.go([True]) == Pause(0.0)
-    assert feed.beaten == sent_at + 3.0
+    assert hand.go([True]) == Sleep(0.0)
+    assert consumer.beaten == sent_at + 3.0

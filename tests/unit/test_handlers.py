@@ -14,9 +14,10 @@ import redis
 import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Job, JSONCodec, Queue, Retry, Worker
-from headrace._codec import BytesCodec
-from headrace._feeds import Kinds, Persistent
-from headrace._handlers import is_async
+from headrace._base.worker import is_async
+from headrace._core.worker.by_kind import KindConsumer
+from headrace._core.worker.persistent import PersistentConsumer
+from headrace._model.codec import BytesCodec
 
 KINDS = [Worker, AsyncWorker]
 URL = "redis://127.0.0.1:1"
@@ -207,7 +208,7 @@ def test_without_a_url_the_environment_counts(kind: Any, monkeypatch: pytest.Mon
     with pytest.raises(ConfigurationError, match="HEADRACE_URL or REDIS_URL"):
         kind()
     monkeypatch.setenv("REDIS_URL", URL)
-    assert kind()._url == URL
+    assert kind()._address.target == URL
 
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
@@ -247,7 +248,7 @@ def test_every_feed_has_a_name_of_its_own(worker: Any) -> None:
     """Of each start: nobody answers for a predecessor."""
     worker.handler("a")(plain)
     worker.handler("b")(plain)
-    names = [feed.name for _ in range(2) for feed in worker._roles().feeds]
+    names = [consumer.name for _ in range(2) for consumer in worker._roles().consumers]
     assert len(set(names)) == 4
     assert all(name.startswith(f"{worker.name}.") for name in names)
 
@@ -277,8 +278,8 @@ def test_a_handler_for_each_kind(worker: Any) -> None:
     assert [handler.retry for handler in common.kinds.values()] == [Retry(), retry, Retry()]
     assert (common.concurrency, common.codec, common.grace, common.deadline) == (7, codec, 60.0, 4.0)
     assert (common.queue_settings.lease, common.queue_settings.max_attempts) == (5.0, 4)
-    (feed,) = worker._roles().feeds
-    assert isinstance(feed, Kinds)
+    (consumer,) = worker._roles().consumers
+    assert isinstance(consumer, KindConsumer)
 
 
 def test_one_function_for_several_kinds(worker: Any) -> None:
@@ -332,5 +333,5 @@ def test_batches_and_kinds_do_not_go_together(worker: Any) -> None:
 
 def test_a_persistent_handler(worker: Any) -> None:
     worker.handler("q", persistent=True, retry=Retry(wait=5))(plain)
-    (feed,) = worker._roles().feeds
-    assert isinstance(feed, Persistent)
+    (consumer,) = worker._roles().consumers
+    assert isinstance(consumer, PersistentConsumer)

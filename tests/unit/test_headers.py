@@ -1,4 +1,4 @@
-"""Every script is headed by its contract, in a fixed form, and the header, the script and `_ops` agree."""
+"""Every script is headed by its contract, in a fixed form: its header is its signature, for its body and for `Ops`."""
 
 from __future__ import annotations
 
@@ -7,150 +7,116 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from attrs import frozen
 
 from headrace import NewJob
-from headrace._flow_ops import Staged
-from headrace._job import Claim, Job, Ticking
-from headrace._keys import Keys
-from headrace._op import Op, script
-from headrace._ops import _KEYS, Ops
-from headrace._schedule import Timing
-from headrace._settings import QueueSettings, Rate
+from headrace._base.stages import Stages
+from headrace._model.job import Claim, Job
+from headrace._model.policy import Rate
+from headrace._model.settings import QueueSettings
+from headrace._model.timing import Timing
+from headrace._protocol import script as scripts
+from headrace._protocol.answers import DueSchedules
+from headrace._protocol.keys import Keys
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.script import header, script
 
 FOLDER = files("headrace") / "lua"
-NAMES = sorted(Path(str(path)).stem for path in FOLDER.iterdir() if str(path).endswith(".lua"))
+NAMES = scripts.names()
 FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
 TYPES = {"string", "stream", "hash", "zset", "channel"}
-ALIASES = {
-    "wake_stream": "wake",
-    "n": "limit",
-    "fetched": "limit",
-    "following": "next",
-}  # names that a body gives to what its header calls
-OTHERS = {"result", "flow_read"}  # all of their keys depend on their arguments
-_BINDING = re.compile(r"^local ([\w, ]+) = (.*(?:KEYS|ARGV)\[\d+\].*)$", re.MULTILINE)
-_VALUE = re.compile(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?(?: == '1')?")
+ARGUMENTS = {"", "int", "count", "flag"}
+_INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
+_DEFINED = re.compile(r"^local (?:function (\w+)|([A-Z]+) =)", re.MULTILINE)
 
 
-@frozen
-class Header:
-    """The head of a script."""
-
-    purpose: str
-    keys: list[tuple[str, str]]
-    more_keys: bool
-    arguments: list[str]
-    more_arguments: bool
-    reply: str
-    cost: str
-    includes: list[str]
-    body: str
+def read(name: str) -> str:
+    """The file of a script, or of a fragment."""
+    return (FOLDER / f"{name}.lua").read_text("utf-8")
 
 
-def header(name: str) -> Header:
-    """Read the head of *name*, which must have its sections in this order."""
-    text = (FOLDER / f"{name}.lua").read_text("utf-8")
-    match = re.fullmatch(
-        rf"-- {name}: (?P<purpose>.+\.)\n"
-        r"-- KEYS   (?P<keys>.+)\n"
-        r"-- ARGV   (?P<arguments>.+)\n"
-        r"-- REPLY  (?P<reply>.+(?:\n--        .+)*)\n"
-        r"-- COST   (?P<cost>.+(?:\n--        .+)*)\n"
-        r"(?P<notes>(?:-- (?!@).+\n)*)"
-        r"(?P<includes>(?:-- @include \w+\n)*)"
-        r"(?P<body>(?:.*\n)+)",
-        text,
-    )
-    assert match, f"{name}.lua: purpose, KEYS, ARGV, REPLY, COST, notes, includes, in this order"
-    keys = [key for key in match["keys"].split(", ") if not key.endswith("...")]
-    arguments = [] if match["arguments"] == "(none)" else match["arguments"].split(", ")
-    return Header(
-        match["purpose"],
-        [(found[1], found[2]) for key in keys if (found := re.fullmatch(r"(\w+) \((\w+)\)", key))],
-        match["keys"].endswith("..."),
-        [argument for argument in arguments if not argument.endswith("...")],
-        bool(arguments) and arguments[-1].endswith("..."),
-        match["reply"],
-        match["cost"],
-        re.findall(r"@include (\w+)", match["includes"]),
-        match["body"],
-    )
+def code(text: str) -> str:
+    """Without comments."""
+    return re.sub(r"--[^\n]*", "", text)
+
+
+def needs(text: str) -> set[str]:
+    """The fragments whose functions a text calls, or whose constants it reads, and does not define itself."""
+    own = set(re.findall(r"local (?:function )?(\w+)", text))
+    used = set(re.findall(r"(?<![\w.:])(\w+)\(|\b([A-Z]{4,})\b(?!')", code(text)))
+    names = {name for pair in used for name in pair if name} - own
+    return {fragment for fragment in FRAGMENTS if names & defined(fragment)}
+
+
+def defined(fragment: str) -> set[str]:
+    """The functions and constants of a fragment."""
+    return {name for pair in _DEFINED.findall(read(f"lib/{fragment}")) for name in pair if name}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_header_has_its_form(name: str) -> None:
     head = header(name)
-    assert head.keys
-    assert {kind for _, kind in head.keys} <= TYPES
-    assert len({key for key, _ in head.keys}) == len(head.keys)
-    assert "us" in head.cost or "O(" in head.cost
-    assert "@include" not in head.body
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHERS])
-def test_the_keys_are_those_that_are_sent(name: str) -> None:
-    keys = [key for key, _ in header(name).keys]
-    sent = _KEYS[name].split()
-    assert keys == (["lane", *sent] if script(name).recorded else sent)
-
-
-def test_every_script_is_sent_and_no_other() -> None:
-    assert {*_KEYS, *OTHERS} == set(NAMES)
+    keys = head.named_keys()
+    assert head.purpose.endswith(".")
+    assert keys
+    assert {kind for _, kind in keys} <= TYPES
+    assert len({key for key, _ in keys}) == len(keys)
+    assert {kind for _, kind in head.typed_args()} <= ARGUMENTS
+    assert "us" in head.sections["COST"] or "O(" in head.sections["COST"]
+    assert all(len(line) <= 140 for line in read(name).splitlines() if line.startswith(("-- KEYS", "-- ARGV")))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_recorded_scripts_have_a_lane_and_a_call(name: str) -> None:
-    head = header(name)
-    recorded = script(name).recorded
-    assert recorded == (head.keys[0] == ("lane", "string"))
-    assert recorded == (head.arguments[:1] == ["call"])
-    assert recorded == ("record" in head.includes)
-    assert recorded == ("return answer(" in head.body)
+    head, loaded = header(name), script(name)
+    assert loaded.recorded == (head.named_keys()[0] == ("lane", "string"))
+    assert loaded.recorded == (head.args()[:1] == ["call"])
+    assert loaded.recorded == ("record" in _INCLUDE.findall(read(name)))
+    assert loaded.recorded == ("return answer(" in read(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_body_names_what_it_gets_as_the_header_does(name: str) -> None:
-    """`local lane, jobs = KEYS[1], KEYS[2]`: the same names, in the same order, and none forgotten."""
-    head = header(name)
-    expected = {("KEYS", i): key for i, (key, _) in enumerate(head.keys, 1)}
-    expected |= {("ARGV", i): argument for i, argument in enumerate(head.arguments, 1)}
-    found: dict[tuple[str, int], str] = {}
-    for names, values in _BINDING.findall(head.body):
-        for own, value in zip(names.split(", "), values.split(", "), strict=False):
-            if match := _VALUE.fullmatch(value):
-                found[match[1], int(match[2])] = ALIASES.get(own, own)
-    wrong = {place: own for place, own in found.items() if own != expected.get(place, own)}
-    assert wrong == {}
-    unnamed = {place for place in expected if place not in found} - {("ARGV", 1)}  # `call`, which record.lua reads
-    assert {place for place in unnamed if not re.search(rf"{place[0]}\[{place[1]}\]", head.body)} == set()
+def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
+    """The loader writes what the header says, and every name in it is used."""
+    head, source = header(name), script(name).source
+    keys = [key for key, _ in head.named_keys()]
+    assert f"local {', '.join(keys)} = KEYS[1]" in source
+    body = code(source.partition("local " + ", ".join(keys))[2].partition("\n")[2])
+    arguments = [argument for argument in head.args() if argument != "call" and not argument.endswith("...")]
+    unused = [word for word in [*keys, *arguments] if word != "lane" and len(re.findall(rf"\b{word}\b", body)) < 1]
+    assert not unused
+    assert not re.search(r"^local .*= (KEYS|ARGV)\[\d+\]", code(read(name)), re.MULTILINE) or head.more_keys()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_included_is_there_and_used(name: str) -> None:
-    head = header(name)
-    assert set(head.includes) <= set(FRAGMENTS)
-    assert len(set(head.includes)) == len(head.includes)
-    source = script(name).source
-    for fragment in head.includes:
-        functions = re.findall(
-            r"^local function (\w+)", (FOLDER / "lib" / f"{fragment}.lua").read_text("utf-8"), re.MULTILINE
-        )
-        assert functions
-        assert any(len(re.findall(rf"\b{function}\(", source)) > 1 for function in functions), fragment
+@pytest.mark.parametrize("name", [*NAMES, *(f"lib/{fragment}" for fragment in FRAGMENTS)])
+def test_a_file_includes_what_it_calls_and_nothing_else(name: str) -> None:
+    text = read(name)
+    typed = {} if name.startswith("lib/") else dict(header(name).typed_args())
+    numbers = {"number"} if {"int", "count"} & set(typed.values()) else set()
+    assert {*_INCLUDE.findall(text), *numbers} == needs(text) | numbers
+
+
+def test_fragments_that_include_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    files_ = {"x.lua": read("beat").replace("-- beat:", "-- x:").replace("\nlocal", "\n-- @include one\nlocal", 1)}
+    files_ |= {"lib/one.lua": "-- @include two\n", "lib/two.lua": "-- @include one\n"}
+    plain = scripts._read
+    monkeypatch.setattr(scripts, "_read", lambda path: files_.get(path) or plain(path))
+    with pytest.raises(ValueError, match="one includes two includes one"):
+        scripts._collect(["one"], (), [])
 
 
 def test_every_fragment_is_included() -> None:
-    assert {fragment for name in NAMES for fragment in header(name).includes} == set(FRAGMENTS)
+    texts = [read(name) for name in (*NAMES, *(f"lib/{fragment}" for fragment in FRAGMENTS))]
+    assert {fragment for text in texts for fragment in _INCLUDE.findall(text)} | {"number"} == set(FRAGMENTS)
 
 
 @pytest.mark.parametrize("fragment", FRAGMENTS)
 def test_every_fragment_says_what_it_is(fragment: str) -> None:
-    assert (FOLDER / "lib" / f"{fragment}.lua").read_text("utf-8").startswith("-- ")
+    assert read(f"lib/{fragment}").startswith("-- ")
 
 
 OPS = Ops(Keys.of("shop/orders"))
-FLOW = Staged("shop", "headrace", None, ["a"], 1000, 60.0, False)
+FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
 CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
@@ -194,7 +160,7 @@ SAMPLES: dict[str, Op[object]] = {
     "reschedule": OPS.reschedule("i", 1.0),
     "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
     "schedules": OPS.schedules(),
-    "tick": OPS.turn(Ticking(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+    "tick": OPS.turn(DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
     "unschedule": OPS.unschedule("s"),
     "workers": OPS.workers(),
 }
@@ -207,17 +173,18 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     keys = wire[3 : 3 + int(wire[2])]
     arguments = wire[3 + int(wire[2]) :]
     assert op.name == name
+    named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
     more = 8 if name == "move" else 0  # those of the other queue
     if "flow" in name:
-        assert len(keys) >= len(head.keys)
+        assert len(keys) >= len(named)
     else:
-        assert len(keys) == len(head.keys) + more
-    assert len(arguments) > len(head.arguments) if head.more_arguments else len(arguments) == len(head.arguments)
+        assert len(keys) == len(named) + more
+    assert len(arguments) > len(fixed) if len(fixed) < len(head.args()) else len(arguments) == len(fixed)
     if script(name).recorded:
         assert keys[0] == op.lane_prefix + "l"
         assert arguments[0] == "1"
     near = "" if "flow" in name else "/orders:"
-    own = len(keys) if "flow" in name else len(head.keys)
+    own = len(keys) if "flow" in name else len(named)
     assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
     assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[own:])
 
@@ -226,15 +193,15 @@ def test_keys_of_results_and_followers_come_after_the_others() -> None:
     """In one slot with them: eight of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
-    extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(_KEYS["complete"].split()) :]]
+    extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").parts) :]]
     follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
-    assert header("complete").more_keys
+    assert header("complete").more_keys() == "others"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if script(name).levelled])
 def test_the_streams_of_levels_are_the_keys_behind_all_others(name: str) -> None:
-    source = script(name).source
-    assert re.findall(r"behind\(stats, (\d+)\)", source) == [str(len(header(name).keys) + 1)]
-    assert re.search(r"^-- KEYS .*levels\.\.\.$", source, re.MULTILINE)
+    assert header(name).more_keys() == "levels"
+    line = f"local levels = {{unpack(KEYS, {len(header(name).named_keys()) + 1})}}\n"
+    assert line in script(name).source

@@ -10,13 +10,13 @@ import attrs
 import pytest
 
 from headrace import Counts, Job, JobState, NewJob, Receipt, Repairs
-from headrace._job import NO_HEADERS, Claim, Lost
+from headrace._model.job import NO_HEADERS, Claim, Lost, make_job
 
 
 def test_a_job_is_frozen() -> None:
     """However it was made."""
     given = ("i", b"x", "q", NO_HEADERS, 2, 1.5)
-    for job in (Job(*given), Job.make(*given)):
+    for job in (Job(*given), make_job(*given)):
         assert (job.id, job.payload, job.queue, job.headers, job.attempt, job.enqueued_at) == given
         assert type(job) is Job
         for name in ("id", "payload", "attempt", "headers"):
@@ -50,7 +50,7 @@ def test_lost() -> None:
 
 
 @pytest.mark.parametrize("headers", [NO_HEADERS, {"a": "b"}])
-@pytest.mark.parametrize("make", [Job, Job.make])
+@pytest.mark.parametrize("make", [Job, make_job])
 def test_a_job_can_be_copied_and_pickled(make: Any, headers: Any) -> None:
     """A handler may send it to another process."""
     job = make("i", b"x", "q", headers, 3, 1.5)

@@ -34,10 +34,11 @@ from tenacity import (
 )
 
 from headrace import BatchError, Complete, DeadLetter, Job, Release, Retry, RetryLater
-from headrace._codec import BytesCodec
-from headrace._job import Claim
-from headrace._judge import judge, meant, spoken, stranger
-from headrace._settings import FOREVER, HandlerSettings, QueueSettings
+from headrace._core.verdicts import FREE, LONGEST, SLOW, Settlement, judge, meant, returned_verdict, unknown_kind
+from headrace._model.checks import FOREVER
+from headrace._model.codec import BytesCodec
+from headrace._model.job import Claim
+from headrace._model.settings import HandlerSettings, QueueSettings
 from headrace.errors import said
 
 
@@ -52,6 +53,12 @@ class Silent(Exception):
         raise RuntimeError("no words")
 
 
+class Panic(BaseException):
+    """As of an extension in Rust."""
+
+
+NAN = float("nan")
+SAID = "RetryLater: retry in nan s"
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -59,7 +66,6 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
     ("error", "options", "expected"),
     [
         (ValueError("x"), {}, ("retry", 7.0)),
-        (SystemExit(1), {}, ("retry", 7.0)),
         (ValueError("x"), {"wait": 3}, ("retry", 3.0)),
         (ValueError("x"), {"wait": timedelta(minutes=1)}, ("retry", 60.0)),
         (ValueError("x"), {"wait": wait_incrementing(10, 5), "attempt": 3}, ("retry", 20.0)),
@@ -81,10 +87,24 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (DeadLetter("no"), {}, ("dead", "no")),
         (Release(), {}, ("release", "")),
         (KeyboardInterrupt(), {}, ("release", "")),
-        (GeneratorExit(), {}, ("release", "")),
-        (asyncio.CancelledError(), {"retry": retry_if_exception_type(OSError)}, ("release", "")),
+        (SystemExit(1), {}, ("release", "")),
+        (Panic("x"), {}, ("retry", 7.0)),
+        (Panic("x"), {"stop": stop_after_attempt(3), "attempt": 3}, ("dead", "Panic: x")),
+        (GeneratorExit(), {}, ("retry", 7.0)),
+        (asyncio.CancelledError(), {}, ("retry", 7.0)),
+        (asyncio.CancelledError(), {"retry": retry_if_exception_type(OSError)}, ("dead", "CancelledError: ")),
         (ExceptionGroup("g", [ValueError("x")]), {}, ("retry", 7.0)),
         (BaseExceptionGroup("g", [KeyboardInterrupt()]), {}, ("release", "")),
+        (BaseExceptionGroup("g", [OSError(), SystemExit()]), {}, ("release", "")),
+        (BaseExceptionGroup("g", [Panic("x")]), {}, ("retry", 7.0)),
+        (RetryLater(NAN), {}, ("retry", 7.0)),
+        (RetryLater(NAN), {"stop": stop_after_attempt(1)}, ("dead", f"{SAID}: ValueError: a delay of nan seconds")),
+        (RetryLater("soon"), {}, ("retry", 7.0)),  # type: ignore[arg-type]
+        (RetryLater(None), {}, ("retry", 7.0)),  # type: ignore[arg-type]
+        (RetryLater(datetime(2030, 1, 1)), {}, ("retry", 7.0)),  # noqa: DTZ001
+        (RetryLater(float("inf")), {}, ("retry", FOREVER)),
+        (RetryLater(10**400), {}, ("retry", FOREVER)),
+        (RetryLater(timedelta.max), {}, ("retry", FOREVER)),
         # more of tenacity's own
         (
             OSError("x"),
@@ -149,7 +169,12 @@ def test_what_a_broken_strategy_raises_comes_out(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("wait", "error"),
-    [(lambda _: "soon", ValueError), (lambda _: None, TypeError), (lambda _: datetime(2030, 1, 1), ValueError)],  # noqa: DTZ001
+    [
+        (lambda _: "soon", TypeError),
+        (lambda _: NAN, ValueError),
+        (lambda _: None, TypeError),
+        (lambda _: datetime(2030, 1, 1), ValueError),  # noqa: DTZ001
+    ],
 )
 def test_what_is_no_delay_comes_out(wait: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
@@ -220,7 +245,7 @@ def test_a_verdict_that_is_returned_is_as_if_raised(verdict: Exception) -> None:
 )
 def test_a_class_that_is_returned_is_as_if_raised(returned: type, expected: type) -> None:
     """`raise DeadLetter` lacks its reason as well."""
-    assert type(spoken(returned)) is expected
+    assert type(returned_verdict(returned)) is expected
 
 
 @pytest.mark.parametrize(
@@ -269,6 +294,7 @@ def test_the_verdicts_of_a_batch() -> None:
         (OSError("x"), DeadLetter, ("retry", 7.0)),
         (Release(), DeadLetter, ("release", "")),
         (KeyboardInterrupt(), DeadLetter, ("release", "")),
+        (ValueError("x"), lambda _: RetryLater(NAN), ("retry", 7.0)),
     ],
 )
 def test_a_policy(error: BaseException, rule: Any, expected: tuple[str, Any]) -> None:
@@ -276,6 +302,64 @@ def test_a_policy(error: BaseException, rule: Any, expected: tuple[str, Any]) ->
     assert verdict(error, on={ValueError: rule}) == expected
     if expected != ("retry", 7.0):
         assert verdict(error, on={ValueError: rule}, retry=retry_never) == expected
+
+
+@pytest.mark.parametrize("error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()])
+def test_a_policy_for_what_is_no_exception(error: BaseException) -> None:
+    assert verdict(error, on={type(error): DeadLetter})[0] == "dead"
+
+
+@pytest.mark.parametrize("error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()])
+def test_who_was_told_to_give_up_has_not_failed(error: BaseException) -> None:
+    """What is raised then is of the cancellation; but an exception is the handler's own."""
+    claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
+    claim.job.lost.set()
+    assert judge(Retry(on={type(error): DeadLetter}), claim, error, 0.0, wait_fixed(7)).kind == "release"
+    assert judge(Retry(), claim, OSError(), 0.0, wait_fixed(7)).kind == "retry"
+
+
+# -- releases in a row ---------------------------------------------------------------------------------------
+
+
+def given_back(error: BaseException, count: int, releases: int, attempt: int = 1, **when: float) -> Settlement:
+    """The verdict after so many deliveries of the entry, and so many releases in the job's life."""
+    claim = Claim(Job("1-0", b"x", "q", attempt=attempt), "w.1", "1-0", count, attempt + releases, **when)
+    return judge(Retry(), claim, error, 0.0, wait_fixed(7))
+
+
+@pytest.mark.parametrize("error", [Release(), KeyboardInterrupt(), SystemExit()])
+def test_releases_in_a_row_wait_longer_each_time(error: BaseException) -> None:
+    found = [given_back(error, row, row - 1) for row in range(1, 200)]
+    pauses: list[Any] = [v.delay for v in found]
+    assert pauses[:FREE] == [0.0] * FREE
+    assert pauses[FREE : FREE + 4] == [0.1, 0.2, 0.4, 0.8]
+    assert pauses == sorted(pauses)
+    assert set(pauses[FREE + 10 :]) == {LONGEST}
+    assert [v.row for v in found] == [0] * FREE + list(range(FREE + 1, 200))
+    assert given_back(error, 10**15, 10**15).delay == LONGEST
+
+
+def test_an_attempt_ends_the_row() -> None:
+    """A retry makes a new entry; a reclaim counts a delivery that was an attempt."""
+    assert given_back(Release(), 1, 500).delay == 0.0
+    assert given_back(Release(), 500, 3, attempt=497).delay == 0.0
+    assert given_back(Release(), 30, 500, attempt=9).delay == LONGEST
+
+
+@pytest.mark.parametrize("asked", [0.0, -5.0, datetime(1970, 1, 2, tzinfo=UTC), timedelta(0)])
+def test_what_spends_no_attempt_is_not_tried_at_once_for_ever(asked: Any) -> None:
+    found = [given_back(RetryLater(asked), 1, row - 1, leased_at=86401.0) for row in range(1, 100)]
+    delays = [v.delay for v in found]
+    assert delays[FREE:][:3] == [0.1, 0.2, 0.4]
+    assert set(delays[FREE + 5 :]) == {SLOW}
+    assert (found[0].row, found[50].row) == (0, 51)
+    assert given_back(RetryLater(asked, spend=True), 1, 50).row == 0
+
+
+def test_who_asks_for_more_has_what_was_asked_for() -> None:
+    later = datetime(1970, 1, 2, tzinfo=UTC)
+    assert [given_back(RetryLater(5), 1, 500).delay, given_back(RetryLater(5), 1, 500).row] == [5.0, 0]
+    assert given_back(RetryLater(later), 1, 500, leased_at=86390.0).delay == later
 
 
 def test_the_nearest_type_counts() -> None:
@@ -333,6 +417,6 @@ def test_a_job_of_an_unknown_kind(age: float, rounds: int, grace: float, expecte
 
     job = Job("1-0", b"x", "q", {"kind": "c"}, attempt=3, enqueued_at=1000.0)
     claim = Claim(job, "w.1", "1-0", 3, 3 + rounds, leased_at=1000.0 + age)
-    found = stranger(handler(a=handler(), b=handler()), claim)
+    found = unknown_kind(handler(a=handler(), b=handler()), claim)
     assert (found.kind, found.delay, found.spend) == expected
     assert found.reason == "no handler for jobs of kind 'c': this worker knows 'a', 'b'"

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from headrace import ConfigurationError, _keys
-from headrace._keys import Keys, job_id, pattern, queue_of, worker_name
+from headrace import ConfigurationError
+from headrace._protocol import keys
+from headrace._protocol.keys import Keys, job_id, pattern, queue_of, worker_name
 
 
 @pytest.mark.parametrize("name", ["a", "a.b_c-D9", "g/q", "0/0", "x" * 200, "x" * 100 + "/" + "y" * 99])
@@ -115,4 +116,4 @@ def test_what_no_worker_may_be_called(name: Any) -> None:
 
 
 def test_reserved_names_are_those_of_the_scripts() -> None:
-    assert (_keys.GROUP, _keys.PARKED, _keys.BELL) == ("workers", "parked", "bell")
+    assert (keys.GROUP, keys.PARKED, keys.BELL) == ("workers", "parked", "bell")

@@ -7,10 +7,11 @@ import hashlib
 import attrs
 import pytest
 
-from headrace._job import Claim, Job
-from headrace._keys import Keys
-from headrace._op import Op, Script, script
-from headrace._ops import Ops
+from headrace._model.job import Claim, Job
+from headrace._protocol.keys import Keys
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.script import Script, script
 
 OPS = Ops(Keys.of("q"))
 PREFIX = "headrace:{q}:q:"
@@ -20,9 +21,9 @@ CLAIM = Claim(Job("1-0", b"x", "q"), "w", "1-0", 3, 3)
 def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
     op = OPS.release([CLAIM])
     source = op.script.source
-    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released", "stats", "events")]
-    assert op.wire() == ("EVAL", source, 7, PREFIX + "lane:-", *keys, "", "w", "1-0", 3)
-    expected = ("EVALSHA", op.script.sha, 7, PREFIX + "lane:abc", *keys, "7", "w", "1-0", 3)
+    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released", "stats", "limited", "events")]
+    assert op.wire() == ("EVAL", source, 8, PREFIX + "lane:-", *keys, "", "w", 0, "1-0", 3)
+    expected = ("EVALSHA", op.script.sha, 8, PREFIX + "lane:abc", *keys, "7", "w", 0, "1-0", 3)
     assert op.wire("EVALSHA", "abc", "7") == expected
 
 
@@ -31,8 +32,8 @@ def test_another_script_gets_neither() -> None:
     keys = [
         PREFIX + part for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events")
     ]
-    assert op.wire() == ("EVAL", op.script.source, 8, *keys, "w", 500)
-    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 8, *keys, "w", 500)
+    assert op.wire() == ("EVAL", op.script.source, 8, *keys, "w", 500, 0)
+    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 8, *keys, "w", 500, 0)
 
 
 def test_a_script_is_its_file_with_its_fragments() -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from headrace import ConfigurationError, JSONCodec, NewJob, Receipt
-from headrace._job import Claim, Job
-from headrace._keys import Keys
-from headrace._ops import BATCH, SIZE, Ops
-from headrace._settings import QueueSettings
+from headrace import ConfigurationError, JSONCodec, NewJob, Rate, Receipt
+from headrace._model import checks
+from headrace._model.checks import FASTEST
+from headrace._model.job import Claim, Job
+from headrace._model.settings import QueueSettings
+from headrace._model.timing import Timing
+from headrace._protocol.keys import Keys
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.queue_ops import Ops
 
 OPS = Ops(Keys.of("shop/orders"))
 
 
 def claim(number: int, name: str = "", worker: str = "w") -> Claim:
     entry = f"{number}-0"
-    return Claim(Job(name or entry, b"x", "shop/orders"), worker, entry, number, number)
+    return Claim(Job(name or entry, b"x", "shop/orders"), worker, entry, number, number, named=bool(name))
 
 
 # -- producing -----------------------------------------------------------------------------------------
@@ -63,7 +69,7 @@ def test_a_bad_item_enqueues_nothing_of_its_batch(job: Any, error: type[Exceptio
     with pytest.raises(error, match=says):
         OPS.item(job)
     with pytest.raises(error, match=says):
-        next(iter(OPS.batches([b"x"] * (2 * BATCH) + [job])))  # not even the first part
+        next(iter(OPS.batches([b"x"] * (2 * JOBS_PER_SCRIPT) + [job])))  # not even the first part
 
 
 @pytest.mark.parametrize("jobs", [b"abc", "abc", bytearray(b"abc"), NewJob(b"x"), 5, None])
@@ -77,14 +83,14 @@ def test_jobs_are_an_iterable_of_jobs(jobs: Any) -> None:
     [
         ([], []),
         ([1], [1]),
-        ([1] * BATCH, [BATCH]),
-        ([1] * (BATCH + 1), [BATCH, 1]),
-        ([1] * (2 * BATCH + 5), [BATCH, BATCH, 5]),
-        ([SIZE], [1]),
-        ([2 * SIZE], [1]),
-        ([2 * SIZE, 2 * SIZE], [1, 1]),
-        ([SIZE // 2] * 5, [2, 2, 1]),
-        ([1, SIZE, 1], [1, 1, 1]),
+        ([1] * JOBS_PER_SCRIPT, [JOBS_PER_SCRIPT]),
+        ([1] * (JOBS_PER_SCRIPT + 1), [JOBS_PER_SCRIPT, 1]),
+        ([1] * (2 * JOBS_PER_SCRIPT + 5), [JOBS_PER_SCRIPT, JOBS_PER_SCRIPT, 5]),
+        ([BYTES_PER_SCRIPT], [1]),
+        ([2 * BYTES_PER_SCRIPT], [1]),
+        ([2 * BYTES_PER_SCRIPT, 2 * BYTES_PER_SCRIPT], [1, 1]),
+        ([BYTES_PER_SCRIPT // 2] * 5, [2, 2, 1]),
+        ([1, BYTES_PER_SCRIPT, 1], [1, 1, 1]),
     ],
 )
 def test_parts_are_bounded_in_jobs_and_bytes(sizes: list[int], parts: list[int]) -> None:
@@ -94,7 +100,7 @@ def test_parts_are_bounded_in_jobs_and_bytes(sizes: list[int], parts: list[int])
 
 
 def test_headers_count_as_bytes() -> None:
-    jobs = [NewJob(b"x", headers={"h": "y" * (SIZE // 2)}) for _ in range(4)]
+    jobs = [NewJob(b"x", headers={"h": "y" * (BYTES_PER_SCRIPT // 2)}) for _ in range(4)]
     assert len(list(OPS.batches(jobs))) == 4
 
 
@@ -111,7 +117,7 @@ def test_joined_enqueues_are_one() -> None:
 def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
     settings = QueueSettings(lease=5, max_attempts=3, dead_limit=7)
     ops = Ops(Keys.of("q"), settings)
-    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", BATCH, "", 5000, 15_000, 3, 7, 1, ""]
+    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", JOBS_PER_SCRIPT, "", 5000, 15_000, 3, 7, 1, ""]
     assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0, ""]
     assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 0, 1000, 0, ""]
 
@@ -188,7 +194,8 @@ def test_a_fence_is_asked_for_or_not() -> None:
 
 def test_settlements_carry_their_fence() -> None:
     claims = [claim(1), claim(7)]
-    assert OPS.release(claims).args == ["w", "1-0", 1, "7-0", 7]
+    assert OPS.release(claims).args == ["w", 0, "1-0", 1, "7-0", 7]
+    assert OPS.release(claims, pause=0.5).args[:2] == ["w", 500]
     assert OPS.renew(claims, duration=1.5, ttl=2).args == ["w", 1500, 2000, "1-0", 1, "7-0", 7]
     assert OPS.renew(claims).args == ["w", "", 0, "1-0", 1, "7-0", 7]
     assert OPS.dead_letter([(claims[1], "why")]).args == ["w", 1000, "7-0", 7, "why"]
@@ -244,3 +251,88 @@ def test_the_codec_decodes_what_is_leased() -> None:
     grant = Ops(Keys.of("q"), codec=JSONCodec()).lease("w", 1).decode([1, -1, [], [b"1-0", b'{"a":1}'], 0, 5])
     assert grant is not None
     assert grant.claims[0].job.payload == {"a": 1}
+
+
+BAD = [True, "5", None, -1, math.nan, math.inf, 10**5000, sys.maxsize, timedelta.max]
+
+
+@pytest.mark.parametrize(
+    "value", [pytest.param(value, id=f"{type(value).__name__}-{n}") for n, value in enumerate(BAD)]
+)
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("limit", lambda bad: OPS.lease("w", bad)),
+        ("duration", lambda bad: OPS.lease("w", 1, duration=-1 if bad is None else bad)),
+        ("ttl", lambda bad: OPS.lease("w", 1, ttl=bad)),
+        ("duration", lambda bad: OPS.renew([claim(1)], duration=-1 if bad is None else bad)),
+        ("ttl", lambda bad: OPS.renew([claim(1)], ttl=bad)),
+        ("block", OPS.wait),
+        ("timeout", lambda bad: OPS.beat("w", bad)),
+        ("timeout", lambda bad: OPS.register("w.1", "w", bad)),
+        ("timeout", lambda bad: OPS.reclaim("w", bad)),
+        ("limit", lambda bad: OPS.listing("waiting", "", bad)),
+        ("max_attempts", lambda bad: OPS.retry([(claim(1), None, 1, "")], max_attempts=-1 if bad is None else bad)),
+        ("delay", lambda bad: OPS.reschedule("i", -1 if bad is None else bad)),
+        ("delay", lambda bad: OPS.retry([(claim(1), -1 if bad is None else bad, 1, "")])),
+        ("delay", lambda bad: OPS.item(NewJob(b"x", delay=-1 if bad is None else bad))),
+        ("priority", lambda bad: OPS.item(NewJob(b"x", priority=bad))),
+        ("every", lambda bad: Timing.of(-1 if bad is None else bad, None, None)),
+        ("limit", Rate),
+        ("per", lambda bad: Rate(1, per=bad)),
+        ("burst", lambda bad: Rate(1, burst=-1 if bad is None else bad)),
+    ],
+)
+def test_a_number_that_no_script_could_take_is_refused_by_its_name(name, build, value):
+    with pytest.raises((ValueError, TypeError), match=f"^{name}"):
+        build(value)
+
+
+def test_a_rate_s_tokens_come_back_in_some_time():
+    assert Rate(FASTEST).step == 1000 / FASTEST
+    with pytest.raises(ValueError, match=r"^limit.*10,000,000 jobs a second"):
+        Rate(FASTEST + 1)
+
+
+@pytest.mark.parametrize(
+    "then", [[NewJob(b"x")] * 1001, [NewJob(b"x" * 2**19)] * 3, [NewJob(b"x", headers={"h": "x" * 2**20})] * 2]
+)
+def test_more_follow_ups_than_one_script_adds_are_refused(then: list[NewJob]) -> None:
+    claim = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
+    ops = Ops(Keys.of("q"))
+    with pytest.raises(ValueError, match=r"then: .* jobs of .* enqueue the others before"):
+        ops.complete([claim], then=then)
+    assert ops.complete([claim], then=[NewJob(b"x")] * 1000).size < 2**20
+    assert ops.complete([claim], then=[NewJob(b"x" * 2**22)]).size > 2**22
+
+
+HUGE, BIG, TEXT = b"x" * 101, b"x" * 60, "é" * 51
+CLAIM = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "build"),
+    [
+        ("payload", lambda: OPS.item(HUGE)),
+        ("payload", lambda: OPS.item(NewJob(HUGE, id="a"))),
+        ("payload", lambda: list(OPS.batches([b"", HUGE]))),
+        ("payload", lambda: OPS.cancel_payload(HUGE, "jobs", "-")),
+        ("payload and headers", lambda: OPS.item(NewJob(b"", headers={"h": TEXT}))),
+        ("payload and headers", lambda: list(OPS.batches([NewJob(BIG, headers={"h": TEXT})]))),
+        ("payload and headers", lambda: OPS.schedule("s", Timing.of(1, None, None), "skip", NewJob(HUGE))),
+        ("payload", lambda: OPS.complete([CLAIM], then=[NewJob(HUGE)])),
+        ("result", lambda: OPS.result_bytes(HUGE)),
+        ("result and then", lambda: OPS.complete([CLAIM], results={"1-0": BIG}, then=[NewJob(BIG)])),
+    ],
+)
+def test_what_no_server_takes_is_refused_by_its_name(monkeypatch, what, build):
+    monkeypatch.setattr(checks, "VALUE_BYTES", 100)
+    with pytest.raises(ValueError, match=rf"^{what}: 1\d\d bytes; a server takes 100 at most"):
+        build()
+
+
+def test_what_a_server_takes_is_not_refused(monkeypatch):
+    monkeypatch.setattr(checks, "VALUE_BYTES", 100)
+    assert OPS.item(b"x" * 100) == b"x" * 100
+    assert sum(len(op.items) for op in OPS.batches([b"x" * 100, NewJob(b"x" * 97, headers={"h": "é"})])) == 2
+    assert OPS.result_bytes(b"x" * 100) == b"x" * 100

@@ -1,4 +1,4 @@
-"""The twins: the same names, the same parameters and defaults; `await` is the only difference."""
+"""The twins: the same files, classes, methods, parameters and bodies; `await` is the only difference."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace import _execute, _queue
-from headrace._execute import AsyncExecutor, Executor
+from headrace._async.executor import AsyncExecutor
+from headrace._base import retrying
+from headrace._sync.executor import Executor
+from headrace._telemetry.client import Outage
 
 TWINS = [
     (headrace.Queue, headrace.AsyncQueue),
@@ -21,7 +23,8 @@ TWINS = [
     (headrace.Worker, headrace.AsyncWorker),
     (Executor, AsyncExecutor),
 ]
-ONLY_ASYNC = {"serve", "run_whole"}  # `run` on a loop that is running; cancellation, which threads do not know
+ONLY_ASYNC = {"serve"}  # `run` on a loop that is running
+ONLY_SYNC = {"give_up"}  # a task is cancelled instead
 NEVER_AWAITED = {
     "batch_handler",
     "dead",
@@ -35,14 +38,9 @@ NEVER_AWAITED = {
     "start",
     "waiting",
 }
-RENAMED = {
-    "AsyncLease": "Lease",
-    "AsyncQueue": "Queue",
-    "AsyncIterator": "Iterator",
-    "AsyncEvents": "Events",
-    "redis.asyncio.Redis": "redis.Redis",
-}
 LIFE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+PACKAGE = Path(inspect.getfile(headrace)).parent
+VERBS = ("queue", "flow", "events")  # the files whose classes a user calls: every body is held to its twin's
 
 
 def names(kind: type) -> set[str]:
@@ -52,22 +50,28 @@ def names(kind: type) -> set[str]:
 
 def methods() -> Iterator[tuple[type, type, str]]:
     for kind, twin in TWINS:
-        for name in sorted(names(kind) | {"__init__"}):
+        for name in sorted(names(kind) - ONLY_SYNC | {"__init__"}):
             yield kind, twin, name
 
 
-def same(annotation: Any) -> str:
-    """An annotation as the other colour writes it."""
-    text = str(annotation)
-    for theirs, ours in RENAMED.items():
-        text = text.replace(theirs, ours)
-    return text
+def same(text: object) -> str:
+    """An annotation, or a line of code, as the other colour writes it."""
+    plain = str(text).replace("redis.asyncio", "redis").replace("headrace._async", "headrace._sync")
+    plain = plain.replace("asyncio.sleep", "time.sleep")
+    for theirs in ("AsyncIterator", "AsyncIterable", "AsyncLease", "AsyncQueue", "AsyncFlow", "AsyncExecutor"):
+        plain = plain.replace(theirs, theirs.removeprefix("Async"))
+    for theirs in ("AsyncDriver", "AsyncWaiters", "AsyncEventStream", "AsyncSubscription"):
+        plain = plain.replace(theirs, theirs.removeprefix("Async"))
+    for ours, theirs in LIFE.items():
+        plain = plain.replace(theirs, ours)
+    return plain.replace("__anext__", "__next__").replace("__aiter__", "__iter__").replace("StopAsync", "Stop")
 
 
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_twins_have_the_same_methods(kind: type, twin: type) -> None:
-    assert names(twin) - ONLY_ASYNC == names(kind)
+    assert names(twin) - ONLY_ASYNC == names(kind) - ONLY_SYNC
     assert names(twin) & ONLY_ASYNC == names(twin) - names(kind)
+    assert not names(twin) & ONLY_SYNC
 
 
 @pytest.mark.parametrize(("kind", "twin", "name"), list(methods()))
@@ -110,19 +114,42 @@ def test_the_twin_s_documentation_points_to_the_other(kind: type, twin: type, na
     )
 
 
-def test_the_twins_bodies_are_the_same_code() -> None:
-    """The faces are one-line methods: without `async` and `await` the two classes read the same."""
-    tree = ast.parse(Path(_queue.__file__).read_text("utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    differing = set()
-    for kind, twin in (("Queue", "AsyncQueue"), ("Lease", "AsyncLease")):
-        ours, theirs = (
-            {m.name: _bare(m) for m in classes[c].body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)}
-            for c in (kind, twin)
-        )
-        differing |= {f"{kind}.{name}" for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
-    differing -= {"Queue.__init__"}
-    assert differing <= {"Queue._each", "Queue._perform", "Queue.peek"}, "these are not one line"
+def test_the_colours_have_the_same_files() -> None:
+    """A twin is found by changing one folder name. What only one colour needs is named here."""
+    ours, theirs = ({path.stem for path in (PACKAGE / colour).glob("*.py")} for colour in ("_sync", "_async"))
+    assert ours - theirs == {"discovery"}
+    assert theirs - ours == {"coalesce", "threads"}
+
+
+@pytest.mark.parametrize("file", VERBS)
+def test_every_verb_s_body_is_its_twin_s(file: str) -> None:
+    """Without `async` and `await` the two files read the same, method by method."""
+    ours, theirs = (_bodies(PACKAGE / colour / f"{file}.py") for colour in ("_sync", "_async"))
+    assert ours.keys() - theirs.keys() == theirs.keys() - ours.keys() == set()
+    assert len(ours) >= 7  # something is compared
+    differing = {name for name in ours if ours[name] != theirs[name]}
+    assert not differing, "\n".join(f"{name}:\n  {ours[name]}\n  {theirs[name]}" for name in differing)
+
+
+def test_a_verb_that_sends_something_else_is_found(tmp_path: Path) -> None:
+    """The comparison above is no formality."""
+    source = (PACKAGE / "_async" / "queue.py").read_text("utf-8")
+    changed = tmp_path / "queue.py"
+    changed.write_text(source.replace("self.ops.levels()", "self.ops.paused()"), "utf-8")
+    ours, theirs = _bodies(PACKAGE / "_sync" / "queue.py"), _bodies(changed)
+    assert {name for name in ours if ours[name] != theirs[name]} == {"Queue.levels"}
+
+
+def _bodies(path: Path) -> dict[str, list[str]]:
+    """The methods of the classes of a file, by the names they have without a colour."""
+    tree = ast.parse(path.read_text("utf-8"))
+    return {
+        f"{same(kind.name)}.{same(method.name)}": _bare(method)
+        for kind in tree.body
+        if isinstance(kind, ast.ClassDef)
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def _bare(method: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
@@ -136,6 +163,12 @@ def _bare(method: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
             self.generic_visit(node)
             return ast.copy_location(ast.For(node.target, node.iter, node.body, node.orelse), node)
 
+        def visit_ListComp(self, node: ast.ListComp) -> Any:
+            self.generic_visit(node)
+            for generator in node.generators:
+                generator.is_async = 0
+            return node
+
     found = [
         ast.unparse(Plain().visit(statement)) for statement in method.body[ast.get_docstring(method) is not None :]
     ]
@@ -145,4 +178,5 @@ def _bare(method: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 def test_both_executors_follow_one_policy() -> None:
     """What is waited out, for how long, and with what between is said once."""
     assert inspect.getsource(Executor).count("policy(") == inspect.getsource(AsyncExecutor).count("policy(") == 1
-    assert _execute.policy(5.0).keys() == {"retry", "wait", "stop", "reraise", "before_sleep"}
+    policy = retrying.policy(retrying.Patience(Outage({}), lambda: 5.0, 1.0, retrying.Trip([])))
+    assert policy.keys() == {"retry", "wait", "stop", "reraise", "before"}

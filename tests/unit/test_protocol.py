@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from headrace import _ops
-from headrace._keys import Keys
-from headrace._ops import Ops
-from headrace._protocol import header, names, protocol
-
-OTHERS = {"result": "result", "flow_read": "flow"}  # keys by what the arguments say
+from headrace._protocol.export import protocol
+from headrace._protocol.keys import Keys
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.script import header, names
+from headrace._protocol.script import script as loaded
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def test_a_script_can_be_sent_as_it_is(name: str, found: dict[str, Any]) -> None
     script = found["scripts"][name]
     assert script["sha1"] == hashlib.sha1(script["source"].encode()).hexdigest()
     assert "@include" not in script["source"]
-    assert [key for key in script["keys"] if key != "lane"] == _ops._KEYS.get(name, OTHERS.get(name, "")).split()
+    assert [key for key in script["keys"] if key != "lane"] == list(loaded(name).parts)
     assert ("lane" in script["keys"]) == ("call" in script["args"]) == ("recorded()" in script["source"])
 
 
@@ -61,6 +60,6 @@ def test_templates_make_the_keys(found: dict[str, Any]) -> None:
 def test_a_header_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     (tmp_path / "lua").mkdir()
     (tmp_path / "lua" / "x.lua").write_text("-- x: does something\n-- KEYS   a (hash)\nreturn 1\n")
-    monkeypatch.setattr("headrace._protocol.files", lambda _: tmp_path)
+    monkeypatch.setattr("headrace._protocol.script.files", lambda _: tmp_path)
     with pytest.raises(ValueError, match="the header must be"):
         header("x")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from headrace import Counts, JSONCodec, Receipt, Repairs, ReplyError
-from headrace import _replies as replies
-from headrace._codec import BytesCodec
-from headrace._job import Reclaimed
+from headrace._model.codec import BytesCodec
+from headrace._protocol import replies
+from headrace._protocol.answers import Reclaimed
 
 JOBS = replies.Jobs("q", BytesCodec())
 NOW = 1_700_000_000_000
@@ -45,11 +45,11 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.plain_receipts, [b"1-9", 2], [Receipt("1-9", True), Receipt("1-10", True)]),
         (replies.plain_receipts, [b"1-0", b"1-1"], [Receipt("1-0", True), Receipt("1-1", True)]),
         (replies.counts, list(range(11)), Counts(*range(11))),
-        (replies.reclaimed, [3, b"(1-0", 1, 0, 2, -1, 1500], Reclaimed(3, "(1-0", 1, False, 2, None, 1.5)),
+        (replies.reclaimed, [3, 25, 1, 0, 2, -1, 1500], Reclaimed(3, 0.025, 1, False, 2, None, 1.5)),
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
         (replies.repairs, [b"ids", b"7", *range(11)], (Repairs(*range(11)), "ids", "7")),
-        (replies.kept, [None, b"", b"r", "r"], [None, b"", b"r", b"r"]),
+        (replies.kept, [None, b"", b"r", "r", 0], [None, b"", b"r", b"r", False]),
     ],
 )
 def test_simple_replies(decode: Any, reply: Any, expected: Any) -> None:
@@ -215,7 +215,7 @@ def test_a_page() -> None:
 
 
 def test_found() -> None:
-    found = JOBS.found([NOW, [b"1-0", [b"data", b"x"], b"waiting", 0, 0, b"", 0]])
+    found, cursor = JOBS.found([NOW, [b"1-0", [b"data", b"x"], b"waiting", 0, 0, b"", 0], b""])
     assert found is not None
-    assert found.job.id == "1-0"
-    assert JOBS.found([NOW, []]) is None
+    assert (found.job.id, cursor) == ("1-0", "")
+    assert JOBS.found([NOW, [], b"(1-0"]) == (None, "(1-0")

@@ -10,31 +10,33 @@ from attrs import evolve
 from tenacity import wait_fixed
 
 from headrace import BatchError, DeadLetter, Job, NameTaken, Release, Retry, RetryLater
-from headrace._codec import BytesCodec
-from headrace._effects import (
+from headrace._core.effects import (
     Abort,
+    Block,
     Effect,
-    Hear,
     Held,
-    Listen,
+    Log,
     Now,
-    Pause,
     Phase,
-    Poke,
-    Recall,
+    Receive,
     Role,
-    Say,
     Send,
+    Sleep,
     Start,
+    TakeBack,
+    Wake,
 )
-from headrace._event import Heard
-from headrace._feed import LATE, SOON, TAKE, Feed
-from headrace._job import Entered, Grant, Reclaimed, Ticking
-from headrace._keys import Keys
-from headrace._ops import BATCH, Ops
-from headrace._roles import DEAF, Roles
-from headrace._settings import HandlerSettings, QueueSettings, WorkerSettings
-from headrace._ticks import tick
+from headrace._core.notices import Received
+from headrace._core.verdicts import FREE
+from headrace._core.worker.consumer import LEASE_AT_MOST, START_WITHIN_S, TAKE_BACK_AFTER_S, Consumer
+from headrace._core.worker.roles import RETRY_UNHEARD_S, Farewell, Roles
+from headrace._core.worker.scheduler import tick
+from headrace._model.codec import BytesCodec
+from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._protocol.answers import DueSchedules, Entered, Grant, Reclaimed
+from headrace._protocol.keys import Keys
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.queue_ops import Ops
 
 
 def make_feed(
@@ -44,21 +46,21 @@ def make_feed(
     retry: Retry | None = None,
     deadline: float | None = None,
     **batch: Any,
-) -> Feed:
+) -> Consumer:
     settings = QueueSettings(lease=lease)
     handler = HandlerSettings("q", print, concurrency, retry or Retry(), deadline, settings, BytesCodec(), **batch)
-    feed = Feed(Ops(Keys.of("q", "headrace"), settings), handler, "w", wait_fixed(7))
-    feed.registered = True
-    return feed
+    consumer = Consumer(Ops(Keys.of("q", "headrace"), settings), handler, "w", wait_fixed(7))
+    consumer.registered = True
+    return consumer
 
 
-def make_held(feed: Feed, number: int = 1, attempt: int = 1, since: float = 0.0) -> Held:
+def make_held(consumer: Consumer, number: int = 1, attempt: int = 1, since: float = 0.0) -> Held:
     entry = f"{number}-0"
-    return Held(Job(entry, b"x", "q", attempt=attempt), feed.name, entry, attempt, attempt, since=since)
+    return Held(Job(entry, b"x", "q", attempt=attempt), consumer.name, entry, attempt, attempt, since=since)
 
 
 class Hand:
-    """An engine without a server: it performs what needs none, and hands out `Send`, `Listen` and `Pause`."""
+    """An engine without a server: it performs what needs none, and hands out `Send`, `Block` and `Sleep`."""
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -79,15 +81,15 @@ class Hand:
                         reply = self.now
                     case Start(units):
                         self.backlog += units
-                    case Recall():
+                    case TakeBack():
                         reply, self.backlog = self.backlog, []
                     case Abort(held):
                         self.aborted += held
                         for one in held:
                             one.job.lost.set()
-                    case Poke(everyone):
+                    case Wake(everyone):
                         self.pokes.append(everyone)
-                    case Say(text):
+                    case Log(text):
                         self.said.append(text)
                     case _:
                         return effect
@@ -95,13 +97,15 @@ class Hand:
         except StopIteration:
             return None
 
-    def run(self, feed: Feed, after: float = 0.0, error: BaseException | None = None, result: Any = None) -> list[Job]:
+    def run(
+        self, consumer: Consumer, after: float = 0.0, error: BaseException | None = None, result: Any = None
+    ) -> list[Job]:
         """Run the handler on the unit that has waited longest."""
         unit = self.backlog.pop(0)
-        jobs = feed.begin(unit, self.now)
+        jobs = consumer.begin(unit, self.now)
         self.now += after
         if jobs:
-            feed.finish(unit, self.now, error, result)
+            consumer.finish(unit, self.now, error, result)
         return jobs
 
 
@@ -115,13 +119,13 @@ def names(effect: Any) -> list[str]:
     return [op[0] for op in sent(effect)]
 
 
-def grant(feed: Feed, *numbers: int) -> Grant:
-    return Grant([make_held(feed, number) for number in numbers])
+def grant(consumer: Consumer, *numbers: int) -> Grant:
+    return Grant([make_held(consumer, number) for number in numbers])
 
 
-def settled(feed: Feed) -> list[tuple[str, ...]]:
+def settled(consumer: Consumer) -> list[tuple[str, ...]]:
     """How the jobs end whose verdict is known."""
-    effect = Hand(feed.fetch()).go()
+    effect = Hand(consumer.fetch()).go()
     return [op for op in sent(effect) if op[0] != "lease"] if isinstance(effect, Send) else []
 
 
@@ -133,143 +137,171 @@ def limit(effect: Any) -> int:
 # -- fetch -----------------------------------------------------------------------------------------------
 
 
+def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
+    consumer = make_feed(concurrency=10)
+    hand = Hand(consumer.fetch())
+    assert limit(hand.go()) == 10
+    assert limit(hand.go([evolve(grant(consumer, 1, 2), next_due=0.0)])) == 8
+    assert isinstance(hand.go([grant(consumer, 3)]), Sleep)
+
+
+def test_what_a_limit_cut_short_goes_on_with_the_next_token() -> None:
+    """Counted from when the call was sent, and whether or not a handler runs meanwhile; `listen` reads no new job."""
+    consumer = make_feed(concurrency=10)
+    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
+    assert limit(fetch.go()) == 10
+    fetch.now += 0.004
+    pause = fetch.go([evolve(grant(consumer, 1), paused=True, next_due=0.02)])
+    assert pause == Sleep(pytest.approx(0.016))
+    wait = listen.go()
+    assert isinstance(wait, Block)
+    assert wait.command[0] == "XREAD"
+    fetch.run(consumer, after=0.001)
+    assert names(fetch.go()) == ["complete"]
+    pause = fetch.go([[True]])
+    assert pause == Sleep(pytest.approx(0.015))
+    fetch.now += 0.016
+    assert fetch.go() == Sleep(0.0)
+    assert names(fetch.go()) == ["lease"]
+
+
 def test_settles_and_leases_in_one_round_trip() -> None:
-    feed = make_feed()
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    hand = Hand(consumer.fetch())
     assert limit(hand.go()) == 2
-    assert isinstance(hand.go([grant(feed, 1, 2)]), Pause)  # both slots are taken: nothing is leased
+    assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)  # both slots are taken: nothing is leased
     assert [unit[0].entry for unit in hand.backlog] == ["1-0", "2-0"]
-    hand.run(feed, after=1.0)
+    hand.run(consumer, after=1.0)
     effect = hand.go()
     assert names(effect) == ["complete", "lease"]
     assert limit(effect) == 1
 
 
 def test_nothing_is_leased_before_the_worker_is_registered() -> None:
-    feed = make_feed()
-    feed.registered = False
-    hand = Hand(feed.fetch())
-    assert isinstance(hand.go(), Pause)
-    feed.registered = True
+    consumer = make_feed()
+    consumer.registered = False
+    hand = Hand(consumer.fetch())
+    assert isinstance(hand.go(), Sleep)
+    consumer.registered = True
     assert names(hand.go()) == ["lease"]
 
 
 @pytest.mark.parametrize(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
 def test_two_fetchers_of_one_feed(concurrency: int, sent: list[str]) -> None:
     """Two lease calls may be answered in either order: with one slot, which promises order, there is but one."""
-    took = SOON / 10
-    feed = make_feed(concurrency=concurrency)
-    feed.mean = took
-    first, second = Hand(feed.fetch()), Hand(feed.fetch())
+    took = START_WITHIN_S / 10
+    consumer = make_feed(concurrency=concurrency)
+    consumer.mean = took
+    first, second = Hand(consumer.fetch()), Hand(consumer.fetch())
     room = limit(first.go())
     assert room == 11 * concurrency
-    assert isinstance(second.go(), Pause)  # no room for more, as long as nobody knows what comes
-    first.go([grant(feed, *range(room))])
-    first.run(feed, after=took)
+    assert isinstance(second.go(), Sleep)  # no room for more, as long as nobody knows what comes
+    first.go([grant(consumer, *range(room))])
+    first.run(consumer, after=took)
     assert names(first.go()) == ["complete", "lease"]
-    first.run(feed, after=took)
+    first.run(consumer, after=took)
     assert names(second.go()) == sent
 
 
 def test_an_empty_queue_is_left_to_listen() -> None:
     """Fewer than asked for: no lease call again before the server says that there is something."""
-    feed = make_feed()
-    fetch, listen = Hand(feed.fetch()), Hand(feed.listen())
-    assert isinstance(listen.go(), Pause)  # while there may be jobs, nobody blocks
+    consumer = make_feed()
+    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
+    assert isinstance(listen.go(), Sleep)  # while there may be jobs, nobody blocks
     fetch.go()
-    assert isinstance(fetch.go([grant(feed, 1)]), Pause)
+    assert isinstance(fetch.go([grant(consumer, 1)]), Sleep)
     assert fetch.pokes == [False]
     heard = listen.go()
-    assert isinstance(heard, Listen)
+    assert isinstance(heard, Block)
     assert "BLOCK" in heard.command
-    assert isinstance(listen.go(False), Listen)  # nothing came
-    assert isinstance(fetch.go(), Pause)
-    assert isinstance(listen.go(True), Pause)
+    assert isinstance(listen.go(False), Block)  # nothing came
+    assert isinstance(fetch.go(), Sleep)
+    assert isinstance(listen.go(True), Sleep)
     assert sent(fetch.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
     """A server may end a blocked read 0.1 s late; and what is far away costs no call before its time."""
-    feed = make_feed()
-    fetch, listen = Hand(feed.fetch()), Hand(feed.listen())
+    consumer = make_feed()
+    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
     fetch.go()
-    assert fetch.go([Grant([], next_due=1.25)]) == Pause(1.0)
+    assert fetch.go([Grant([], next_due=1.25)]) == Sleep(1.0)
     heard = listen.go()
     assert heard.command[heard.command.index("BLOCK") + 1] == 1000
-    assert isinstance(listen.go(False), Listen)
+    assert isinstance(listen.go(False), Block)
     fetch.now += 1.0
-    assert fetch.go() == Pause(0.25)
+    assert fetch.go() == Sleep(0.25)
     fetch.now += 0.25
-    assert fetch.go() == Pause(0.0)
+    assert fetch.go() == Sleep(0.0)
     assert names(fetch.go()) == ["lease"]
 
 
 def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
-    feed = make_feed()
-    fetch, hand = Hand(feed.fetch()), keep(feed)
+    consumer = make_feed()
+    fetch, hand = Hand(consumer.fetch()), keep(consumer)
     fetch.go()
-    assert fetch.go([Grant([])]) == Pause(1.0)
+    assert fetch.go([Grant([])]) == Sleep(1.0)
     hand.go()
     hand.go([evolve(NOTHING, next_due=0.5, next_tick=3.0)])
-    assert (feed.again, feed.tick) == (hand.now + 0.5, hand.now + 3.0)
+    assert (consumer.again, consumer.tick) == (hand.now + 0.5, hand.now + 3.0)
     assert hand.pokes == [False]
-    assert fetch.go() == Pause(0.5)
+    assert fetch.go() == Sleep(0.5)
     hand.go()
     hand.go([NOTHING])
-    assert (feed.again, feed.tick) == (hand.now + 0.5, None)
+    assert (consumer.again, consumer.tick) == (hand.now + 0.5, None)
 
 
 def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
-    feed = make_feed()
-    fetch, ticker = Hand(feed.fetch()), Hand(tick(feed))
-    assert ticker.go() == Pause(1.0)
+    consumer = make_feed()
+    fetch, ticker = Hand(consumer.fetch()), Hand(tick(consumer))
+    assert ticker.go() == Sleep(1.0)
     fetch.go()
     fetch.go([Grant([])])
-    assert ticker.go() == Pause(1.0)
-    feed.woken = feed.available = True
+    assert ticker.go() == Sleep(1.0)
+    consumer.woken = consumer.available = True
     fetch.go()
     fetch.go([Grant([])])
     assert names(ticker.go()) == ["schedules"]
-    assert ticker.go([Ticking(5, 0.25, [])]) == Pause(0.25)
+    assert ticker.go([DueSchedules(5, 0.25, [])]) == Sleep(0.25)
 
 
 def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
     """What can't be computed here is said once, and left to others."""
-    feed = make_feed()
-    feed.tick = 0.0
-    hand = Hand(tick(feed))
+    consumer = make_feed()
+    consumer.tick = 0.0
+    hand = Hand(tick(consumer))
     hand.go()
     rows = [("a", 1000, "every 1000", "once"), ("b", 1000, "every no", "once")]
-    assert sent(hand.go([Ticking(1200, 5.0, rows)])) == [("tick", "a", "every 1000", "1000", "2000", "1000")]
+    assert sent(hand.go([DueSchedules(1200, 5.0, rows)])) == [("tick", "a", "every 1000", "1000", "2000", "1000")]
     assert round(hand.go([[True]]).seconds, 6) == 0.8
     assert len(hand.said) == 1
     assert "schedule 'b' of queue 'q'" in hand.said[0]
-    feed.tick = 0.0
+    consumer.tick = 0.0
     hand.go()
-    hand.go([Ticking(1200, None, rows[1:])])
-    assert (feed.tick, len(hand.said)) == (None, 1)
-    feed.phase = Phase.DRAINING
+    hand.go([DueSchedules(1200, None, rows[1:])])
+    assert (consumer.tick, len(hand.said)) == (None, 1)
+    consumer.phase = Phase.DRAINING
     assert hand.go() is None
 
 
 def test_jobs_are_leased_ahead_as_far_as_they_will_start_soon() -> None:
-    feed = make_feed(concurrency=2)
-    for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, TAKE)]:
-        feed.mean = took
-        assert feed.room() == most, f"{took}: 2 slots and what starts within {SOON} s"
+    consumer = make_feed(concurrency=2)
+    for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, LEASE_AT_MOST)]:
+        consumer.mean = took
+        assert consumer.room() == most, f"{took}: 2 slots and what starts within {START_WITHIN_S} s"
 
 
 def test_the_mean_follows_the_handler() -> None:
-    feed = make_feed(concurrency=1)
-    hand = Hand(feed.fetch())
+    consumer = make_feed(concurrency=1)
+    hand = Hand(consumer.fetch())
     effect = hand.go()
     asked = []
     for number in range(0, 60_000, 1000):
         asked.append(limit(effect))
-        answers: list[Any] = [grant(feed, *range(number, number + asked[-1]))]
+        answers: list[Any] = [grant(consumer, *range(number, number + asked[-1]))]
         hand.go([[True] * asked[-2], *answers] if number else answers)
         while hand.backlog:
-            hand.run(feed, after=0.001 if number < 30_000 else 5.0)
+            hand.run(consumer, after=0.001 if number < 30_000 else 5.0)
         effect = hand.go()
     assert asked[0] == 1
     assert max(asked) > 40
@@ -278,94 +310,97 @@ def test_the_mean_follows_the_handler() -> None:
 
 def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
     """Two handlers that hang keep nothing from other workers: what was leased ahead is released, unspent."""
-    feed = make_feed(concurrency=1)
-    feed.mean = SOON / 3
-    hand = Hand(feed.fetch())
+    consumer = make_feed(concurrency=1)
+    consumer.mean = START_WITHIN_S / 3
+    hand = Hand(consumer.fetch())
     hand.go()
-    pause = hand.go([grant(feed, 1, 2, 3, 4)])
+    pause = hand.go([grant(consumer, 1, 2, 3, 4)])
     unit = hand.backlog.pop(0)
-    feed.begin(unit, hand.now)
-    hand.now += LATE - 0.01
-    assert isinstance(hand.go(), Pause)  # not yet
-    assert isinstance(pause, Pause)
+    consumer.begin(unit, hand.now)
+    hand.now += TAKE_BACK_AFTER_S - 0.01
+    assert isinstance(hand.go(), Sleep)  # not yet
+    assert isinstance(pause, Sleep)
     hand.now += 0.02
-    assert hand.go() == Pause(0.0)
+    assert hand.go() == Sleep(0.0)
     effect = hand.go()
     assert [op[0] for op in sent(effect)] == ["release"]  # and nothing is leased meanwhile
-    assert sent(effect)[0][2::2] == ("2-0", "3-0", "4-0")
-    assert isinstance(hand.go([[True, True, True]]), Pause)
-    feed.finish(unit, hand.now, None)
+    assert sent(effect)[0][3::2] == ("2-0", "3-0", "4-0")
+    assert isinstance(hand.go([[True, True, True]]), Sleep)
+    consumer.finish(unit, hand.now, None)
     assert names(hand.go()) == ["complete", "lease"]
 
 
 def test_settlements_are_grouped_and_bounded() -> None:
     """One call for each kind, at most a script's worth at a time; a new name settles what the old one leased."""
-    feed = make_feed(concurrency=3000)
-    old = feed.name
-    claims = [make_held(feed, number) for number in range(BATCH + 10)]
-    feed.registered = False
-    feed.rename()
-    claims += [make_held(feed, BATCH + 10)]
+    consumer = make_feed(concurrency=3000)
+    old = consumer.name
+    claims = [make_held(consumer, number) for number in range(JOBS_PER_SCRIPT + 10)]
+    consumer.registered = False
+    consumer.rename()
+    claims += [make_held(consumer, JOBS_PER_SCRIPT + 10)]
     for claim in claims:
-        feed.end(claim, None)
-    hand = Hand(feed.fetch())
-    assert [(op[0], len(op)) for op in sent(hand.go())] == [("complete", 6 + BATCH)]
-    assert [(op[0], len(op)) for op in sent(hand.go([[True] * BATCH]))] == [("complete", 6 + 10), ("complete", 6 + 1)]
-    assert isinstance(hand.go([[True] * 10, [True]]), Pause)
-    assert old != feed.name
+        consumer.end(claim, None)
+    hand = Hand(consumer.fetch())
+    assert [(op[0], len(op)) for op in sent(hand.go())] == [("complete", 6 + JOBS_PER_SCRIPT)]
+    assert [(op[0], len(op)) for op in sent(hand.go([[True] * JOBS_PER_SCRIPT]))] == [
+        ("complete", 6 + 10),
+        ("complete", 6 + 1),
+    ]
+    assert isinstance(hand.go([[True] * 10, [True]]), Sleep)
+    assert old != consumer.name
     for error in [ValueError(), DeadLetter("no"), Release(), None]:
-        feed.end(make_held(feed, 1), error)
+        consumer.end(make_held(consumer, 1), error)
     assert sorted(names(hand.go())) == ["complete", "dead_letter", "release", "retry"]
-    assert isinstance(hand.go([[True]] * 4), Pause)
+    assert isinstance(hand.go([[True]] * 4), Sleep)
 
 
 def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
     """The server wakes nobody for a delay: who asked for one looks again when it is due."""
-    feed = make_feed()
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    hand = Hand(consumer.fetch())
     hand.go()
-    hand.go([grant(feed, 1)])
-    hand.run(feed, error=RetryLater(0.5))
-    assert not feed.available
+    hand.go([grant(consumer, 1)])
+    hand.run(consumer, error=RetryLater(0.5))
+    assert not consumer.available
     assert names(hand.go()) == ["retry"]
     pause = hand.go([[True]])
     assert pause.seconds == pytest.approx(0.5)
     hand.now += 0.6
-    assert hand.go() == Pause(0.0)
+    assert hand.go() == Sleep(0.0)
     assert names(hand.go()) == ["lease"]
 
 
 def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
-    feed = make_feed()
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    hand = Hand(consumer.fetch())
     hand.go()
-    effect = hand.go([Grant([], [(make_held(feed), "not JSON")])])
-    assert sent(effect) == [("dead_letter", feed.name, "1000", "1-0", "1", "not JSON")]
+    effect = hand.go([Grant([], [(make_held(consumer), "not JSON")])])
+    assert sent(effect) == [("dead_letter", consumer.name, "1000", "1-0", "1", "not JSON")]
 
 
 def test_settlements_that_came_too_late_are_counted() -> None:
-    feed = make_feed()
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    hand = Hand(consumer.fetch())
     hand.go()
-    hand.go([grant(feed, 1, 2)])
-    hand.run(feed)
-    hand.run(feed)
+    hand.go([grant(consumer, 1, 2)])
+    hand.run(consumer)
+    hand.run(consumer)
     hand.go()
-    hand.go([[True, False], grant(feed)])
-    assert feed.lost == 1
-    assert not feed.held
+    hand.go([[True, False], grant(consumer)])
+    assert consumer.lost == 1
+    assert not consumer.held
 
 
 # -- batches -----------------------------------------------------------------------------------------------
 
 
 def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
-    feed = make_feed(concurrency=2, batch=True, max_size=3, max_wait=5.0)
-    hand = Hand(feed.fetch())
+    consumer = make_feed(concurrency=2, batch=True, max_size=3, max_wait=5.0)
+    hand = Hand(consumer.fetch())
     assert limit(hand.go()) == 6
-    pause = hand.go([grant(feed, 1, 2, 3, 4)])
-    assert pause == Pause(5.0)
-    assert [job.id for job in hand.run(feed)] == ["1-0", "2-0", "3-0"]
+    pause = hand.go([grant(consumer, 1, 2, 3, 4)])
+    assert pause == Sleep(5.0)
+    assert [job.id for job in hand.run(consumer)] == ["1-0", "2-0", "3-0"]
     hand.now += 4.9
     effect = hand.go()
     assert names(effect) == ["complete"]
@@ -374,15 +409,17 @@ def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
     assert 0 < pause.seconds <= 0.11
     hand.now += 0.2
     hand.go()
-    assert [job.id for job in hand.run(feed)] == ["4-0"]
+    assert [job.id for job in hand.run(consumer)] == ["4-0"]
 
 
 def test_a_verdict_for_each_job_of_a_batch() -> None:
-    feed = make_feed(batch=True, max_size=4, max_wait=0.0)
-    unit = [make_held(feed, number) for number in range(4)]
-    feed.begin(unit, 1.0)
-    feed.finish(unit, 2.0, BatchError({"0-0": DeadLetter("no"), "1-0": ValueError("v"), "2-0": "?", "9-9": OSError()}))  # type: ignore[dict-item]
-    ops = {op[0]: op for op in settled(feed)}
+    consumer = make_feed(batch=True, max_size=4, max_wait=0.0)
+    unit = [make_held(consumer, number) for number in range(4)]
+    consumer.begin(unit, 1.0)
+    consumer.finish(
+        unit, 2.0, BatchError({"0-0": DeadLetter("no"), "1-0": ValueError("v"), "2-0": "?", "9-9": OSError()})
+    )  # type: ignore[dict-item]
+    ops = {op[0]: op for op in settled(consumer)}
     assert ops["dead_letter"][3:] == ("0-0", "1", "no")
     assert ops["retry"][4:9] == ("1-0", "1", "+7000", "1", "ValueError: v")
     assert ops["retry"][9:13] == ("2-0", "1", "+7000", "1")
@@ -392,71 +429,71 @@ def test_a_verdict_for_each_job_of_a_batch() -> None:
 
 def test_a_batch_is_run_on_what_is_left_of_it() -> None:
     """A job that was lost while the batch waited for a slot is not handed to the handler."""
-    feed = make_feed(batch=True, max_size=2, max_wait=0.0)
-    hand = Hand(feed.fetch())
+    consumer = make_feed(batch=True, max_size=2, max_wait=0.0)
+    hand = Hand(consumer.fetch())
     hand.go()
-    hand.go([grant(feed, 1, 2)])
-    list(feed.lose([feed.held["1-0"]]))
-    assert [job.id for job in hand.run(feed)] == ["2-0"]
-    assert [op[-1] for op in settled(feed)] == ["2-0"]
+    hand.go([grant(consumer, 1, 2)])
+    list(consumer.lose([consumer.held["1-0"]]))
+    assert [job.id for job in hand.run(consumer)] == ["2-0"]
+    assert [op[-1] for op in settled(consumer)] == ["2-0"]
 
 
 # -- stopping -----------------------------------------------------------------------------------------------
 
 
 def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> None:
-    feed = make_feed()
-    roles = Roles(WorkerSettings(), [feed])
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    roles = Roles(WorkerSettings(), [consumer])
+    hand = Hand(consumer.fetch())
     hand.go()
-    hand.go([grant(feed, 1, 2)])
+    hand.go([grant(consumer, 1, 2)])
     unit = hand.backlog.pop(0)
-    feed.begin(unit, hand.now)
-    roles.turn(Phase.DRAINING)
-    assert sent(hand.go()) == [("release", feed.name, "2-0", "1")]
-    assert isinstance(hand.go([[True]]), Pause)
-    assert feed.begin([make_held(feed, 3)], hand.now) == []  # a thread that was just about to
+    consumer.begin(unit, hand.now)
+    roles.advance_to(Phase.DRAINING)
+    assert sent(hand.go()) == [("release", consumer.name, "0", "2-0", "1")]
+    assert isinstance(hand.go([[True]]), Sleep)
+    assert consumer.begin([make_held(consumer, 3)], hand.now) == []  # a thread that was just about to
     assert names(hand.go()) == ["release"]
-    assert isinstance(hand.go([[True]]), Pause)
-    feed.finish(unit, hand.now, None, b"kept")
+    assert isinstance(hand.go([[True]]), Sleep)
+    consumer.finish(unit, hand.now, None, b"kept")
     assert names(hand.go()) == ["complete"]
     assert hand.go([[True]]) is None
 
 
 def test_draining_gives_back_a_batch_that_is_still_gathered() -> None:
-    feed = make_feed(batch=True, max_size=10, max_wait=60.0)
-    roles = Roles(WorkerSettings(), [feed])
-    hand = Hand(feed.fetch())
+    consumer = make_feed(batch=True, max_size=10, max_wait=60.0)
+    roles = Roles(WorkerSettings(), [consumer])
+    hand = Hand(consumer.fetch())
     hand.go()
-    hand.go([grant(feed, 1, 2)])
-    roles.turn(Phase.DRAINING)
-    assert sent(hand.go()) == [("release", feed.name, "1-0", "1", "2-0", "1")]
+    hand.go([grant(consumer, 1, 2)])
+    roles.advance_to(Phase.DRAINING)
+    assert sent(hand.go()) == [("release", consumer.name, "0", "1-0", "1", "2-0", "1")]
     assert hand.go([[True, True]]) is None
 
 
 def test_halting_waits_for_nobody() -> None:
     """What runs is left to `leave`, which releases it; what was done is still settled."""
-    feed = make_feed()
-    roles = Roles(WorkerSettings(), [feed])
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    roles = Roles(WorkerSettings(), [consumer])
+    hand = Hand(consumer.fetch())
     hand.go()
-    hand.go([grant(feed, 1, 2)])
-    hand.run(feed)
+    hand.go([grant(consumer, 1, 2)])
+    hand.run(consumer)
     unit = hand.backlog.pop(0)
-    feed.begin(unit, hand.now)
-    roles.turn(Phase.HALTING)
-    feed.finish(unit, hand.now, None)  # told to stop, it returns: that is no completion
+    consumer.begin(unit, hand.now)
+    roles.advance_to(Phase.HALTING)
+    consumer.finish(unit, hand.now, None)  # told to stop, it returns: that is no completion
     assert names(hand.go()) == ["complete"]
     assert hand.go([[True]]) is None
     assert hand.role.gi_frame is None  # type: ignore[attr-defined]
 
 
 def test_phases_only_go_up() -> None:
-    feed = make_feed()
-    roles = Roles(WorkerSettings(), [feed])
-    roles.turn(Phase.HALTING)
-    roles.turn(Phase.DRAINING)
-    assert roles.phase is feed.phase is Phase.HALTING
+    consumer = make_feed()
+    roles = Roles(WorkerSettings(), [consumer])
+    roles.advance_to(Phase.HALTING)
+    roles.advance_to(Phase.DRAINING)
+    assert roles.phase is consumer.phase is Phase.HALTING
 
 
 # -- beat -----------------------------------------------------------------------------------------------------
@@ -464,125 +501,125 @@ def test_phases_only_go_up() -> None:
 
 def test_declared_dead() -> None:
     """It stops what it runs, forgets what it has not begun, and is back under a new name at once."""
-    feed = make_feed()
-    feed.registered = False
-    old = feed.name
-    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [feed]).beat()), Hand(feed.fetch())
+    consumer = make_feed()
+    consumer.registered = False
+    old = consumer.name
+    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [consumer]).beat()), Hand(consumer.fetch())
     assert sent(beat.go())[0][-1] == "1"  # the first beat registers
-    assert beat.go([True]) == Pause(2.0)
+    assert beat.go([True]) == Sleep(2.0)
     fetch.go()
-    fetch.go([grant(feed, 1, 2)])
-    running, waiting = feed.held.values()
+    fetch.go([grant(consumer, 1, 2)])
+    running, waiting = consumer.held.values()
     unit = fetch.backlog.pop(0)
-    feed.begin(unit, fetch.now)
+    consumer.begin(unit, fetch.now)
     assert sent(beat.go())[0][-1] == "0"
-    assert beat.go([False]) == Pause(0.0)
-    assert feed.name != old
-    assert not feed.registered
-    assert not feed.held
+    assert beat.go([False]) == Sleep(0.0)
+    assert consumer.name != old
+    assert not consumer.registered
+    assert not consumer.held
     assert beat.aborted == [running]
     assert True in beat.pokes
-    assert fetch.run(feed) == []  # `waiting` does not start
+    assert fetch.run(consumer) == []  # `waiting` does not start
     assert waiting.ended
-    assert sent(beat.go())[0][1:] == (feed.name, "10000", "60000", "1")
-    assert beat.go([True]) == Pause(2.0)
-    assert feed.registered
-    feed.finish(unit, fetch.now, None)
-    assert not settled(feed)  # a handler that was told returns because it gives up, not because it is done
+    assert sent(beat.go())[0][1:] == (consumer.name, "10000", "60000", "1")
+    assert beat.go([True]) == Sleep(2.0)
+    assert consumer.registered
+    consumer.finish(unit, fetch.now, None)
+    assert not settled(consumer)  # a handler that was told returns because it gives up, not because it is done
 
 
 def test_a_name_of_its_own() -> None:
     """It looks for one and a half heartbeats whether somebody lives under it; then it is in, and an heir."""
-    feed = make_feed()
-    feed.named, feed.registered = True, False
-    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [feed]).beat()), Hand(feed.fetch())
-    assert sent(beat.go())[0] == ("register", feed.name, "w", "10000", "60000", "", "0")
-    assert beat.go([Entered(0, "w.1 5")]) == Pause(0.5)
+    consumer = make_feed()
+    consumer.named, consumer.registered = True, False
+    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [consumer]).beat()), Hand(consumer.fetch())
+    assert sent(beat.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0")
+    assert beat.go([Entered(0, "w.1 5")]) == Sleep(0.5)
     for after in (0.5, 2.9):
         beat.now = 100.0 + after
         assert sent(beat.go())[0][-2:] == ("w.1 5", "0")
-        assert beat.go([Entered(0, "w.1 5")]) == Pause(0.5)
-    assert isinstance(fetch.go(), Pause)
+        assert beat.go([Entered(0, "w.1 5")]) == Sleep(0.5)
+    assert isinstance(fetch.go(), Sleep)
     beat.now = 103.0
     assert sent(beat.go())[0][-2:] == ("w.1 5", "1")
-    assert beat.go([Entered(1, "w.1")]) == Pause(2.0)
+    assert beat.go([Entered(1, "w.1")]) == Sleep(2.0)
     assert sent(fetch.go())[0][-1] == "w.1"
     fetch.go([Grant([], paused=True)])
-    feed.available = True
+    consumer.available = True
     assert sent(fetch.go())[0][-1] == "w.1"  # nothing was handed out yet
     fetch.go([Grant([])])
-    feed.available = True
+    consumer.available = True
     assert sent(fetch.go())[0][-1] == ""
     assert sent(beat.go())[0][0] == "beat"
 
 
 def test_a_name_that_is_taken() -> None:
-    feed = make_feed()
-    feed.named, feed.registered = True, False
-    beat = Hand(Roles(WorkerSettings(), [feed]).beat())
+    consumer = make_feed()
+    consumer.named, consumer.registered = True, False
+    beat = Hand(Roles(WorkerSettings(), [consumer]).beat())
     beat.go()
     with pytest.raises(NameTaken, match=r"name='w': w\.1 lives under this name, on queue 'q'; give each"):
         beat.go([Entered(-1, "w.1")])
-    assert not feed.registered
+    assert not consumer.registered
 
 
 def test_a_paused_queue_is_asked_no_more_than_an_empty_one() -> None:
     """The reader waits on the wake stream only, and asks again when it rings, or after as long as ever."""
-    feed = make_feed()
-    fetch, listen = Hand(feed.fetch()), Hand(feed.listen())
+    consumer = make_feed()
+    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
     fetch.go()
-    assert isinstance(fetch.go([Grant([], paused=True)]), Pause)
+    assert isinstance(fetch.go([Grant([], paused=True)]), Sleep)
     heard = listen.go()
     assert heard.command[0] == "XREAD"
     assert heard.command[-3:] == ("STREAMS", "headrace:{q}:q:wake", "$")
-    assert isinstance(listen.go(False), Pause)
+    assert isinstance(listen.go(False), Sleep)
     fetch.go()
     fetch.go([Grant([])])
     assert listen.go().command[0] == "XREADGROUP"
 
 
 def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
-    feed = make_feed()
+    consumer = make_feed()
     for error in [None, ValueError(), Release(), DeadLetter("no")]:
-        held = make_held(feed)
-        feed.begin([held], 1.0)
-        list(feed.lose([held]))
-        feed.finish([held], 2.0, error)
-    assert not settled(feed)
+        held = make_held(consumer)
+        consumer.begin([held], 1.0)
+        list(consumer.lose([held]))
+        consumer.finish([held], 2.0, error)
+    assert not settled(consumer)
 
 
 def test_a_lease_call_that_hears_it_first() -> None:
     """The server refuses to hand out to the dead: that says it as well as a beat does."""
-    feed = make_feed()
-    old = feed.name
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    old = consumer.name
+    hand = Hand(consumer.fetch())
     hand.go()
-    assert isinstance(hand.go([None]), Pause)
-    assert feed.name != old
-    assert not feed.registered
+    assert isinstance(hand.go([None]), Sleep)
+    assert consumer.name != old
+    assert not consumer.registered
 
 
 def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
     """Declared dead while the lease call was under way: our peers have put these back already."""
-    feed = make_feed()
-    hand = Hand(feed.fetch())
+    consumer = make_feed()
+    hand = Hand(consumer.fetch())
     hand.go()
-    late = grant(feed, 1, 2)
-    list(feed.died())
-    assert isinstance(hand.go([late]), Pause)
+    late = grant(consumer, 1, 2)
+    list(consumer.died())
+    assert isinstance(hand.go([late]), Sleep)
     assert hand.backlog == []
-    assert not feed.held
-    assert not settled(feed)
+    assert not consumer.held
+    assert not settled(consumer)
 
 
 # -- keep -----------------------------------------------------------------------------------------------------
 
 
-def keep(*feeds: Feed, heartbeat: float = 2.0, timeout: float = 10.0) -> Hand:
-    return Hand(Roles(WorkerSettings(heartbeat, timeout), feeds).keep())
+def keep(*consumers: Consumer, heartbeat: float = 2.0, timeout: float = 10.0) -> Hand:
+    return Hand(Roles(WorkerSettings(heartbeat, timeout), consumers).keep())
 
 
-NOTHING = Reclaimed(0, "-")
+NOTHING = Reclaimed(0)
 
 
 @pytest.mark.parametrize(("heartbeat", "timeout"), [(2.0, 10.0), (0.3, 1.0), (0.5, 60.0)])
@@ -594,81 +631,97 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
 
 
 def test_leases_are_renewed_after_a_third() -> None:
-    feed = make_feed(lease=9.0)
-    hand = keep(feed)
-    feed.held = {"1-0": make_held(feed, 1, since=hand.now), "2-0": make_held(feed, 2, since=hand.now - 3.0)}
+    consumer = make_feed(lease=9.0)
+    hand = keep(consumer)
+    consumer.held = {"1-0": make_held(consumer, 1, since=hand.now), "2-0": make_held(consumer, 2, since=hand.now - 3.0)}
     assert [op[0] for op in sent(hand.go())] == ["renew", "reclaim"]
-    assert hand.go([[True], NOTHING]) == Pause(1.5)
-    assert feed.held["2-0"].since == hand.now
-    hand.now += 1.5
-    assert names(hand.go()) == ["reclaim"]
-    hand.go([NOTHING])
-    hand.now += 1.5
+    assert hand.go([[True], NOTHING]) == Sleep(1.0)
+    assert consumer.held["2-0"].since == hand.now
+    for _ in range(2):
+        hand.now += 1.0
+        assert names(hand.go()) == ["reclaim"]
+        hand.go([NOTHING])
+    hand.now += 1.0
     assert names(hand.go()) == ["renew", "reclaim"]  # with two thirds of it to spare
 
 
 def test_a_lease_that_is_not_renewed_is_lost() -> None:
-    feed = make_feed(lease=9.0)
-    hand = keep(feed)
-    running, waiting = make_held(feed, 1), make_held(feed, 2)
-    feed.held = {"1-0": running, "2-0": waiting}
-    feed.begin([running], 1.0)
+    consumer = make_feed(lease=9.0)
+    hand = keep(consumer)
+    running, waiting = make_held(consumer, 1), make_held(consumer, 2)
+    consumer.held = {"1-0": running, "2-0": waiting}
+    consumer.begin([running], 1.0)
     hand.go()
     hand.go([[False, False], NOTHING])
     assert hand.aborted == [running]
     assert running.job.lost
     assert waiting.ended
-    assert not feed.held
+    assert not consumer.held
 
 
-def test_renewals_are_bounded() -> None:
-    feed = make_feed(lease=9.0)
-    feed.held = {f"{n}-0": make_held(feed, n) for n in range(BATCH + 500)}
-    assert len(feed.renewals(100.0)) == BATCH
+def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
+    """At one look: with a short lease there is no other in time."""
+    consumer = make_feed(lease=9.0)
+    hand = keep(consumer)
+    consumer.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * JOBS_PER_SCRIPT + 500)}
+    sizes: list[int] = []
+    effect = hand.go()
+    while not isinstance(effect, Sleep):
+        (renew, *others) = effect.ops
+        assert renew.name == "renew"
+        entries = [arg for arg in renew.args if str(arg).endswith("-0")]
+        sizes.append(len(entries))
+        effect = hand.go([[True] * len(entries), *([NOTHING] if others else [])])
+    assert sorted(sizes) == [500, JOBS_PER_SCRIPT, JOBS_PER_SCRIPT]
+    assert consumer.renewals(hand.now) == []
 
 
 def test_past_the_deadline() -> None:
-    feed = make_feed(deadline=4.0)
-    hand = keep(feed, heartbeat=4.0)
-    held = make_held(feed, since=hand.now)
-    feed.held = {"1-0": held}
-    feed.begin([held], hand.now)
+    consumer = make_feed(deadline=4.0)
+    hand = keep(consumer, heartbeat=4.0)
+    held = make_held(consumer, since=hand.now)
+    consumer.held = {"1-0": held}
+    consumer.begin([held], hand.now)
     hand.go()
     assert hand.go([NOTHING]).seconds <= 1.0
     hand.now += 4.0
     hand.go()
     assert hand.aborted == [held]
-    assert [op[0::8] for op in settled(feed)] == [("retry", "TimeoutError: the handler ran past its deadline of 4 s")]
-    feed.finish([held], hand.now, None)
-    feed.finish([held], hand.now, None, b"late")
-    assert not settled(feed)  # what the handler still says does not count
+    assert [op[0::8] for op in settled(consumer)] == [
+        ("retry", "TimeoutError: the handler ran past its deadline of 4 s")
+    ]
+    consumer.finish([held], hand.now, None)
+    consumer.finish([held], hand.now, None, b"late")
+    assert not settled(consumer)  # what the handler still says does not count
 
 
-def test_a_sweep_goes_on_where_it_stopped() -> None:
-    feed = make_feed()
-    hand = keep(feed)
-    assert sent(hand.go())[0][4] == "-"
-    assert hand.go([Reclaimed(0, "(5-0")]) == Pause(0.25)
-    assert sent(hand.go())[0][4] == "(5-0"
-    assert hand.go([Reclaimed(500, "-", more=True)]) == Pause(0.01)
+def test_a_sweep_goes_on_when_it_is_asked_to() -> None:
+    consumer = make_feed()
+    hand = keep(consumer)
+    hand.go()
+    assert hand.go([Reclaimed(0, 0.025)]) == Sleep(0.025)
+    hand.go()
+    assert hand.go([Reclaimed(500, more=True)]) == Sleep(0.01)
+    hand.go()
+    assert hand.go([NOTHING]) == Sleep(1.0)
 
 
 def test_who_is_not_registered_reclaims_nothing() -> None:
-    feed = make_feed()
-    feed.registered = False
-    hand = keep(feed)
-    assert isinstance(hand.go(), Pause)
+    consumer = make_feed()
+    consumer.registered = False
+    hand = keep(consumer)
+    assert isinstance(hand.go(), Sleep)
 
 
 def test_leases_are_kept_while_handlers_finish() -> None:
-    feed = make_feed(lease=9.0)
-    roles = Roles(WorkerSettings(), [feed])
+    consumer = make_feed(lease=9.0)
+    roles = Roles(WorkerSettings(), [consumer])
     hand = Hand(roles.keep())
-    held = make_held(feed)
-    feed.held = {"1-0": held}
-    roles.turn(Phase.DRAINING)
+    held = make_held(consumer)
+    consumer.held = {"1-0": held}
+    roles.advance_to(Phase.DRAINING)
     assert "renew" in names(hand.go())
-    roles.turn(Phase.HALTING)
+    roles.advance_to(Phase.HALTING)
     assert hand.go([[True], NOTHING]) is not None
     assert hand.go() is None
 
@@ -678,25 +731,78 @@ def test_leases_are_kept_while_handlers_finish() -> None:
 
 @pytest.mark.parametrize("policy", [Retry(wait=lambda _: "soon"), Retry(stop=lambda _: 1 / 0)])
 def test_a_strategy_that_fails_loses_no_job(policy: Retry) -> None:
-    feed = make_feed(retry=policy)
-    feed.end(make_held(feed), ValueError("x"))
-    ((name, *args),) = settled(feed)
+    consumer = make_feed(retry=policy)
+    consumer.end(make_held(consumer), ValueError("x"))
+    ((name, *args),) = settled(consumer)
     assert (name, args[5]) == ("retry", "+60000")
     assert args[7].startswith("ValueError: x; and what should judge it raised ")
 
 
-@pytest.mark.parametrize("delay", [datetime(2030, 1, 1), "soon", None])  # noqa: DTZ001
-def test_a_delay_that_makes_no_sense_loses_no_job(delay: Any) -> None:
-    feed = make_feed()
-    feed.end(make_held(feed), RetryLater(delay))
-    ((name, *args),) = settled(feed)
-    assert (name, args[5]) == ("retry", "+60000")
+@pytest.mark.parametrize("delay", [datetime(2030, 1, 1), "soon", None, float("nan")])  # noqa: DTZ001
+def test_a_delay_that_makes_no_sense_is_a_failure(delay: Any) -> None:
+    consumer = make_feed()
+    consumer.end(make_held(consumer), RetryLater(delay))
+    ((name, *args),) = settled(consumer)
+    assert (name, args[5], args[6]) == ("retry", "+7000", "1")
+    assert args[7].startswith("RetryLater: retry ")
+
+
+class Panic(BaseException):
+    """As of an extension in Rust."""
+
+
+@pytest.mark.parametrize("place", ["wait", "stop", "retry", "on", "codec"])
+def test_what_is_no_exception_loses_no_job_either(place: str) -> None:
+    def panics(_: Any) -> Any:
+        raise Panic("here")
+
+    policy = Retry(**{place: {ValueError: panics} if place == "on" else panics}) if place != "codec" else Retry()
+    consumer = make_feed(retry=policy)
+    if place == "codec":
+        consumer.ops = evolve(consumer.ops, codec=type("Panics", (BytesCodec,), {"encode": lambda *_: panics(None)})())
+    consumer.end(make_held(consumer), None if place == "codec" else ValueError("x"), b"result")
+    ((name, *args),) = settled(consumer)
+    assert name == "retry"
+    assert "Panic: here" in args[7]
+
+
+def test_releases_in_a_row_wait_unless_the_worker_stops() -> None:
+    """Each pause is a call of its own; a stop gives back at once."""
+    consumer = make_feed()
+
+    def given_back(row: int) -> None:
+        held = make_held(consumer, row)
+        held.count = held.token = row
+        consumer.end(held, Release())
+
+    for row in (1, FREE, FREE + 1, FREE + 2, 500):
+        given_back(row)
+    calls = settled(consumer)
+    assert [(call[2], len(call[3:]) // 2) for call in calls] == [("0", 2), ("100", 1), ("200", 1), ("60000", 1)]
+    for phase in (Phase.DRAINING, Phase.DRAINING):
+        consumer.phase = phase
+        given_back(500)
+    assert [call[2] for call in settled(consumer)] == ["0"]
+
+
+def test_what_waits_after_a_release_is_looked_for_when_it_is_due() -> None:
+    consumer = make_feed()
+    hand = Hand(consumer.fetch())
+    hand.go()
+    hand.go([grant(consumer, 1)])
+    (unit,) = hand.backlog
+    unit[0].count = unit[0].token = FREE + 1
+    hand.run(consumer, error=Release())
+    assert names(hand.go()) == ["release"]
+    effect = hand.go([[True]])
+    assert isinstance(effect, Sleep)
+    assert effect.seconds == pytest.approx(0.1)
 
 
 def test_a_result_that_is_no_bytes_is_the_jobs_failure() -> None:
-    feed = make_feed()
-    feed.end(make_held(feed), None, object())
-    ((name, *args),) = settled(feed)
+    consumer = make_feed()
+    consumer.end(make_held(consumer), None, object())
+    ((name, *args),) = settled(consumer)
     assert name == "retry"
     assert args[7].startswith("TypeError")
 
@@ -707,54 +813,54 @@ def test_a_result_that_is_no_bytes_is_the_jobs_failure() -> None:
 CONTROL = "headrace:{q}:q:control"
 
 
-def said(*texts: str, state: str = "on") -> Heard:
-    return Heard(state, [(CONTROL, text.encode()) for text in texts])
+def said(*texts: str, state: str = "on") -> Received:
+    return Received(state, [(CONTROL, text.encode()) for text in texts])
 
 
-def hearing(*numbers: int) -> tuple[Feed, Hand]:
+def hearing(*numbers: int) -> tuple[Consumer, Hand]:
     """A worker that runs these jobs, and its ear."""
-    feed = make_feed(concurrency=5, lease=600.0)
+    consumer = make_feed(concurrency=5, lease=600.0)
     for number in numbers:
-        held = make_held(feed, number)
+        held = make_held(consumer, number)
         held.started = 1.0
-        feed.held[held.entry] = held
-    return feed, Hand(Roles(WorkerSettings(), [feed]).hear())
+        consumer.held[held.entry] = held
+    return consumer, Hand(Roles(WorkerSettings(), [consumer]).hear())
 
 
 def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
     """The server knows: what is still ours after all goes on."""
-    feed, hand = hearing(1, 2, 3)
+    consumer, hand = hearing(1, 2, 3)
     effect = hand.go()
-    assert isinstance(effect, Hear)
+    assert isinstance(effect, Receive)
     assert list(effect.channels) == [CONTROL]
-    assert isinstance(hand.go(said("7-0 8-0")), Hear)  # not of ours
+    assert isinstance(hand.go(said("7-0 8-0")), Receive)  # not of ours
     effect = hand.go(said("2-0 3-0 9-0"))
-    assert sent(effect) == [("renew", feed.name, "", "0", "2-0", "1", "3-0", "1")]
-    assert isinstance(hand.go([[False, True]]), Hear)
+    assert sent(effect) == [("renew", consumer.name, "", "0", "2-0", "1", "3-0", "1")]
+    assert isinstance(hand.go([[False, True]]), Receive)
     assert [held.entry for held in hand.aborted] == ["2-0"]
-    assert sorted(feed.held) == ["1-0", "3-0"]
+    assert sorted(consumer.held) == ["1-0", "3-0"]
 
 
 @pytest.mark.parametrize("heard", [said("*"), said(state="anew"), said("5-0", "*")])
-def test_everything_is_asked_about(heard: Heard) -> None:
+def test_everything_is_asked_about(heard: Received) -> None:
     """After a deletion, and when we have not listened for a while."""
-    feed, hand = hearing(1, 2)
+    consumer, hand = hearing(1, 2)
     hand.go()
-    assert sent(hand.go(heard)) == [("renew", feed.name, "", "0", "1-0", "1", "2-0", "1")]
-    assert isinstance(hand.go([[False, False]]), Hear)
+    assert sent(hand.go(heard)) == [("renew", consumer.name, "", "0", "1-0", "1", "2-0", "1")]
+    assert isinstance(hand.go([[False, False]]), Receive)
     assert len(hand.aborted) == 2
-    assert feed.held == {}
+    assert consumer.held == {}
 
 
 def test_many_are_asked_about_in_parts() -> None:
-    feed, hand = hearing(*range(1, BATCH + 3))
+    consumer, hand = hearing(*range(1, JOBS_PER_SCRIPT + 3))
     hand.go()
     first = hand.go(said("*"))
-    assert len(sent(first)[0]) == 4 + 2 * BATCH
-    second = hand.go([[True] * BATCH])
+    assert len(sent(first)[0]) == 4 + 2 * JOBS_PER_SCRIPT
+    second = hand.go([[True] * JOBS_PER_SCRIPT])
     assert len(sent(second)[0]) == 4 + 2 * 2
-    assert isinstance(hand.go([[True] * 2]), Hear)
-    assert len(feed.held) == BATCH + 2
+    assert isinstance(hand.go([[True] * 2]), Receive)
+    assert len(consumer.held) == JOBS_PER_SCRIPT + 2
 
 
 def test_who_can_not_hear_tries_again() -> None:
@@ -763,47 +869,91 @@ def test_who_can_not_hear_tries_again() -> None:
     hand.go()
     pauses = []
     for _ in range(9):
-        pause = hand.go(Heard("cut"))
+        pause = hand.go(Received("cut"))
         pauses.append(pause.seconds)
-        assert isinstance(hand.go(), Hear)
+        assert isinstance(hand.go(), Receive)
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (0.05, 2.0)
-    assert hand.go(Heard("refused")) == Pause(DEAF)
-    assert isinstance(hand.go(), Hear)
-    assert isinstance(hand.go(said(state="anew")), Hear)
-    assert hand.go(Heard("cut")) == Pause(0.05)  # it was sound in between
+    assert hand.go(Received("refused")) == Sleep(RETRY_UNHEARD_S)
+    assert isinstance(hand.go(), Receive)
+    assert isinstance(hand.go(said(state="anew")), Receive)
+    assert hand.go(Received("cut")) == Sleep(0.05)  # it was sound in between
 
 
 def test_what_is_said_of_jobs_on_their_way() -> None:
     """A cancellation that comes before the lease call's reply: nothing of it starts that is gone."""
-    feed = make_feed(concurrency=2, lease=600.0)
-    roles = Roles(WorkerSettings(), [feed])
-    fetch, ear = Hand(feed.fetch()), Hand(roles.hear())
+    consumer = make_feed(concurrency=2, lease=600.0)
+    roles = Roles(WorkerSettings(), [consumer])
+    fetch, ear = Hand(consumer.fetch()), Hand(roles.hear())
     ear.go()
     assert names(fetch.go()) == ["lease"]
     ear.go(said("1-0"))  # nothing is held yet
-    effect = fetch.go([grant(feed, 1, 2)])
-    assert sent(effect) == [("renew", feed.name, "", "0", "1-0", "1", "2-0", "1")]
+    effect = fetch.go([grant(consumer, 1, 2)])
+    assert sent(effect) == [("renew", consumer.name, "", "0", "1-0", "1", "2-0", "1")]
     assert fetch.backlog == []
     fetch.go([[False, True]])
-    assert [[job.id for job in feed.begin(unit, 1.0)] for unit in fetch.backlog] == [[], ["2-0"]]
+    assert [[job.id for job in consumer.begin(unit, 1.0)] for unit in fetch.backlog] == [[], ["2-0"]]
 
 
 def test_nothing_is_asked_about_when_nothing_was_said() -> None:
-    feed = make_feed(concurrency=2)
-    hand = Hand(feed.fetch())
+    consumer = make_feed(concurrency=2)
+    hand = Hand(consumer.fetch())
     hand.go()
-    assert isinstance(hand.go([grant(feed, 1, 2)]), Pause)
+    assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)
     assert len(hand.backlog) == 2
 
 
 def test_the_ear_is_closed_when_the_worker_halts() -> None:
     """Not before: handlers that finish want to know."""
-    feed, _ = hearing(1)
-    roles = Roles(WorkerSettings(), [feed])
+    consumer, _ = hearing(1)
+    roles = Roles(WorkerSettings(), [consumer])
     hand = Hand(roles.hear())
     hand.go()
-    roles.turn(Phase.DRAINING)
-    assert isinstance(hand.go(said()), Hear)
-    roles.turn(Phase.HALTING)
+    roles.advance_to(Phase.DRAINING)
+    assert isinstance(hand.go(said()), Receive)
+    roles.advance_to(Phase.HALTING)
     assert hand.go(said()) is None
+
+
+# -- a stop whose server is away -------------------------------------------------------------------------------
+
+
+def test_what_was_leased_is_kept_until_the_server_has_answered() -> None:
+    """Running, ended, sent: whatever stage it is at when the server goes away."""
+    consumer = make_feed(concurrency=3)
+    roles = Roles(WorkerSettings(), [consumer])
+    hand = Hand(consumer.fetch())
+    hand.go()
+    hand.go([grant(consumer, 1, 2, 3)])
+    hand.run(consumer, after=1.0)
+    hand.run(consumer, after=1.0, error=ValueError())
+    consumer.begin(hand.backlog.pop(), hand.now)
+    everything = [("q", f"{number}-0") for number in (1, 2, 3)]
+    assert sorted(roles.kept()) == everything
+    assert names(hand.go()) == ["complete", "retry", "lease"]
+    assert sorted(roles.kept()) == everything
+    hand.go([[True], [True], grant(consumer)])
+    assert roles.kept() == [("q", "3-0")]
+    leaving = Hand(roles.leave())
+    assert names(leaving.go()) == ["leave"]
+    assert names(leaving.go([(1, "1")])) == ["leave"]
+    assert leaving.go([(1, "")]) is None
+    assert roles.kept() == []
+
+
+def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
+    consumer = make_feed(deadline=10.0)
+    roles = Roles(WorkerSettings(), [consumer], Phase.DRAINING)
+    held = make_held(consumer)
+    consumer.held[held.entry] = held
+    farewell = Farewell(roles, 1.0, 100.0, 5)
+    held.started = 100.0
+    assert not any(farewell.over(100.0 + tick / 2, 5) for tick in range(20))  # a handler runs, up to its deadline
+    assert [farewell.over(110.0 + tick / 2, 5) for tick in range(3)] == [False, True, True]
+    assert not farewell.over(111.5, 6)  # an answer
+    assert not farewell.over(112.0, 6)
+    assert not farewell.over(200.0, 6)  # this process stood still
+    assert [farewell.over(200.5, 6), farewell.over(201.0, 6)] == [False, True]
+    roles.phase = Phase.HALTING
+    held.started = 201.0
+    assert farewell.over(201.5, 6)  # told to give up, it is not waited for

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from headrace._schedule import GRACE, MOST, Timing, decide, missed_policy
+from headrace._model.timing import CATCH_UP_AT_MOST, MISSED_GRACE_MS, Timing, decide, missed_policy
 
 BERLIN = "Europe/Berlin"
 NEW_YORK = "America/New_York"
@@ -98,9 +98,9 @@ def test_intervals_that_were_missed() -> None:
     timing = Timing.of(1, None, None)
     now = 1000 + 5_000_500
     assert timing.passed(1000, now) == [5_001_000]
-    assert timing.passed(1000, now, MOST) == list(range(4_002_000, 5_001_001, 1000))
-    assert len(timing.passed(1000, now, MOST)) == MOST
-    assert timing.passed(1000, 1000, MOST) == [1000]
+    assert timing.passed(1000, now, CATCH_UP_AT_MOST) == list(range(4_002_000, 5_001_001, 1000))
+    assert len(timing.passed(1000, now, CATCH_UP_AT_MOST)) == CATCH_UP_AT_MOST
+    assert timing.passed(1000, 1000, CATCH_UP_AT_MOST) == [1000]
 
 
 # -- cron, and clocks that change ------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_ticks_only_go_on(cron: str, zone: str) -> None:
         assert all(tick > start + n * 9 * 60_000 for n, tick in enumerate(nexts))
         assert all(a <= b for a, b in pairwise(nexts))
         found = {tick for tick in nexts if tick <= start + 86_000_000}
-        assert not found or set(timing.passed(min(found), start + 86_000_000, MOST)) >= found
+        assert not found or set(timing.passed(min(found), start + 86_000_000, CATCH_UP_AT_MOST)) >= found
 
 
 def test_cron_ticks_that_were_missed() -> None:
@@ -160,8 +160,8 @@ def test_cron_ticks_that_were_missed() -> None:
     hours = [due + 3_600_000 * n for n in range(49)]
     assert timing.passed(due, now) == hours[-1:]
     assert timing.passed(due, now, 3) == hours[-3:]
-    assert timing.passed(due, now, MOST) == hours
-    assert timing.passed(due, due, MOST) == [due]
+    assert timing.passed(due, now, CATCH_UP_AT_MOST) == hours
+    assert timing.passed(due, due, CATCH_UP_AT_MOST) == [due]
     years = Timing.of(None, "0 0 1 1 *", None)
     assert years.passed(ms("2000-01-01T00:00"), now, 2) == [ms("2025-01-01T00:00"), ms("2026-01-01T00:00")]
 
@@ -171,8 +171,8 @@ def test_a_year_of_minutes_is_no_work() -> None:
     timing = Timing.of(None, "* * * * *", BERLIN)
     now = ms("2027-01-01T00:00:30")
     assert timing.passed(ms("2026-01-01T00:00"), now) == [ms("2027-01-01T00:00")]
-    found = timing.passed(ms("2026-01-01T00:00"), now, MOST)
-    assert found == [now - 30_000 - 60_000 * n for n in range(MOST)][::-1]
+    found = timing.passed(ms("2026-01-01T00:00"), now, CATCH_UP_AT_MOST)
+    assert found == [now - 30_000 - 60_000 * n for n in range(CATCH_UP_AT_MOST)][::-1]
 
 
 # -- what was missed -------------------------------------------------------------------------------------
@@ -182,14 +182,14 @@ def test_a_year_of_minutes_is_no_work() -> None:
 def test_on_time(missed: str) -> None:
     """A moment late is on time, under every policy."""
     timing = Timing.of(3600, None, None)
-    for late in (0, 1500, GRACE):
+    for late in (0, 1500, MISSED_GRACE_MS):
         assert decide(timing, missed, 5000, 5000 + late) == ([5000], 3_605_000)
 
 
 def test_missed() -> None:
     timing = Timing.of(3600, None, None)
     hour = 3_600_000
-    now = 3 * hour + GRACE + 1
+    now = 3 * hour + MISSED_GRACE_MS + 1
     assert decide(timing, "skip", 0, now) == ([], 4 * hour)
     assert decide(timing, "once", 0, now) == ([3 * hour], 4 * hour)
     assert decide(timing, "all", 0, now) == ([0, hour, 2 * hour, 3 * hour], 4 * hour)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
-from headrace import _settings as checked
-from headrace._codec import BytesCodec
-from headrace._settings import FOREVER, HandlerSettings, QueueSettings, WorkerSettings
+from headrace._model import checks
+from headrace._model.checks import FOREVER, MOST
+from headrace._model.codec import BytesCodec
+from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 
 INF, NAN = math.inf, math.nan
 
@@ -24,7 +26,7 @@ INF, NAN = math.inf, math.nan
     [(0, 0.0), (1, 1.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (FOREVER, FOREVER), (timedelta(), 0.0)],
 )
 def test_seconds(value: Any, expected: float) -> None:
-    assert checked.seconds("x", value) == expected
+    assert checks.seconds("x", value) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,18 +50,18 @@ def test_seconds(value: Any, expected: float) -> None:
 )
 def test_what_are_no_seconds(value: Any, options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match="lease"):
-        checked.seconds("lease", value, **options)
+        checks.seconds("lease", value, **options)
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0, 0), (1e-9, 1), (0.001, 1), (0.0011, 2), (1, 1000), (1.5, 1500)])
 def test_millis_round_up(seconds: float, expected: int) -> None:
     """0 often means for ever."""
-    assert checked.millis(seconds) == expected
+    assert checks.millis(seconds) == expected
 
 
-@pytest.mark.parametrize(("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (10**30, {})])
+@pytest.mark.parametrize(("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (MOST, {})])
 def test_count(value: int, options: dict[str, Any]) -> None:
-    assert checked.count("n", value, **options) == value
+    assert checks.count("n", value, **options) == value
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,7 @@ def test_count(value: int, options: dict[str, Any]) -> None:
         (0, {}, ValueError),
         (-1, {"least": 0}, ValueError),
         (6, {"most": 5}, ValueError),
+        (MOST + 1, {}, ValueError),
         (1.0, {}, TypeError),
         ("1", {}, TypeError),
         (True, {}, TypeError),
@@ -76,7 +79,7 @@ def test_count(value: int, options: dict[str, Any]) -> None:
 )
 def test_what_is_no_count(value: Any, options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=r"^max_size"):
-        checked.count("max_size", value, **options)
+        checks.count("max_size", value, **options)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +95,13 @@ def test_what_is_no_count(value: Any, options: dict[str, Any], error: type[Excep
         (datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "@1000"),
         (datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "@0"),
         (datetime(1960, 1, 1, tzinfo=UTC), "@0"),
+        (datetime.max.replace(tzinfo=UTC), "@253402300800000"),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), "@253402351200000"),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), "@0"),
     ],
 )
 def test_delay(value: Any, expected: str) -> None:
-    assert checked.delay(value) == expected
+    assert checks.delay(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -111,15 +117,15 @@ def test_delay(value: Any, expected: str) -> None:
 )
 def test_what_is_no_delay(value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="delay"):
-        checked.delay(value)
+        checks.delay(value)
 
 
 def test_headers_stay_in_order() -> None:
     """So that entries of one queue share their field list, and are cheap."""
-    assert checked.headers(None) == checked.headers({}) == []
-    assert checked.headers({"b": "1", "a": "", "traceparent": "ä"}) == ["b", "1", "a", "", "traceparent", "ä"]
-    assert checked.headers(MappingProxyType({"a": "b"})) == ["a", "b"]
-    assert len(checked.headers({str(i): "" for i in range(checked.HEADERS)})) == 2 * checked.HEADERS
+    assert checks.headers(None) == checks.headers({}) == []
+    assert checks.headers({"b": "1", "a": "", "traceparent": "ä"}) == ["b", "1", "a", "", "traceparent", "ä"]
+    assert checks.headers(MappingProxyType({"a": "b"})) == ["a", "b"]
+    assert len(checks.headers({str(i): "" for i in range(checks.HEADERS)})) == 2 * checks.HEADERS
 
 
 @pytest.mark.parametrize(
@@ -134,17 +140,17 @@ def test_headers_stay_in_order() -> None:
         *[({name: "x"}, ValueError) for name in ("data", "id", "attempt", "enq")],
         ({"a": "\ud800"}, ValueError),
         ({"\ud800": "a"}, ValueError),
-        ({str(i): "" for i in range(checked.HEADERS + 1)}, ValueError),
+        ({str(i): "" for i in range(checks.HEADERS + 1)}, ValueError),
     ],
 )
 def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="header"):
-        checked.headers(value)
+        checks.headers(value)
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
     assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, (), None)
-    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0)
+    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER)
     assert attrs.astuple(Retry()) == (None, None, None, None, {})
 
 
@@ -163,6 +169,8 @@ def test_the_defaults_are_the_documented_ones() -> None:
         ({"ageing": 5}, ConfigurationError),
         ({"ageing": 0}, ValueError),
         ({"dead_limit": -1}, ValueError),
+        ({"dead_limit": sys.maxsize}, ValueError),
+        ({"max_attempts": sys.maxsize}, ValueError),
         ({"dead_limit": None}, TypeError),
         ({"result_ttl": 0}, ValueError),
         ({"result_ttl": INF}, ValueError),
@@ -192,7 +200,7 @@ def test_what_is_no_setting_of_a_worker(options: dict[str, Any], error: type[Exc
 
 
 def test_a_timeout_of_two_heartbeats_will_do() -> None:
-    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0)
+    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER)
 
 
 def test_retry_takes_tenacity_s_objects() -> None:

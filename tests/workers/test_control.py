@@ -86,7 +86,7 @@ def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redi
     def body(job: Job) -> bytes:
         return b"done"
 
-    with Queue("other", url=queue._url) as other, busy, idle:
+    with Queue("other", url=queue._address.target) as other, busy, idle:
         first = [queue.enqueue(b"x").id, other.enqueue(b"x").id]
         record.await_started(1)
         until(lambda: other.counts().completed == 1)
@@ -173,8 +173,8 @@ def test_a_worker_listens_on_one_connection_and_nothing_is_said_about_work(
 
 def test_an_idle_line_is_pinged(monkeypatch: pytest.MonkeyPatch, work: Work, queue: Queue, client: redis.Redis) -> None:
     """And one that does not answer is given up: a server that went without a word is noticed."""
-    monkeypatch.setattr("headrace._line.QUIET", 0.1)
-    monkeypatch.setattr("headrace._roles.HEAR", 0.05)
+    monkeypatch.setattr("headrace._base.subscription.PING_AFTER_S", 0.1)
+    monkeypatch.setattr("headrace._core.worker.roles.RECEIVE_S", 0.05)
     worker = work()
 
     @worker.handler("q", lease=LONG)

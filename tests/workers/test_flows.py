@@ -30,7 +30,7 @@ from tests.servers import Server
 from tests.workers.engines import Running
 from tests.workers.processes import CONTEXT
 
-Handlers = dict[str, Callable[[FlowJob], Any]]
+BaseWorker = dict[str, Callable[[FlowJob], Any]]
 
 
 class Shop:

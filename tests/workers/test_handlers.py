@@ -383,7 +383,7 @@ def test_another_queue_is_left_alone(work: Work, queue: Queue, kind: str) -> Non
     if kind == "threads":
         with pytest.raises(TimeoutError, match="still 1 jobs"):
             run_until_empty(worker.worker, queue, timeout=0.1)
-    with worker, Queue("other", url=worker.worker._url) as other:
+    with worker, Queue("other", url=worker.worker._address.target) as other:
         other.enqueue(b"x")
         until(lambda: other.counts().completed == 1)
     assert queue.counts() == Counts(waiting=1, enqueued=1)

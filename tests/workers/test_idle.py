@@ -18,6 +18,8 @@ from tests.workers.test_handlers import calls
 Work = Callable[..., Running]
 ENGINES = pytest.mark.parametrize("kind", ["threads", "tasks"])
 
+UPKEEP = (b"pulse", b"sweep")
+
 
 def contents(server: Server) -> dict[bytes, object]:
     """Everything that is there but heartbeats and records of calls."""
@@ -29,6 +31,8 @@ def contents(server: Server) -> dict[bytes, object]:
                 found[key] = [info["length"], info["last-generated-id"], client.xpending(key, "workers")]
             elif not key.endswith((b":workers", b":registered")) and b":lane:" not in key:
                 found[key] = client.dump(key)
+            if key.endswith(b":stats"):  # since when it is looked after, and how far the sweep has come
+                found[key] = {name: value for name, value in client.hgetall(key).items() if name not in UPKEEP}
     return found
 
 

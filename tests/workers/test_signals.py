@@ -76,11 +76,11 @@ import os, signal, sys
 from headrace import AsyncWorker, Worker
 worker = {"threads": Worker, "tasks": AsyncWorker}[sys.argv[1]](url=sys.argv[2])
 worker.handler("q")(print)
-start = worker.start
+start = worker._start
 def interrupted():
     os.kill(os.getpid(), signal.SIGTERM)
     return start()
-worker.start = interrupted
+worker._start = interrupted
 worker.run()
 print("ended in good order")
 """

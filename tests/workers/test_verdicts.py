@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from tenacity import (
 )
 
 from headrace import AsyncWorker, Counts, DeadLetter, Job, JSONCodec, Queue, Release, Retry, RetryLater
+from headrace._core.verdicts import FREE
+from headrace._model.codec import BytesCodec
 from tests.awaiting import PATIENCE, until
 from tests.servers import Server
 from tests.workers.engines import Recorder, Running
@@ -257,13 +260,9 @@ def test_dead_letters_are_capped(work: Work, queue: Queue) -> None:
 # -- the unexpected ----------------------------------------------------------------------------------------
 
 
-class Odd(BaseException):
-    """What is no `Exception`."""
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), Odd()])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
 def test_interruptions_release_the_job(work: Work, queue: Queue, kind: str, error: BaseException) -> None:
-    """What is not the job's fault spends no attempt, and the worker goes on."""
+    """What would end the program outside of a handler spends no attempt, and the worker goes on."""
     if kind == "tasks" and isinstance(error, KeyboardInterrupt):
         pytest.skip("asyncio lets it end the loop: see test_an_interrupted_loop")
     worker = work()
@@ -301,9 +300,9 @@ def test_an_interrupted_loop(queue: Queue, newest: Server) -> None:
     assert not [state for state in queue.workers() if state.name.startswith(worker.name)]
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(1), StopAsyncIteration(), RecursionError()])
+@pytest.mark.parametrize("error", [StopIteration(1), StopAsyncIteration(), RecursionError()])
 def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseException) -> None:
-    """`sys.exit()` and their like in a handler are failures of the job: an attempt is spent, others go on."""
+    """What means something to generators and to the interpreter is a failure like any other here; others go on."""
     worker = work()
 
     @worker.handler("q", concurrency=1, retry=Retry(attempts=2, wait=0))
@@ -430,3 +429,134 @@ def test_the_deadline_of_a_batch(work: Work, queue: Queue) -> None:
     with worker:
         until(lambda: queue.counts().dead == 3)
     assert {letter.reason for letter in queue.dead()} == {"TimeoutError: the handler ran past its deadline of 0.3 s"}
+
+
+# -- what is no exception, and what spends no attempt ----------------------------------------------------------
+
+
+class Panic(BaseException):
+    """As of an extension in Rust."""
+
+
+@pytest.mark.parametrize(
+    "error", [Panic("x"), GeneratorExit("x"), asyncio.CancelledError("x"), RetryLater(float("nan"))]
+)
+def test_whatever_a_handler_always_raises_ends(
+    work: Work, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a failure, judged by the handler's `Retry`, kept as its reason and logged."""
+    worker = work()
+    seen: list[int] = []
+
+    @worker.handler("q", retry=Retry(attempts=3, wait=0.01))
+    def body(job: Job) -> None:
+        seen.append(job.attempt)
+        raise error
+
+    queue.enqueue(b"x", id="i")
+    with worker:
+        until(lambda: queue.counts().dead == 1)
+        assert seen == [1, 2, 3]
+        (letter,) = queue.dead()
+        assert str(letter.reason).startswith(type(error).__name__)
+        queue.enqueue(b"y")  # the slot is still there
+        until(lambda: queue.counts().dead == 2)
+    assert sum("job_failed" in record.message for record in caplog.records) >= 2
+
+
+def test_a_task_that_is_cancelled_inside_a_handler_is_a_failure(newest: Server, queue: Queue) -> None:
+    worker = AsyncWorker(url=newest.url)
+
+    @worker.handler("q", retry=Retry(attempts=2, wait=0.01))
+    async def handler(job: Job) -> None:
+        inner = asyncio.create_task(asyncio.sleep(60))
+        inner.cancel()
+        await inner
+
+    async def main() -> None:
+        async with worker:
+            await asyncio.to_thread(until, lambda: queue.counts().dead == 1)
+
+    queue.enqueue(b"x")
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [Release(), KeyboardInterrupt(), SystemExit(), RetryLater(0)])
+def test_releases_in_a_row_are_slowed_and_told_of(
+    kind: str, work: Work, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also by another worker, and after a restart: the count is the server's. Other jobs go on."""
+    if kind == "tasks" and isinstance(error, KeyboardInterrupt):
+        pytest.skip("there it ends the program")
+    queue.enqueue(b"x", id="i")
+    seen: list[float] = []
+    for _ in range(2):
+        worker = work()
+
+        @worker.handler("q", concurrency=2)
+        def body(job: Job) -> None:
+            if job.payload == b"x":
+                seen.append(time.monotonic())
+                assert job.attempt == 1
+                raise error
+
+        before = len(seen)
+        with worker:
+            until(lambda before=before: len(seen) >= before + (FREE + 3 if before == 0 else 2))  # type: ignore[misc]
+            completed = queue.counts().completed
+            queue.enqueue(b"another")
+            until(lambda completed=completed: queue.counts().completed == completed + 1)  # type: ignore[misc]
+    assert len(seen) <= FREE + 8
+    gaps = [later - sooner for sooner, later in pairwise(seen[FREE:])]
+    assert all(gap >= 0.1 for gap in gaps)
+    assert any("releases_slowed" in record.message for record in caplog.records)
+    state = queue.find("i")
+    assert state is not None
+    assert (state.state, state.job.attempt) in {("delayed", 1), ("parked", 1), ("waiting", 1)}
+
+
+def test_a_stop_gives_back_at_once_what_was_often_released(work: Work, queue: Queue) -> None:
+    worker = work()
+    stopping = threading.Event()
+    runs: list[int] = []
+
+    @worker.handler("q", concurrency=1)
+    def body(job: Job) -> Any:
+        runs.append(1)
+        if len(runs) > FREE + 1:
+            while not stopping.is_set():
+                yield 0.01
+        raise Release
+
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: len(runs) == FREE + 2)
+        worker.stop(wait=False)
+        until(worker.engine.stopping.is_set)
+        stopping.set()
+    assert (queue.counts().parked, queue.counts().delayed) == (1, 0)
+
+
+def test_a_codec_that_panics_quarantines(work: Work, newest: Server, queue: Queue) -> None:
+    """And stops nobody: other jobs go on, and so does a plain queue."""
+    worker = work()
+
+    class Panics(BytesCodec):
+        def decode(self, data: bytes) -> bytes:
+            if data == b"bad":
+                raise Panic("in Rust")
+            return data
+
+    @worker.handler("q", codec=Panics())
+    def body(job: Job) -> None:
+        assert job.payload == b"good"
+
+    queue.enqueue_many([b"bad", b"good", b"bad"])
+    with worker:
+        until(lambda: queue.counts() == Counts(enqueued=3, completed=1, dead=2))
+    assert ["Panic: in Rust" in str(letter.reason) for letter in queue.dead()] == [True, True]
+    queue.enqueue_many([b"bad", b"good"])
+    with Queue("q", url=newest.url, codec=Panics()) as other:
+        lease = other.lease()
+        assert lease is not None
+        assert (lease.job.payload, other.counts().dead) == (b"good", 3)

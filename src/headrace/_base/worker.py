@@ -12,21 +12,23 @@ from typing import Any, TypeVar
 import attrs
 from tenacity import wait_exponential_jitter
 
-from headrace import _settings as checked
-from headrace._codec import BytesCodec, Codec, chosen
-from headrace._embedded import EmbeddedServer
-from headrace._execute import server
-from headrace._feed import Feed
-from headrace._feeds import Kinds, Persistent
-from headrace._flow_feed import FlowFeed
-from headrace._flow_ops import Staged
-from headrace._job import Job
-from headrace._keys import Keys, worker_name
-from headrace._ops import Ops
-from headrace._roles import Roles
-from headrace._settings import GRACE, HandlerSettings, QueueSettings, Rate, Retry, WorkerSettings
-from headrace._watch import PARENTS
-from headrace.errors import ConfigurationError
+from headrace._base.address import Address
+from headrace._base.stages import Stages
+from headrace._core.worker.by_kind import KindConsumer
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.flow_consumer import FlowConsumer
+from headrace._core.worker.persistent import PersistentConsumer
+from headrace._core.worker.roles import Roles
+from headrace._model import checks, settings
+from headrace._model.codec import BytesCodec, Codec, chosen
+from headrace._model.job import Job
+from headrace._model.policy import Rate, Retry
+from headrace._model.settings import GRACE, HandlerSettings, QueueSettings, WorkerSettings
+from headrace._protocol.keys import Keys, worker_name
+from headrace._protocol.queue_ops import Ops
+from headrace._telemetry import log
+from headrace._telemetry.worker import PARENTS
+from headrace.errors import ConfigurationError, LeasesLeft
 
 F = TypeVar("F", bound=Callable[..., Any])
 Seconds = float | timedelta
@@ -42,7 +44,7 @@ def is_async(function: object) -> bool:
 
 def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
     """Call the handler of the job's kind; there is one, or the job would not be here."""
-    return (kinds.get(job.headers.get(checked.KIND)) or kinds[None]).function(job)
+    return (kinds.get(job.headers.get(settings.KIND)) or kinds[None]).function(job)
 
 
 def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSettings:
@@ -72,11 +74,21 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
     )  # fmt: skip
 
 
-class Handlers:
+def left_behind(roles: Roles) -> LeasesLeft | None:
+    """What a worker that has stopped still holds, as the server did not answer; it is said in the log."""
+    leases = roles.kept()
+    if not leases:
+        return None
+    error = LeasesLeft(leases)
+    log.say("leases_left", "%s", error, worker=roles.consumers[0].worker)
+    return error
+
+
+class BaseWorker:
     """The handlers of a worker, and how it lives."""
 
-    threads_only = False
-    slots = 100
+    _threads_only = False
+    _slots = 100
 
     def __init__(
         self,
@@ -88,8 +100,9 @@ class Handlers:
         timeout: Seconds,
         namespace: str,
         trace_parent: str,
+        max_outage: Seconds | None,
     ) -> None:
-        self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout)
+        self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout, max_outage=max_outage)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
         self.named = name is not None
         self.namespace = namespace
@@ -98,8 +111,7 @@ class Handlers:
             raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
         self.handlers: dict[str, HandlerSettings] = {}
         self._client = client
-        self._url = server(url, client, wanted, self)
-        self._embedded: EmbeddedServer | None = None
+        self._address = Address.of(url, client, wanted, self)
         Keys.of("any", namespace)
 
     def handler(
@@ -183,7 +195,7 @@ class Handlers:
             lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate,
             priorities=priorities, ageing=ageing,
         )  # fmt: skip
-        wait = checked.seconds("max_wait", max_wait)
+        wait = checks.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:
             self._register(
@@ -194,9 +206,9 @@ class Handlers:
 
         return register
 
-    def flow(self, flow: Staged, *stages: str) -> None:
+    def flow(self, flow: Stages, *stages: str) -> None:
         """Register the handlers of a flow's stages, all that have one, or those named."""
-        if not isinstance(flow, Staged):
+        if not isinstance(flow, Stages):
             raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
         ops = flow.ops
         if ops.namespace != self.namespace:
@@ -227,7 +239,7 @@ class Handlers:
         **special: Any,
     ) -> None:
         Keys.of(queue, self.namespace)
-        if self.threads_only and is_async(function):
+        if self._threads_only and is_async(function):
             raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
         if kind is not None and not isinstance(kind, str):
             raise TypeError(f"kind must be a str, not {type(kind).__name__}")
@@ -236,9 +248,9 @@ class Handlers:
         if grace is not None and kind is None:
             raise ConfigurationError("grace: for jobs of unknown kinds; give it at a handler with a kind")
         made = HandlerSettings(
-            queue, function, self.slots if concurrency is None else concurrency, Retry() if retry is None else retry,
-            None if deadline is None else checked.seconds("deadline", deadline, zero=False),
-            queue_settings, chosen(codec), grace=GRACE if grace is None else checked.seconds("grace", grace), **special,
+            queue, function, self._slots if concurrency is None else concurrency, Retry() if retry is None else retry,
+            None if deadline is None else checks.seconds("deadline", deadline, zero=False),
+            queue_settings, chosen(codec), grace=GRACE if grace is None else checks.seconds("grace", grace), **special,
         )  # fmt: skip
         old = self.handlers.get(queue)
         if old is None and kind is None:
@@ -255,32 +267,26 @@ class Handlers:
             raise ConfigurationError(f"queue {queue!r}: a batch handler, or a persistent one, takes all of its jobs")
         if any(handler.flow is not None for handler in kinds.values()):
             raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
-        self.handlers[queue] = together(kinds, self.slots)
+        self.handlers[queue] = together(kinds, self._slots)
 
     def _connect(self) -> str | None:
         """The URL to connect to; joins the embedded server if it names one."""
         if not self.handlers:
             raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
-        if self._url is not None and self._url.startswith("embedded:"):
-            self._embedded = EmbeddedServer.join(self._url.removeprefix("embedded:") or ".")
-            return f"unix://{self._embedded.path}"
-        return self._url
-
-    def _left(self) -> None:
-        if self._embedded is not None:
-            self._embedded.leave()
-            self._embedded = None
+        return self._address.join()
 
     def _roles(self) -> Roles:
-        feeds: list[Feed] = []
+        consumers: list[Consumer] = []
         flows: list[Any] = []
         for h in self.handlers.values():
             ops = Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace)
             if h.flow is not None:
                 first = not any(h.flow is flow for flow in flows)
                 flows.append(h.flow)
-                feeds.append(FlowFeed(ops, h, self.name, DEFAULT_WAIT, named=self.named, flow=h.flow, sweeper=first))
+                consumers.append(
+                    FlowConsumer(ops, h, self.name, DEFAULT_WAIT, named=self.named, flow=h.flow, sweeper=first)
+                )
             else:
-                kind = Persistent if h.persistent else Kinds if h.kinds else Feed
-                feeds.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named))
-        return Roles(self.settings, feeds)
+                kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
+                consumers.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named))
+        return Roles(self.settings, consumers)

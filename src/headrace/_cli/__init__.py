@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 
+from headrace.errors import without_extra
+
 
 def main() -> None:
     """Run the command line."""
     try:
-        from headrace._commands import app
+        from headrace._cli.app import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
             raise
-        sys.exit("headrace: the command line is an extra: python -m pip install 'headrace[cli]'")
+        sys.exit(f"headrace: {without_extra('the command line', 'cli')}")
     app(prog_name="headrace")
 
 

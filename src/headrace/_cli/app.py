@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
-import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -17,23 +15,23 @@ from typing import IO, Annotated, Any, cast
 import attrs
 import redis
 import typer
-from attrs import define
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 import headrace
-from headrace._console import INTERRUPTED, connected, reported, say, server
-from headrace._demo import demo as run_demo
-from headrace._fleet import queues
-from headrace._fleet import workers as every_worker
-from headrace._input import BadLineError, Part, Reader
-from headrace._job import Counts, JobState, NewJob
-from headrace._keys import job_id
-from headrace._protocol import protocol
-from headrace._queue import Queue
-from headrace._supervise import Supervisor
+from headrace._cli.console import connected, reported, say, server
+from headrace._cli.demo import demo as run_demo
+from headrace._cli.enqueue import Feeding, print_out
+from headrace._cli.lines import Part, Reader
+from headrace._cli.processes import Supervisor
+from headrace._model.job import NewJob
+from headrace._model.state import Counts, JobState
+from headrace._protocol.export import protocol
+from headrace._protocol.keys import job_id
+from headrace._sync.discovery import queues
+from headrace._sync.discovery import workers as every_worker
+from headrace._sync.queue import Queue
 from headrace.errors import ConfigurationError, HeadraceError
 
 app = typer.Typer(
@@ -44,7 +42,6 @@ app = typer.Typer(
 )
 dead = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="List dead letters, send them back, remove them.")
 app.add_typer(dead, name="dead")
-
 Url = Annotated[
     str | None,
     typer.Option(help="redis://…, rediss://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."),
@@ -91,13 +88,6 @@ def _levelled(client: redis.Redis, name: str, namespace: str, priorities: int = 
     with Queue(name, client=client, namespace=namespace) as plain:
         priorities = max(plain.levels(), priorities)
     return Queue(name, client=client, namespace=namespace, priorities=priorities)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-
-
-# -- enqueue ------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -172,96 +162,15 @@ def _opened(file: str | None) -> Generator[IO[bytes], None, None]:
         yield cast("IO[bytes]", sys.__stdin__.buffer)
 
 
-@define
-class Feeding:
-    """Puts parts into a queue, shows how far it is, and says at the end, whatever that is, what was enqueued."""
-
-    queue: Queue
-    ids: bool
-    reader: Reader | None = None
-    name: str = ""
-    added: int = 0
-    known: int = 0
-    line: int = 0
-
-    def run_file(self) -> None:
-        """All lines of the reader; those of a file are checked first."""
-        reader = self.reader
-        assert reader is not None  # noqa: S101
-        status = os.fstat(reader.stream.fileno())
-        regular = stat.S_ISREG(status.st_mode)
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[jobs]}"))
-        shown = console.is_terminal and not (self.ids and sys.stdout.isatty())
-        bar = Progress(*columns, console=console, transient=True, disable=not shown)
-        with bar if shown else nullcontext():  # a disabled one still prints an empty line, in old versions of rich
-            task = bar.add_task("enqueuing", total=status.st_size if regular else None, jobs="")
-            if regular and reader.jsonl:
-                bar.update(task, description="checking")
-                with self._told():
-                    for size in reader.check():
-                        bar.update(task, completed=size)
-                bar.update(task, description="enqueuing")
-            began = time.monotonic()
-
-            def show() -> None:
-                jobs = self.added + self.known
-                rate = jobs / max(time.monotonic() - began, 1e-3)
-                bar.update(task, completed=reader.size, jobs=f"{jobs:,} jobs, {rate:,.0f}/s")
-
-            self.run(reader.parts(), show)
-
-    def run(self, parts: Iterable[Part], show: Callable[[], None] = lambda: None) -> None:
-        """Enqueue all *parts*."""
-        began = time.monotonic()
-        with self._told():
-            for part in parts:
-                receipts = self.queue.enqueue_many(part.jobs)
-                self._count(receipts)
-                self.line = part.line
-                show()
-                if self.ids:
-                    _print("\n".join(receipt.id for receipt in receipts))
-                    sys.stdout.flush()
-        seconds = time.monotonic() - began
-        rate = (self.added + self.known) / max(seconds, 1e-3)
-        text = f"enqueued {self.added} jobs in {seconds:.2f} s, {rate:.0f}/s; {self.known} were there already"
-        (say if self.ids else _print)(text)
-
-    def _count(self, receipts: Sequence[headrace.Receipt]) -> None:
-        added = sum(receipt.added for receipt in receipts)
-        self.added += added
-        self.known += len(receipts) - added
-
-    @contextmanager
-    def _told(self) -> Generator[None, None, None]:
-        try:
-            yield
-        except BadLineError as error:
-            raise ConfigurationError(f"{self.name}{error}; {self._so_far() or 'nothing was enqueued'}") from None
-        except redis.RedisError as error:
-            self._count(getattr(error, "receipts", []))
-            raise HeadraceError(f"{error}; {self._so_far(least=True)}") from None
-        except KeyboardInterrupt:
-            say(f"interrupted; {self._so_far(least=True)}")
-            raise SystemExit(INTERRUPTED) from None
-
-    def _so_far(self, *, least: bool = False) -> str:
-        """What was enqueued; with *least*, the fate of the call under way is not known."""
-        upto = f", up to line {self.line}," if self.line else ""
-        if least:
-            return f"{self.added} jobs{upto} were enqueued for certain, those of the last call perhaps"
-        return f"{self.added} jobs{upto} were enqueued" if self.line else ""
-
-
-# -- work ---------------------------------------------------------------------------------------------
-
-
 @app.command()
 def work(
     target: Annotated[str, typer.Argument(metavar="MODULE:WORKER", show_default=False)],
     processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1000, help="How many.")] = 1,
     url: Annotated[str | None, typer.Option(help="For a worker that names no server: sets HEADRACE_URL.")] = None,
+    max_outage: Annotated[
+        float | None,
+        typer.Option(min=0.001, show_default=False, help="Seconds to wait for a server that went away; else for ever."),
+    ] = None,
 ) -> None:
     """Run a worker in processes that are started again when they die.
 
@@ -271,10 +180,8 @@ def work(
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
-        raise typer.Exit(Supervisor(target, processes).run())
+        raise typer.Exit(Supervisor(target, processes, max_outage).run())
 
-
-# -- stats --------------------------------------------------------------------------------------------
 
 COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "enqueued", "completed", "lost", "paused", "workers")
 
@@ -299,7 +206,7 @@ def stats(
                     more = {"lost": counts.lost, "paused": queue.paused(), "workers": workers}
                     rows[name] = {**attrs.asdict(counts), **more}
         if as_json:
-            _print(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
+            print_out(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
             return
         every = [field.name for field in attrs.fields(Counts)] + ["lost", "paused", "workers"]
         columns = COLUMNS if sys.stdout.isatty() else every
@@ -316,9 +223,9 @@ def _cell(value: Any) -> object:
 def _show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
     """A table on a terminal, and lines of fields between tabs elsewhere."""
     if not sys.stdout.isatty():
-        _print("\t".join(column.replace(" ", "_") for column in columns))
+        print_out("\t".join(column.replace(" ", "_") for column in columns))
         for row in rows:
-            _print("\t".join(map(str, row)))
+            print_out("\t".join(map(str, row)))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in columns:
@@ -326,9 +233,6 @@ def _show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Seque
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))  # as text, no markup
     Console(highlight=False).print(table)
-
-
-# -- a queue's flow -------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -348,14 +252,14 @@ def workers(
 def pause(name: Name, url: Url = None, namespace: Namespace = "headrace") -> None:
     """Hand out no more jobs of a queue; those that are leased go on."""
     with reported(), _queue(name, url, namespace) as queue:
-        _print("paused" if queue.pause() else "it was paused already")
+        print_out("paused" if queue.pause() else "it was paused already")
 
 
 @app.command()
 def resume(name: Name, url: Url = None, namespace: Namespace = "headrace") -> None:
     """Hand out jobs again."""
     with reported(), _queue(name, url, namespace) as queue:
-        _print("resumed" if queue.resume() else "it was not paused")
+        print_out("resumed" if queue.resume() else "it was not paused")
 
 
 @app.command()
@@ -369,12 +273,9 @@ def move(
     """Move jobs that wait or are delayed to the back of another queue of the group, all or some."""
     with reported(), _queue(name, url, namespace) as queue:
         number = queue.move(to, *ids or ())
-        _print(f"moved {number}")
+        print_out(f"moved {number}")
         if ids and number < (wanted := len(set(ids))):
             raise HeadraceError(f"{wanted - number} of {wanted}: no such job waits, or its id is taken in {to}")
-
-
-# -- dead letters ---------------------------------------------------------------------------------------
 
 
 @dead.command("list")
@@ -390,7 +291,7 @@ def dead_list(
         letters = islice(queue.dead(), limit)
         if jsonl:
             for letter in letters:
-                _print(json.dumps(_as_json(letter), ensure_ascii=False))
+                print_out(json.dumps(_as_json(letter), ensure_ascii=False))
             return
         cells = (
             [_plain(letter.job.id), letter.job.attempt, _time(letter.since), *map(_plain, _texts(letter))]
@@ -450,13 +351,10 @@ def purge(
 
 
 def _moved(done: str, number: int, ids: Sequence[str] | None) -> None:
-    _print(f"{done} {number}")
+    print_out(f"{done} {number}")
     if ids and number < (wanted := len(set(ids))):
         taken = ", or its id is taken again" if done == "redriven" else ""
         raise HeadraceError(f"{wanted - number} of {wanted}: no such dead letter{taken}")
-
-
-# -- repair ---------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -472,17 +370,11 @@ def repair(name: Name, url: Url = None, namespace: Namespace = "headrace") -> No
         _show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
 
 
-# -- protocol -------------------------------------------------------------------------------------------
-
-
 @app.command("protocol")
 def show_protocol() -> None:
     """Print, as one JSON object, what clients in other languages need: the scripts in full, names, rules, defaults."""
     with reported():
-        _print(json.dumps(protocol(), indent=2))
-
-
-# -- demo -----------------------------------------------------------------------------------------------
+        print_out(json.dumps(protocol(), indent=2))
 
 
 @app.command()

@@ -16,12 +16,12 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from headrace._embedded import EmbeddedServer
-from headrace._execute import address
+from headrace._base.address import Address, given
+from headrace._sync.executor import Executor, meet
 from headrace.errors import ConfigurationError, HeadraceError
 
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141
-CONNECT = 5.0  # seconds; where nobody answers at all, an operating system waits for minutes
+CONNECT_WITHIN_S = 5.0  # seconds; where nobody answers at all, an operating system waits for minutes
 
 
 def say(text: str) -> None:
@@ -52,12 +52,7 @@ def reported() -> Generator[None, None, None]:
 
 def server(url: str | None) -> str:
     """The URL that is meant: *url*, or else the environment's."""
-    if not (url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")):
-        raise ConfigurationError(
-            "no server named: give --url (redis://…, rediss://…, unix://…, or embedded:DIR for a private one), "
-            "or set HEADRACE_URL or REDIS_URL"
-        )
-    return address(url)
+    return given(url, "give --url", "")
 
 
 def shown(url: str) -> str:
@@ -76,12 +71,11 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
     with ExitStack() as stack:
         name = shown(url)
         options: dict[str, Any] = {"retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3)}
-        if url.startswith("embedded:"):
-            embedded = EmbeddedServer.join(url.removeprefix("embedded:") or ".")
-            stack.callback(embedded.leave)
-            url = f"unix://{embedded.path}"
-        elif not url.startswith("unix:"):
-            options["socket_connect_timeout"] = CONNECT
+        address = Address(url)
+        stack.callback(address.leave)
+        url = address.join() or url
+        if not url.startswith("unix:"):
+            options["socket_connect_timeout"] = CONNECT_WITHIN_S
         make: Any = redis.Redis  # from_url is half annotated
         try:
             client: redis.Redis = stack.enter_context(make.from_url(url, **options))
@@ -92,3 +86,23 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
             yield client
         except redis.RedisError as error:
             raise HeadraceError(f"{name}: {error}") from error
+
+
+@contextmanager
+def reached(url: str) -> Generator[None, None, None]:
+    """See that there is a server at *url*, though it may load or stand still; an embedded one runs as long as this."""
+    name = shown(url)
+    with ExitStack() as stack:
+        address = Address(url)
+        stack.callback(address.leave)
+        try:
+            executor = Executor(address.join())
+        except ValueError as error:
+            raise ConfigurationError(f"{name}: {error}") from error
+        try:
+            meet(executor)
+        except (redis.RedisError, OSError) as error:
+            raise HeadraceError(f"{name}: {error}") from error
+        finally:
+            executor.close()
+        yield

@@ -5,7 +5,7 @@ single pass without any queue. Each result is kept by the completion of its job,
 id, and compared. Every worker writes down, in a file that only it appends to, which jobs it ran and which of its
 completions were answered with `True`: a second one for any job would be found there.
 
-The processes are `python -m headrace._demo ROLE FOLDER`; the folder holds the plan, and what they write.
+The processes are `python -m headrace._cli.demo ROLE FOLDER`; the folder holds the plan, and what they write.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ import redis
 from attrs import field, frozen
 from rich.console import Console
 
-from headrace._console import connected, say
-from headrace._demo_report import Evidence, Killed, Show, read_log, report
-from headrace._job import Claim, Counts, Job, NewJob
-from headrace._op import Op
-from headrace._ops import Ops
-from headrace._queue import Queue
-from headrace._roles import Roles
-from headrace._settings import Retry
-from headrace._supervise import Process, end, follow
-from headrace._worker import Worker
+from headrace._cli.console import connected, say
+from headrace._cli.demo_report import Evidence, Killed, Show, read_log, report
+from headrace._cli.processes import Process, end, follow
+from headrace._core.worker.roles import Roles
+from headrace._model.job import Claim, Job, NewJob
+from headrace._model.policy import Retry
+from headrace._model.state import Counts
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._sync.queue import Queue
+from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
 
 QUEUE = "modules"
@@ -81,9 +82,6 @@ class Plan:
         return self.place / f"{worker}.log"
 
 
-# -- the work: the same function behind the queue and in the single pass --------------------------
-
-
 def modules(library: Path) -> list[str]:
     """The paths of all .py files, relative to *library*; what was installed besides is left out."""
     found: list[str] = []
@@ -112,9 +110,6 @@ def facts(source: bytes) -> bytes:
     digest = hashlib.sha256("\n".join([state, str(lines), *sorted(names)]).encode()).hexdigest()
     result = {"classes": classes, "functions": len(names) - classes, "lines": lines, "sha256": digest, "state": state}
     return json.dumps(result, sort_keys=True).encode()
-
-
-# -- the processes ----------------------------------------------------------------------------------
 
 
 def produce(plan: Plan) -> None:
@@ -164,9 +159,9 @@ class NotedWorker(Worker):
 
     def _roles(self) -> Roles:
         roles = super()._roles()
-        for feed in roles.feeds:
-            ops = feed.ops
-            feed.ops = NotedOps(ops.keys, ops.settings, ops.codec, ops.namespace, note=self.note)
+        for consumer in roles.consumers:
+            ops = consumer.ops
+            consumer.ops = NotedOps(ops.keys, ops.settings, ops.codec, ops.namespace, note=self.note)
         return roles
 
 
@@ -186,9 +181,6 @@ def work(plan: Plan, name: str) -> None:
         return facts(Path(plan.library, job.payload.decode()).read_bytes())
 
     worker.run()
-
-
-# -- the run ----------------------------------------------------------------------------------------
 
 
 class Run:
@@ -230,7 +222,7 @@ class Run:
 
     def _start(self, role: str) -> Process:
         with (self.plan.place / f"{role}.err").open("wb") as errors:
-            return Process.start(["-m", "headrace._demo", role, self.plan.folder], errors)
+            return Process.start(["-m", "headrace._cli.demo", role, self.plan.folder], errors)
 
     def _ended(self) -> set[str]:
         """Who has ended as expected; `HeadraceError` if somebody else has."""

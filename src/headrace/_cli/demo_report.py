@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from headrace._job import Counts
+from headrace._model.state import Counts
 
 
 @frozen

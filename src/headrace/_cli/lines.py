@@ -13,8 +13,8 @@ from typing import IO, Any, cast
 
 from attrs import define, evolve
 
-from headrace._job import NewJob
-from headrace._ops import Ops
+from headrace._model.job import NewJob
+from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError
 
 READ = 1 << 20  # bytes at a time

@@ -18,21 +18,23 @@ import threading
 import time
 import traceback
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 import redis
-from attrs import define, field
+from attrs import define, evolve, field
 
-from headrace._console import FAILED, WRONG, connected, say
-from headrace._worker import Worker
-from headrace._worker_async import AsyncWorker
+from headrace._async.worker import AsyncWorker
+from headrace._base.retrying import heals
+from headrace._cli.console import FAILED, WRONG, reached, say
+from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
 
 REFUSED = 78  # EX_CONFIG: this worker can't be loaded
+AWAY = 69  # EX_UNAVAILABLE: its server was away for longer than it may be
 STABLE = 10.0  # seconds after which a death is no sign of trouble
 PATIENCE = 10.0  # seconds that a process may take to end before it is killed
 LONGEST = 30.0  # seconds between deaths and new starts, at most
@@ -104,14 +106,11 @@ def follow(number: int) -> socket.socket:
     return line
 
 
-# -- the supervisor of `headrace work` ----------------------------------------------------------------
-
-
 class Supervisor:
     """Keeps so many processes at work on one worker."""
 
-    def __init__(self, target: str, processes: int) -> None:
-        self.target, self.processes = target, processes
+    def __init__(self, target: str, processes: int, max_outage: float | None = None) -> None:
+        self.target, self.processes, self.max_outage = target, processes, max_outage
         self._running: list[Process] = []
         self._due: list[tuple[float, int]] = []  # when to start another, and its number
         self._asked = 0  # how often to stop
@@ -139,7 +138,8 @@ class Supervisor:
         for due in [due for due in self._due if due[0] <= now]:
             self._due.remove(due)
             number = due[1] if self.processes > 1 else 0
-            arguments = ["-m", "headrace._supervise", self.target, str(number)]
+            bound = "" if self.max_outage is None else str(self.max_outage)
+            arguments = ["-m", "headrace._cli.processes", self.target, str(number), bound]
             self._running.append(Process.start(arguments, number=due[1]))
 
     def _listen(self, wake: socket.socket) -> None:
@@ -177,6 +177,9 @@ class Supervisor:
                 self._code = FAILED
         elif status == 0:
             say(f"{who} has stopped by itself")
+        elif status == AWAY:
+            self._code = FAILED
+            self._stop()
         elif not self._proven:
             self._code = WRONG if status == REFUSED else FAILED
             if status < 0:
@@ -225,9 +228,6 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
     """The socket brings it."""
 
 
-# -- in a process of `headrace work` --------------------------------------------------------------------
-
-
 def load(target: str) -> Worker | AsyncWorker:
     """The worker that *target* names, MODULE:NAME, from the working directory or Python's path."""
     name, _, path = target.partition(":")
@@ -257,38 +257,40 @@ def load(target: str) -> Worker | AsyncWorker:
     return worker
 
 
-def work(target: str, number: int, line: socket.socket) -> int:
+def work(target: str, number: int, max_outage: str, line: socket.socket) -> int:
     """Load the worker, see that its server is there, and run it; the exit code.
 
     One of several (*number* from 1 on) has that behind the name that its worker was given: nobody else may have it.
     """
-    try:
-        worker = load(target)
-        if worker.named and number:
-            worker.name += f"-{number}"
-        url: str | None = worker._url  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        if url is not None:  # with a client of the user's it will show
-            with connected(url):
-                pass
-    except ConfigurationError as error:
-        say(f"{target}: {error}")
-        return REFUSED
-    except HeadraceError as error:
-        say(str(error))
-        return FAILED
-    except Exception:
-        traceback.print_exc()
-        say(f"{target} could not be imported")
-        return REFUSED
-    logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
-    line.send(b"1")
-    try:
-        worker.run()
-    except (redis.RedisError, HeadraceError) as error:
-        say(f"{target}: {error}")
-        return FAILED
+    with ExitStack() as stack:
+        try:
+            worker = load(target)
+            if worker.named and number:
+                worker.name += f"-{number}"
+            if max_outage:
+                worker.settings = evolve(worker.settings, max_outage=float(max_outage))
+            url: str | None = worker._address.url  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            if url is not None:  # with a client of the user's it will show
+                stack.enter_context(reached(url))
+        except ConfigurationError as error:
+            say(f"{target}: {error}")
+            return REFUSED
+        except HeadraceError as error:
+            say(str(error))
+            return FAILED
+        except Exception:
+            traceback.print_exc()
+            say(f"{target} could not be imported")
+            return REFUSED
+        logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+        line.send(b"1")
+        try:
+            worker.run()
+        except (redis.RedisError, HeadraceError) as error:
+            say(f"{target}: {error}")
+            return AWAY if heals(error) else FAILED
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(work(sys.argv[1], int(sys.argv[2]), follow(int(sys.argv[3]))))
+    sys.exit(work(sys.argv[1], int(sys.argv[2]), sys.argv[3], follow(int(sys.argv[4]))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -9,16 +10,20 @@ from typing import Any, cast
 from attrs import evolve, field, frozen
 
 from headrace import errors
-from headrace._job import Claim
-from headrace._settings import FOREVER, KIND, HandlerSettings, Retry
-from headrace._settings import delay as checked_delay
+from headrace._model.checks import FOREVER
+from headrace._model.checks import delay as checked_delay
+from headrace._model.job import Claim
+from headrace._model.policy import Retry
+from headrace._model.settings import KIND, HandlerSettings
 from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, said
 
-ROUNDS = 30  # how often a job is put back, at least, before nobody seems to know its kind
+FREE = 10  # releases in a row, without an attempt, after which a job is handed out again at once
+SHORTEST, LONGEST, SLOW = 0.1, 60.0, 1.0  # seconds it waits then, more each time; where it asked for less, at most SLOW
+UNKNOWN_KIND_ROUNDS = 30  # how often a job is put back, at least, before nobody seems to know its kind
 
 
 @frozen
-class Verdict:
+class Settlement:
     """How a delivered job is settled: complete, release, retry or dead."""
 
     kind: str
@@ -28,10 +33,11 @@ class Verdict:
     spend: int = 1  # attempts: 1, 0, or -1: all that were spent are given back
     reason: str = ""
     attempts: int | None = None  # the limit, where the handler has one of its own
+    row: int = 0  # releases without an attempt, if there were so many in a row that it waits
 
 
 @frozen
-class Outcome:
+class RetryOutcome:
     """What tenacity's `retry_*`, `stop_*` and `wait_*` objects ask of a future."""
 
     error: BaseException
@@ -47,11 +53,11 @@ class Outcome:
 
 
 @frozen
-class Attempt:
+class RetryState:
     """The part of tenacity's `RetryCallState` that its strategy objects read."""
 
     attempt_number: int
-    outcome: Outcome
+    outcome: RetryOutcome
     seconds_since_start: float
     idle_for: float = 0.0
     upcoming_sleep: float = 0.0
@@ -72,17 +78,59 @@ def lasting(delay: Any) -> float | datetime:
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
         return delay
-    return min(max(0.0, delay.total_seconds() if isinstance(delay, timedelta) else float(delay)), FOREVER)
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(min(delay, FOREVER))
+    if math.isnan(seconds):
+        raise ValueError("a delay of nan seconds")
+    return min(max(0.0, seconds), FOREVER)
 
 
-def spoken(value: Any) -> BaseException | None:
+def patience(row: int) -> float:
+    """Seconds that a job waits which was given back so often in a row without an attempt."""
+    return 0.0 if row <= FREE else min(LONGEST, SHORTEST * 2.0 ** min(row - FREE - 1, 20))
+
+
+def interrupted(claim: Claim, error: BaseException) -> bool:
+    """Whether the job is not to blame: its handler was told to give up, or somebody interrupts the program."""
+    return isinstance(error, KeyboardInterrupt) or (bool(claim.job.lost) and not isinstance(error, Exception))
+
+
+def ends_program(error: BaseException) -> bool:
+    """Whether it would end the program, had it been raised outside of a handler."""
+    if isinstance(error, BaseExceptionGroup):
+        some: Any = cast("BaseExceptionGroup[BaseException]", error)
+        return some.subgroup((KeyboardInterrupt, SystemExit)) is not None
+    return isinstance(error, SystemExit)
+
+
+def released(claim: Claim) -> Settlement:
+    """Back to the front; after many releases in a row only after a pause, which grows."""
+    # As many of the releases of the job's life as fit into the deliveries of this entry: a retry makes a new one.
+    row = min(claim.token - claim.job.attempt, claim.count - 1) + 1
+    delay = patience(row)
+    return Settlement("release", claim, delay=delay, row=row if delay else 0)
+
+
+def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settlement:
+    """As late as the handler says; where that spends no attempt, not many times in a row at once."""
+    delay, spend, row = lasting(asked.delay), int(bool(asked.spend)), 0
+    if not spend:
+        often = claim.token - claim.job.attempt + 1
+        least = min(SLOW, patience(often))
+        after = delay.timestamp() - claim.leased_at if isinstance(delay, datetime) else delay
+        if least and after < least:
+            delay, row = least, often
+    reason = str(asked.reason) if asked.reason else reason
+    return Settlement("retry", claim, delay=delay, spend=spend, reason=reason, attempts=policy.attempts, row=row)
+
+
+def returned_verdict(value: Any) -> BaseException | None:
     """The verdict that *value* is, also as a class, if a handler returned it; `None` if it is none."""
-    if isinstance(value, type) and issubclass(value, errors.Verdict):
-        try:
+    try:
+        if isinstance(value, type) and issubclass(value, errors.Verdict):
             return value()
-        except TypeError as wrong:  # a DeadLetter without a reason
-            return wrong
-    return value if isinstance(value, errors.Verdict) else None
+        return value if isinstance(value, errors.Verdict) else None
+    except BaseException as wrong:  # a DeadLetter without a reason; or whatever else is the user's
+        return wrong
 
 
 def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -> tuple[BaseException | None, Any]:
@@ -92,14 +140,14 @@ def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -
         each = whole.failures if isinstance(whole, BatchError) else whole
         if isinstance(each, Mapping):
             own: Any = cast("Mapping[str, Any]", each).get(name)
-            error = own if isinstance(own, BaseException) else spoken(own)
+            error = own if isinstance(own, BaseException) else returned_verdict(own)
             if own is not None and error is None:
                 error = TypeError(f"BatchError names {own!r} for this job, which is no exception")
         elif error is None:
-            error = spoken(result)
+            error = returned_verdict(result)
         result = None  # of a batch it would be nobody's
     elif error is None:
-        error = spoken(result)
+        error = returned_verdict(result)
     if isinstance(error, Complete):
         return None, error.result
     return error, None if error is not None else result
@@ -132,42 +180,47 @@ def judge(
     keep: Callable[[Any], bytes] = bytes,
     *,
     anew: bool = False,
-) -> Verdict:
+) -> Settlement:
     """How a job ends whose handler raised *error*. *wait* is the default strategy; *keep* makes bytes of a result;
     *anew* asks the strategies as after the first attempt."""
+    if interrupted(claim, error):
+        return released(claim)
     reason = said(error)
     error = ruled(policy, error)
     if isinstance(error, Complete):
-        return Verdict("complete", claim, result=None if error.result is None else keep(error.result))
-    if isinstance(error, RetryLater):
-        asked = str(error.reason) if error.reason else reason
-        spend = int(bool(error.spend))
-        return Verdict("retry", claim, delay=lasting(error.delay), spend=spend, reason=asked, attempts=policy.attempts)
+        return Settlement("complete", claim, result=None if error.result is None else keep(error.result))
     if isinstance(error, DeadLetter):
-        return Verdict("dead", claim, reason=str(error.reason))
-    if isinstance(error, Release) or not isinstance(error, (Exception, SystemExit)):
-        return Verdict("release", claim)  # cancelled or interrupted: not the job's fault
-    return _failed(policy, claim, Attempt(1 if anew else claim.job.attempt, Outcome(error), age), reason, wait)
+        return Settlement("dead", claim, reason=str(error.reason))
+    if isinstance(error, Release) or ends_program(error):
+        return released(claim)
+    if isinstance(error, RetryLater):
+        try:
+            return later(policy, claim, error, reason)
+        except Exception as wrong:  # what was asked for is no delay: to ask was a failure
+            error, reason = wrong, f"{reason}: {said(wrong)}"
+    return _failed(policy, claim, RetryState(1 if anew else claim.job.attempt, RetryOutcome(error), age), reason, wait)
 
 
-def _failed(policy: Retry, claim: Claim, state: Attempt, reason: str, wait: Callable[[Any], float]) -> Verdict:
+def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: Callable[[Any], float]) -> Settlement:
     """What tenacity's objects make of a failure."""
     if policy.retry is not None and not policy.retry(state):
-        return Verdict("dead", claim, reason=reason)
+        return Settlement("dead", claim, reason=reason)
     strategy: Any = policy.wait if policy.wait is not None else wait
     delay: Any = lasting(strategy(state) if callable(strategy) else strategy)
     if policy.stop is not None and policy.stop(evolve(state, upcoming_sleep=delay)):
-        return Verdict("dead", claim, reason=reason)
-    return Verdict("retry", claim, delay=delay, reason=reason, attempts=policy.attempts)
+        return Settlement("dead", claim, reason=reason)
+    return Settlement("retry", claim, delay=delay, reason=reason, attempts=policy.attempts)
 
 
-def stranger(handler: HandlerSettings, claim: Claim) -> Verdict:
+def unknown_kind(handler: HandlerSettings, claim: Claim) -> Settlement:
     """What becomes of a job that none of its queue's handlers takes: others may, for a while; then nobody does."""
     job, grace = claim.job, handler.grace
     known = ", ".join(repr(kind) for kind in handler.kinds)
     reason = f"no handler for jobs of kind {job.headers.get(KIND)!r:.500}: this worker knows {known}"
     rounds = claim.token - job.attempt  # deliveries that spent no attempt, such as those to strangers
-    if claim.leased_at - job.enqueued_at >= grace and (rounds >= ROUNDS or not grace):
-        return Verdict("dead", claim, reason=reason)
-    aside = timedelta(seconds=grace / ROUNDS)  # no float: who knows it not is not who should look first when it is due
-    return Verdict("retry", claim, delay=aside, spend=0, reason=reason)
+    if claim.leased_at - job.enqueued_at >= grace and (rounds >= UNKNOWN_KIND_ROUNDS or not grace):
+        return Settlement("dead", claim, reason=reason)
+    aside = timedelta(
+        seconds=grace / UNKNOWN_KIND_ROUNDS
+    )  # no float: who knows it not is not who should look first when it is due
+    return Settlement("retry", claim, delay=aside, spend=0, reason=reason)

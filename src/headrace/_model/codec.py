@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from headrace.errors import CodecError, ConfigurationError
+from headrace.errors import CodecError, ConfigurationError, without_extra
 
 
 class Codec(Protocol):
@@ -59,7 +59,7 @@ class JSONCodec:
         try:
             import msgspec
         except ImportError:
-            raise ConfigurationError("JSONCodec needs msgspec: python -m pip install 'headrace[json]'") from None
+            raise ConfigurationError(without_extra("JSONCodec", "json")) from None
         self._encoder = msgspec.json.Encoder()
         self._decoder: Any = msgspec.json.Decoder(type)
 

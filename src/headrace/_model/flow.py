@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from headrace._job import Job
+from headrace._model.job import Job
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 Attributes = Mapping[str, "str | list[str]"]
@@ -29,9 +29,10 @@ class Next:
 class FanOut:
     """Returned by a stage's handler: wait for *children*, and go on when the last of them has ended.
 
-    *children*: payloads or `NewJob`s, at most 1,000; a `NewJob`'s `id` is the child's name among its siblings (no
-    `/`; otherwise its number, from 0), its `queue` the stage it begins in. *stage*: where the others begin; needed
-    unless the stage declares exactly one in `children=`. *join*: where to go on; otherwise the stage's default.
+    *children*: payloads or `NewJob`s, at most 1,000 and about 1 MiB in all, or one of any size; a `NewJob`'s `id` is
+    the child's name among its siblings (no `/`; otherwise its number, from 0), its `queue` the stage it begins in.
+    *stage*: where the others begin; needed unless the stage declares exactly one in `children=`. *join*: where
+    to go on; otherwise the stage's default.
 
     *failed*: what a child that died or was cancelled means. `"fail"`: when all have ended, the parent dies, too.
     `"cancel"`: besides, the first one has its siblings cancelled. `"continue"`: go on with what there is.
@@ -91,3 +92,7 @@ class FlowState:
     pending: int = 0
     started_at: float | None = None
     ended_at: float | None = field(default=None)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like a job's
+        more = (dict(self.attributes), dict(self.results), dict(self.children), self.failed)
+        return FlowState, (self.id, self.state, self.stage, *more, self.pending, self.started_at, self.ended_at)

@@ -15,13 +15,13 @@ from zoneinfo import ZoneInfo
 
 from attrs import frozen
 
-from headrace._settings import seconds
-from headrace.errors import ConfigurationError
+from headrace._model.checks import seconds
+from headrace.errors import ConfigurationError, without_extra
 
 MISSED = ("skip", "once", "all")
-GRACE = 60_000  # ms after which a tick that nobody has taken in counts as missed
-MOST = 1000  # ticks put in at a time: of more than that, the latest
-LIMIT = 1000  # schedules of one queue
+MISSED_GRACE_MS = 60_000  # ms after which a tick that nobody has taken in counts as missed
+CATCH_UP_AT_MOST = 1000  # ticks put in at a time: of more than that, the latest
+SCHEDULES_AT_MOST = 1000  # schedules of one queue
 
 
 @frozen
@@ -56,6 +56,8 @@ class Timing:
         """From how it is stored."""
         kind, _, rest = text.partition(" ")
         if kind == "every":
+            if int(rest) < 1:
+                raise ValueError(f"no interval: {text}")
             return cls(every=int(rest))
         zone, _, cron = rest.partition(" ")
         return cls(cron=cron, zone=zone)
@@ -90,7 +92,7 @@ class Timing:
         try:
             from cronsim import CronSim, CronSimError
         except ImportError:
-            raise ConfigurationError("cron needs cronsim: pip install 'headrace[cron]'") from None
+            raise ConfigurationError(without_extra("cron", "cron")) from None
         start = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
         try:
             ticks = CronSim(self.cron, start.astimezone(_zone(self.zone)))
@@ -128,8 +130,8 @@ def missed_policy(value: object) -> str:
 
 def decide(timing: Timing, missed: str, due: int, now: int) -> tuple[list[int], int]:
     """The ticks whose jobs go in at *now*, with a tick that was due at *due*; and the next tick."""
-    ticks = timing.passed(due, now, MOST if missed == "all" else 1)
+    ticks = timing.passed(due, now, CATCH_UP_AT_MOST if missed == "all" else 1)
     following = timing.after(now, due)
-    if missed == "skip" and now - ticks[-1] > GRACE:
+    if missed == "skip" and now - ticks[-1] > MISSED_GRACE_MS:
         ticks = []
     return ticks, following

@@ -6,21 +6,24 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
-from headrace import _replies as replies
-from headrace._codec import Codec, chosen
-from headrace._job import Claim, Counts, NewJob, Receipt
-from headrace._keys import FLOW, Keys, job_id
-from headrace._op import Arg, Op, script
-from headrace._ops import Ops
-from headrace._outcome import FanOut, FlowState, Next
-from headrace._settings import Context, QueueSettings, Rate, Retry, millis
+from headrace._model.checks import Context, fits, millis, together
+from headrace._model.codec import Codec, chosen
+from headrace._model.flow import FanOut, FlowState, Next
+from headrace._model.job import Claim, Job, NewJob, Receipt
+from headrace._model.settings import QueueSettings
+from headrace._model.state import Counts
+from headrace._protocol import replies
+from headrace._protocol.keys import FLOW, Keys, job_id
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.op import Arg, Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.script import script
 from headrace.errors import ConfigurationError
 
-F = TypeVar("F", bound=Callable[..., Any])
 CHILDREN = 1000  # of one fan-out: one script creates them
 PAGE = 100  # items of one script
 FAILED = ("fail", "continue", "cancel")
@@ -44,7 +47,7 @@ class Stage:
 
 
 @frozen
-class Move:
+class Step:
     """One item for `FlowOps.advance`, and the key of its run."""
 
     run: str
@@ -129,7 +132,7 @@ class FlowOps:
         first = self.first(stage)
         name = secrets.token_hex(12) if id is None else run_id(id)
         ops = self.stages[first].ops
-        job = NewJob(payload, name, {**(headers or {}), FLOW: self.keys.flow(name)}, delay)
+        job = NewJob(payload, name, headers, delay)
         item = ops.item(job, context)
         assert isinstance(item, tuple)  # noqa: S101 - it has an id
         checked = _attributes(attributes)
@@ -141,16 +144,16 @@ class FlowOps:
         ]
         extra = [self.keys.flow(name), *(ops.keys.part(part) for part in _BEGIN)]
         text = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
-        args: list[Arg] = [name, first, item[1], text, len(members), *members, *item[2]]
+        args: list[Arg] = [name, first, item[1], text, len(members), *members, *item[2], FLOW, self.keys.flow(name)]
         return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
 
-    def move(self, claim: Claim, outcome: Any, context: Context | None = None) -> Move | None:
+    def step(self, claim: Claim, outcome: Any, context: Context | None = None) -> Step | None:
         """What a stage's *outcome* means for its job; `None` if that is no job of a flow. *context*: its children's."""
         job = claim.job
         stage = self.declared().get(job.queue.removeprefix(f"{self.name}/"))
         if stage is None or not job.queue.startswith(f"{self.name}/"):
             raise ConfigurationError(f"queue {job.queue!r} is no stage of flow {self.name!r}")
-        ours = job.headers.get(FLOW) == self.run(job.id)
+        ours = self.has(job)
         if isinstance(outcome, (Next, FanOut)) and not ours:
             raise ConfigurationError(f"job {job.id!r} belongs to no run of flow {self.name!r}: there is nowhere to go")
         if not ours:
@@ -172,7 +175,15 @@ class FlowOps:
         args += (target, failed, len(children))
         for child in children:
             args += child
-        return Move(self.run(job.id), args, len(children))
+        fits("FanOut", args)
+        return Step(self.run(job.id), args, len(children))
+
+    def has(self, job: Job) -> bool:
+        """Whether a stage's job is one of a run: a foreign producer may write any header, and any id."""
+        try:
+            return job.headers.get(FLOW) == self.run(job.id)
+        except ValueError:
+            return False
 
     def _children(self, stage: Stage, parent: str, fan: FanOut, context: Context | None) -> list[list[Arg]]:
         given: Any = fan.children
@@ -196,14 +207,13 @@ class FlowOps:
             if where is None:
                 raise ValueError(f"FanOut: child {name!r} has no stage to begin in: give stage=")
             first = self._leads("FanOut", stage.name, stage.children, where, "children")
-            headers = {**(job.headers or {}), FLOW: self.run(parent)}
             ops = self.stages[first].ops
-            item = ops.item(NewJob(job.payload, name, headers, job.delay, job.priority), context)
+            item = ops.item(NewJob(job.payload, name, job.headers, job.delay, job.priority), context)
             assert isinstance(item, tuple)  # noqa: S101 - it has an id
-            fields = [*item[2][:2], *item[2][4:]]  # without the id, which the script knows
+            fields = [*item[2][:2], *item[2][4:], FLOW, self.run(parent)]  # without the id, which the script knows
             made.append([name, first, item[1], len(fields), *fields])
-        if len(made) > CHILDREN:
-            raise ValueError(f"FanOut: {len(made)} children; at most {CHILDREN}: let some of them fan out in turn")
+        instead = "let some of the children fan out in turn, or give references to what is large"
+        together("FanOut", [child[4:] for child in made], CHILDREN, BYTES_PER_SCRIPT, instead)
         return made
 
     def _known(self, what: str, name: str) -> str:
@@ -218,43 +228,47 @@ class FlowOps:
             raise ValueError(f"{what}: stage {stage!r} does not lead to {short!r}: declare it in its {argument}=")
         return short
 
-    def event(self, stage: str, name: str) -> Move:
-        """What `events` told of."""
-        return Move(self.run(name), ["event", name, stage])
+    def event(self, stage: str, member: str | bytes) -> Step:
+        """What `events` told of; a member of `flows` that can't be the id of a job of a run is removed."""
+        try:
+            name = member.decode() if isinstance(member, bytes) else member
+            return Step(self.run(name), ["event", name, stage])
+        except ValueError:
+            return Step(self.keys.flow(""), ["forget", member, stage])
 
-    def cancelling(self, name: str) -> Move:
+    def cancelling(self, name: str) -> Step:
         """Cancel a run, or a child with its own."""
-        return Move(self.run(name), ["cancel", job_id(name)])
+        return Step(self.run(name), ["cancel", job_id(name)])
 
-    def advance(self, moves: Sequence[Move], worker: str = "") -> Op[list[bool]]:
+    def advance(self, steps: Sequence[Step], worker: str = "") -> Op[list[bool]]:
         """Move jobs on, at most `PAGE` or `CHILDREN` at a time. *worker*: the fence, if there is to be one."""
         stages = self.declared().values()
         keys = [stage.ops.keys.part(part) for stage in stages for part in _PARTS]
         args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
         for stage in stages:
             args += (stage.name, next(iter(stage.next), ""))
-        for move in moves:
-            args += move.args
-        return self._op("flow_advance", [*keys, *(move.run for move in moves)], args, replies.bools, lane=True)
+        for step in steps:
+            args += step.args
+        return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, replies.bools, lane=True)
 
-    def events(self) -> Op[list[Move]]:
+    def events(self) -> Op[list[Step]]:
         """What happened to jobs of this flow outside of it."""
         stages = self.declared()
         names = list(stages)
         keys = [stage.ops.keys.part("flows") for stage in stages.values()]
 
-        def decode(reply: Any) -> list[Move]:
+        def decode(reply: Any) -> list[Step]:
             pairs: Any = zip(reply[::2], reply[1::2], strict=True)
-            return [self.event(names[int(number) - 1], replies.text(name)) for number, name in pairs]
+            return [self.event(names[int(number) - 1], name) for number, name in pairs]
 
         return self._op("flow_events", keys, [PAGE], decode, lane=False)
 
     def read(self, names: Sequence[str]) -> Op[list[FlowState | None]]:
-        """What is known of jobs of this flow, at most `PAGE`."""
+        """What is known of jobs of this flow, at most `PAGE`: of the first of them, at least of one."""
         stages = self.declared()
 
         def decode(reply: Any) -> list[FlowState | None]:
-            return [replies.flow_state(name, row) for name, row in zip(names, reply, strict=True)]
+            return [replies.flow_state(name, row) for name, row in zip(names, reply, strict=False)]
 
         return self._op("flow_read", [self.run(n) for n in names], [len(stages), *stages, *names], decode, lane=False)
 
@@ -277,43 +291,6 @@ class FlowOps:
             lines += [f"  {here} {'-.->' if i else '-->'} {number[other]}" for i, other in enumerate(stage.next)]
             lines += [f"  {here} ==>|fan-out| {number[other]}" for other in stage.children]
         return "\n".join(lines) + "\n"
-
-
-class Staged:
-    """What both colours of a flow share: what is declared."""
-
-    def __init__(
-        self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
-        result_ttl: float | timedelta, fenced: bool,
-    ) -> None:  # fmt: skip
-        self.name = name
-        self.ops = FlowOps(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
-    def stage(
-        self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
-        concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
-        lease: float | timedelta = 60.0, max_attempts: int | None = None, rate: Rate | Sequence[Rate] | None = None,
-    ) -> Callable[[F], F]:  # fmt: skip
-        """Declare a stage, whose jobs are in the queue `<flow>/<name>`; the first one declared is where runs begin.
-
-        *next*: where its jobs go, or a list: the first is the default, `Next` chooses another. *children*: where the
-        children of its fan-outs may begin. The others are those of `Worker.handler`. Decorates the stage's
-        handler, which takes a `FlowJob`; a program that runs none needs only the call.
-        """
-        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rates=rate)
-        options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
-        stage = self.ops.declare(name, next, children, options)
-
-        def register(function: F) -> F:
-            if stage.functions:
-                raise ConfigurationError(f"stage {name!r} of flow {self.name!r} has a handler already")
-            stage.functions.append(function)
-            return function
-
-        return register
 
 
 def run_id(value: object) -> str:

@@ -6,14 +6,15 @@ import re
 
 from attrs import frozen
 
+from headrace._model.job import on_wire
 from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
 PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
+OURS = "headrace-"  # headers that say something of one job, and are not handed on to another
 FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
 LIMITED = "limited"  # reserved consumer: entries that wait for their turn under a rate limit
 BELL = "bell"  # reserved consumer: entries that woke a blocked reader and nobody has taken yet
-
 QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
 NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -91,6 +92,11 @@ def job_id(value: object) -> str:
     if size > ID_BYTES:
         raise ValueError(f"id of {size} bytes: use at most 500 bytes of UTF-8")
     return value
+
+
+def wire_id(name: str) -> str | bytes:
+    """*name* if it may be a job's id, as the server knows it."""
+    return on_wire(job_id(name))
 
 
 def worker_name(value: object) -> str:

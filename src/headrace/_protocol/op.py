@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Callable, Sequence
-from functools import cache, cached_property
-from importlib.resources import files
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
 from attrs import frozen
 from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]
 
+from headrace._protocol.script import Script
+
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 Arg = str | bytes | int
-_INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 
 
 def pack(command: Sequence[Arg]) -> bytes:
@@ -22,35 +21,16 @@ def pack(command: Sequence[Arg]) -> bytes:
     return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(command)
 
 
-@frozen
-class Script:
-    """A `.lua` file of the package, its fragments included, and its SHA1."""
-
-    name: str
-    source: str
-    sha: str
-
-    @property
-    def recorded(self) -> bool:
-        """Whether its first key is a lane and its first argument a call number."""
-        return "recorded()" in self.source
-
-    @property
-    def levelled(self) -> bool:
-        """Whether its last keys are the streams of the queue's priority levels behind the first."""
-        return "levels = behind(stats" in self.source and self.name != "move"
-
-
-@cache
-def script(name: str) -> Script:
-    """Load `lua/<name>.lua`."""
-    folder = files("headrace") / "lua"
-
-    def include(match: re.Match[str]) -> str:
-        return (folder / "lib" / f"{match[1]}.lua").read_text("utf-8")
-
-    source = _INCLUDE.sub(include, (folder / f"{name}.lua").read_text("utf-8"))
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+def parts(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
+    """*items* in their order, so many at a time and so many bytes, or one that alone is more."""
+    start = weight = 0
+    for at, item in enumerate(items):
+        weight += size(item)
+        if at > start and (at - start == most or weight > most_bytes):
+            yield items[start:at]
+            start, weight = at, size(item)
+    if start < len(items):
+        yield items[start:]
 
 
 @frozen

@@ -10,86 +10,29 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from attrs import frozen
 
-from headrace import _replies as replies
-from headrace import _settings as checked
-from headrace._codec import BytesCodec, Codec
-from headrace._job import (
-    PRIORITY,
-    Claim,
-    Counts,
-    Entered,
-    Grant,
-    JobState,
-    NewJob,
-    Page,
-    Receipt,
-    Reclaimed,
-    Repairs,
-    Schedule,
-    Ticking,
-    Turn,
-    WorkerState,
-)
-from headrace._keys import BELL, GROUP, Keys, job_id, worker_name
-from headrace._op import Arg, Op, script
-from headrace._schedule import LIMIT, Timing, decide, missed_policy
-from headrace._settings import PRIORITIES, Context, QueueSettings, millis
+from headrace._model import checks
+from headrace._model.checks import PRIORITIES, Context, millis, term
+from headrace._model.codec import BytesCodec, Codec
+from headrace._model.job import PRIORITY, Claim, NewJob, Receipt, on_wire
+from headrace._model.settings import QueueSettings
+from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
+from headrace._protocol import replies
+from headrace._protocol.answers import DueSchedules, Entered, Grant, Page, Reclaimed, SchedulePlan
+from headrace._protocol.keys import BELL, GROUP, OURS, Keys, job_id, wire_id, worker_name
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.op import Arg, Op
+from headrace._protocol.script import script
 from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
-BATCH = 1000  # jobs in one script: it stays under about 5 ms, and under Lua's limit on unpack
-SIZE = 1 << 20  # bytes in one script
+SOME = 250  # jobs in one script that writes each of them again
 Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Delay = float | timedelta | datetime | None
-
-_KEYS = {
-    "enqueue": "jobs wake ids delayed bodies stats events",
-    "lease": "jobs wake ids workers registered leases released delayed bodies dead stats limited rates events flows",
-    "complete": "jobs ids leases released stats events flows",
-    "renew": "jobs leases workers",
-    "release": "jobs wake leases released stats events",
-    "retry": "jobs wake ids leases released delayed bodies dead stats events flows",
-    "dead_letter": "jobs ids leases released dead stats events flows",
-    "beat": "workers registered",
-    "reclaim": "jobs wake ids workers registered leases released delayed bodies ticks stats limited events",
-    "leave": "jobs wake workers registered leases released stats events",
-    "cancel": "jobs ids leases released delayed bodies blocked stats control events flows",
-    "cancel_payload": "jobs ids leases released delayed bodies stats control events flows",
-    "purge": "jobs ids leases released delayed bodies stats limited events flows",
-    "purge_dead": "dead stats events",
-    "delete": "jobs wake ids leases released delayed bodies blocked schedules ticks dead stats limited rates"
-    " control events flows",
-    "redrive": "jobs wake ids released dead stats events flows",
-    "counts": "jobs delayed blocked dead stats",
-    "levels": "stats",
-    "measure": "jobs delayed blocked dead stats",
-    "list": "jobs released delayed bodies dead limited stats",
-    "find": "jobs ids released delayed bodies blocked dead limited stats",
-    "position": "jobs ids stats",
-    "workers": "jobs workers registered",
-    "listen": "stats",
-    "reschedule": "jobs wake ids released delayed bodies stats events",
-    "schedule": "wake schedules ticks",
-    "unschedule": "schedules ticks",
-    "schedules": "schedules ticks",
-    "tick": "jobs wake ids schedules ticks stats events",
-    "pause": "wake stats",
-    "paused": "stats",
-    "expire": "jobs wake ids leases stats control events",
-    "fail_worker": "jobs wake workers registered leases stats control events",
-    "register": "workers registered",
-    "move": "jobs ids released delayed bodies stats events",
-    "repair": "jobs wake ids workers registered leases released delayed bodies blocked dead stats flows",
-    "flow_start": "index",
-    "flow_advance": "index",
-    "flow_events": "flows",
-    "flow_find": "index",
-}
-_FOLLOW = "jobs wake ids delayed bodies stats events"  # what a follow-up needs of its queue
 
 
 @frozen
@@ -111,7 +54,7 @@ class Ops:
         join: Callable[[Sequence[Any]], Op[Any]] | None = None,
     ) -> Op[T]:
         source = script(name)
-        keys = [self.keys.part(part) for part in _KEYS[name].split()]
+        keys = [self.keys.part(part) for part in source.parts]
         lane = self.keys.lane("") if source.recorded else ""
         levels = self.keys.levels(self.settings.priorities) if source.levelled else ()
         return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
@@ -126,34 +69,36 @@ class Ops:
         """A payload or `NewJob`, checked: the encoded payload, if there is nothing else to it."""
         if not isinstance(job, NewJob):
             data = self.codec.encode(job)
+            checks.fits("payload", [data])
             return data if context is None else ("", "", ["data", data, *context()])
         if job.queue is not None and job.queue != self.keys.queue:
             raise ValueError(f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue")
         name, delay, fields = self._item(job)
         if context is not None:
-            fields += checked.joined(job.headers, context)
+            fields += checks.joined(job.headers, context)
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
     def _item(self, job: NewJob, priorities: int | None = None) -> Item:
-        delay = checked.delay(job.delay)
+        delay = checks.delay(job.delay)
         headers = self._headers(job, priorities)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
         fields: list[str | bytes] = ["data", self.codec.encode(job.payload)]
+        checks.fits("payload and headers" if headers else "payload", [fields[1], *headers])
         if name:
             fields += ("id", name)
         return name, delay, [*fields, *headers]
 
     def _headers(self, job: NewJob, priorities: int | None = None) -> list[str]:
-        """Its headers, and its level; those of another job may be handed on, that one's level is not."""
-        level = checked.level(job.priority, priorities or self.settings.priorities)
-        flat = checked.headers(job.headers)
-        if PRIORITY in flat[::2]:
-            at = 2 * flat[::2].index(PRIORITY)
-            del flat[at : at + 2]
+        """Its headers, and its level; another job's may be handed on, without what we say of that one."""
+        level = checks.level(job.priority, priorities or self.settings.priorities)
+        flat = checks.headers(job.headers)
+        if any(name.startswith(OURS) for name in flat[::2]):
+            pairs = zip(flat[::2], flat[1::2], strict=True)
+            flat = [text for pair in pairs if not pair[0].startswith(OURS) for text in pair]
         return [*flat, PRIORITY, str(level)] if level else flat
 
     def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
-        """Add what `item` made, at most `BATCH`."""
+        """Add what `item` made, at most `JOBS_PER_SCRIPT`."""
         if tuple not in set(map(type, items)):
             plain = cast("Sequence[bytes]", items)
             return self._op("enqueue", ["plain", *plain], replies.plain_receipts, (), items, self.enqueue)
@@ -164,16 +109,19 @@ class Ops:
         return self._op("enqueue", args, replies.receipts, (), items, self.enqueue)
 
     def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
-        """*jobs* as operations of at most `BATCH` jobs and about `SIZE` bytes; all are checked first."""
+        """Make operations of *jobs*, of at most 1,000 jobs and about 1 MiB each; all are checked first."""
         if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
             raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
         encode, plain = self.codec.encode, bytes if context is None else None
         items: list[bytes | Item] = [encode(job) if type(job) is plain else self.item(job, context) for job in jobs]
+        if max(map(len, items), default=0) > checks.VALUE_BYTES:  # others were checked one by one
+            for item in items:
+                checks.fits("payload", [item] if isinstance(item, bytes) else [])
         start = 0
         while start < len(items):
-            some = items[start : start + BATCH]
+            some = items[start : start + JOBS_PER_SCRIPT]
             sizes = [sum(map(len, i[2])) if isinstance(i, tuple) else len(i) for i in some]
-            fit = max(1, bisect_right(list(accumulate(sizes)), SIZE))
+            fit = max(1, bisect_right(list(accumulate(sizes)), BYTES_PER_SCRIPT))
             yield self.enqueue(some[:fit])
             start += fit
 
@@ -190,22 +138,14 @@ class Ops:
         kind: type[Claim] = Claim,
         heir_of: str = "",
     ) -> Op[Grant | None]:
-        """Hand out up to *limit* jobs, at most `BATCH`, as claims of *kind*; those of *heir_of* before all others.
+        """Hand out up to *limit* jobs, at most 1,000, as claims of *kind*; those of *heir_of* before all others.
 
         `None`: *worker* was declared dead.
         """
         s = self.settings
-        args: list[Arg] = [
-            worker,
-            min(limit, BATCH),
-            "" if duration is None else millis(duration),
-            millis(s.lease),
-            millis(ttl),
-            s.max_attempts or 0,
-            s.dead_limit,
-            int(woken),
-            heir_of,
-        ]
+        term_ms = "" if duration is None else term("duration", duration)
+        args: list[Arg] = [worker, min(checks.count("limit", limit), JOBS_PER_SCRIPT), term_ms, millis(s.lease)]
+        args += [term("ttl", ttl, zero=True), s.max_attempts or 0, s.dead_limit, int(woken), heir_of]
         for rate in s.rates:
             args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
         jobs = self._jobs
@@ -219,7 +159,7 @@ class Ops:
         delivered at all, and everybody is to hear when that is over.
         """
         stream, wake = self.keys.part("jobs"), self.keys.part("wake")
-        milliseconds = max(1, millis(block))  # 0 would be for ever
+        milliseconds = max(1, term("block", block, zero=True))  # 0 would be for ever
         if paused:
             return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", wake, "$")
         return (
@@ -242,29 +182,27 @@ class Ops:
         if fenced is not None and not isinstance(fenced, bool):
             raise TypeError(f"fenced must be a bool or None, not {type(fenced).__name__}")
         fence = self.settings.fenced if fenced is None else fenced
-        with_ids = any(c.job.id != c.entry for c in claims)
+        with_ids = any(c.named for c in claims)
         results = results or {}
-        args: list[Arg] = [
-            claims[0].worker if fence else "",
-            len(claims),
-            int(with_ids),
-            len(results),
-            len(then),
-        ]
+        args: list[Arg] = [claims[0].worker if fence else "", len(claims), int(with_ids), len(results), len(then)]
         args += [c.entry for c in claims]
         if fence:
             args += [c.count for c in claims]
         if with_ids:
-            args += ["" if c.job.id == c.entry else c.job.id for c in claims]
+            args += [on_wire(c.job.id) if c.named else "" for c in claims]
         extra: list[str] = []
         for number, claim in enumerate(claims, 1) if results else ():
             if claim.entry in results:
                 args += (number, millis(self.settings.result_ttl), results[claim.entry])
                 extra.append(self.keys.result(claim.job.id))
-        for job in then:
-            keys, name, delay, fields = self.follow(job)
+        follows = [self.follow(job) for job in then]
+        instead = "enqueue the others before, with ids of their own"
+        checks.together("then", [fields for _, _, _, fields in follows], JOBS_PER_SCRIPT, BYTES_PER_SCRIPT, instead)
+        if results and then:
+            checks.fits("result and then", [*results.values(), *(x for _, _, _, fields in follows for x in fields)])
+        for job, (keys, name, delay, fields) in zip(then, follows, strict=True):
             args += (1, name, delay, job.priority, len(fields), *fields)
-            extra += [keys.part(part) for part in _FOLLOW.split()]
+            extra += [keys.part(part) for part in script("enqueue").parts]
             extra.append([keys.part("jobs"), *keys.levels(PRIORITIES)][job.priority])
         alike = not (fence or results or then)
         return self._op("complete", args, replies.bools, extra, claims, self._complete_all if alike else None)
@@ -292,24 +230,23 @@ class Ops:
     def result_bytes(self, result: Any) -> bytes:
         """A result as bytes, by the codec. `TypeError` or `CodecError` if it can't be."""
         try:
-            return self.codec.encode(result)
+            data = self.codec.encode(result)
         except (TypeError, CodecError) as error:
             raise type(error)(f"result: {error}") from error
+        checks.fits("result", [data])
+        return data
 
     def renew(self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0) -> Op[list[bool]]:
         """Make leases of one worker last again."""
-        args: list[Arg] = [
-            claims[0].worker,
-            "" if duration is None else millis(duration),
-            millis(ttl),
-        ]
+        term_ms = "" if duration is None else term("duration", duration)
+        args: list[Arg] = [claims[0].worker, term_ms, term("ttl", ttl, zero=True)]
         for claim in claims:
             args += (claim.entry, claim.count)
         return self._op("renew", args, replies.bools)
 
-    def release(self, claims: Sequence[Claim]) -> Op[list[bool]]:
-        """Give jobs of one worker back to the front."""
-        args: list[Arg] = [claims[0].worker]
+    def release(self, claims: Sequence[Claim], *, pause: float = 0.0) -> Op[list[bool]]:
+        """Give jobs of one worker back to the front, at once or after *pause* seconds."""
+        args: list[Arg] = [claims[0].worker, term("pause", pause, zero=True)]
         for claim in claims:
             args += (claim.entry, claim.count)
         return self._op("release", args, replies.bools)
@@ -318,68 +255,72 @@ class Ops:
         self, items: Sequence[tuple[Claim, Delay, int, str]], *, max_attempts: int | None = None
     ) -> Op[list[bool]]:
         """Jobs of one worker go round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)."""
-        limit = max_attempts if max_attempts is not None else self.settings.max_attempts
+        limit = self.settings.max_attempts if max_attempts is None else checks.count("max_attempts", max_attempts)
         args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
         for claim, delay, spend, reason in items:
             traced = getattr(claim, "trace", None)
-            args += (claim.entry, claim.count, checked.delay(delay))
-            args += (int(spend) if traced is None else f"{int(spend)} {traced}", checked.reason(reason))
+            args += (claim.entry, claim.count, checks.delay(delay))
+            args += (int(spend) if traced is None else f"{int(spend)} {traced}", checks.reason(reason))
         return self._op("retry", args, replies.bools)
 
     def dead_letter(self, items: Sequence[tuple[Claim, str]]) -> Op[list[bool]]:
         """Jobs of one worker will never work: (claim, reason) each."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
-            args += (claim.entry, claim.count, checked.reason(reason))
+            args += (claim.entry, claim.count, checks.reason(reason))
         return self._op("dead_letter", args, replies.bools)
 
     # -- a worker's life -----------------------------------------------------------------------------
 
     def beat(self, worker: str, timeout: float, *, register: bool = False) -> Op[bool]:
         """Say that *worker* lives; `False`: it was declared dead."""
-        args: list[Arg] = [worker, millis(timeout), millis(self.settings.lease), int(register)]
+        args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register)]
         return self._op("beat", args, bool)
 
     def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
         """Let *worker* in under *name*; *seen* is who may live under it, and has had its time when we *decide*."""
-        args: list[Arg] = [worker, name, millis(timeout), millis(self.settings.lease), seen, int(decide)]
+        args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
         return self._op("register", args, replies.entered)
 
-    def reclaim(self, worker: str, timeout: float, cursor: str = "-") -> Op[Reclaimed]:
+    def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
         """Put dead workers' jobs and expired leases to the front; promote what is due. 500 at a time."""
         s = self.settings
-        args: list[Arg] = [worker, millis(timeout), millis(s.lease), cursor, 500, millis(s.ageing or 0)]
+        args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), 500, millis(s.ageing or 0)]
         return self._op("reclaim", args, replies.reclaimed)
 
-    def leave(self, worker: str) -> Op[tuple[int, str]]:
-        """Release what *worker* holds and forget it. A second answer of '1' wants another call."""
-        return self._op("leave", [worker, 500], replies.moved)
+    def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
+        """Release what *worker* holds and forget it. A second answer of '1' wants another call.
+
+        *idle*: forget it only if it holds nothing; '1' says that it stays.
+        """
+        return self._op("leave", [worker, 500, int(idle)], replies.moved)
 
     # -- the whole queue -----------------------------------------------------------------------------
 
     def cancel(self, name: str) -> Op[bool]:
         """Remove one job by id."""
-        return self._op("cancel", [job_id(name)], bool)
+        return self._op("cancel", [wire_id(name)], bool)
 
     def cancel_payload(self, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
         """Remove the jobs of one payload from one page."""
+        checks.fits("payload", [payload])
         return self._op("cancel_payload", [payload, place, cursor, 500], replies.place)
 
-    def purge(self) -> Op[int]:
+    def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
         """Remove a page of what waits."""
-        return self._op("purge", [500], int)
+        return self._op("purge", [cursor, 500], replies.moved)
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Remove a page of dead letters."""
-        return self._op("purge_dead", [cursor, 500, *map(job_id, wanted)], replies.moved)
+        return self._op("purge_dead", [cursor, 500, *map(wire_id, wanted)], replies.moved)
 
-    def delete(self) -> Op[int]:
-        """Remove everything."""
-        return self._op("delete", [], int)
+    def delete(self) -> Op[tuple[int, str]]:
+        """Remove everything, or a page of the jobs of flows. A second answer of '1' wants another call."""
+        return self._op("delete", [], replies.moved)
 
     def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Send a page of dead letters back."""
-        return self._op("redrive", [cursor, 500, *map(job_id, wanted)], replies.moved)
+        return self._op("redrive", [cursor, 250, *map(wire_id, wanted)], replies.moved)
 
     def pause(self, pause: bool) -> Op[bool]:
         """Hand out nothing more, or again; whether that changed something."""
@@ -391,7 +332,7 @@ class Ops:
 
     def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """End a page of leases, or those of *wanted*."""
-        return self._op("expire", [cursor, 500, *wanted], replies.moved)
+        return self._op("expire", [cursor, 500, *map(wire_id, wanted)], replies.moved)
 
     def fail_worker(self, name: str) -> Op[tuple[int, str]]:
         """Declare a worker dead. A second answer of '1' wants another call."""
@@ -402,9 +343,9 @@ class Ops:
         target = self._near("to", to)
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
-        keys = [target.part(part) for part in ("wake", *_KEYS["move"].split())]
+        keys = [target.part(part) for part in ("wake", *script("move").parts[:-1])]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
-        return self._op("move", [cursor, 200, *wanted], replies.moved, [*keys, *levels])
+        return self._op("move", [cursor, 200, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 
     def counts(self) -> Op[Counts]:
         """All counts at one instant."""
@@ -420,15 +361,20 @@ class Ops:
 
     def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
         """A page of the jobs in *state*: waiting, running, delayed or dead."""
-        return self._op("list", [state, cursor, limit], self._jobs.page)
+        return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self._jobs.page)
 
     def find(self, name: str) -> Op[JobState | None]:
-        """Where one job is."""
-        return self._op("find", [job_id(name)], self._jobs.found)
+        """Where one job is; of the dead letters it looks at the newest 1,000, or 1 MiB of them."""
+        jobs = self._jobs
+        return self._op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
 
-    def position(self, name: str) -> Op[int | None]:
-        """How many jobs are in front of one that waits."""
-        return self._op("position", [job_id(name), BATCH], lambda reply: None if reply < 0 else int(reply))
+    def seek(self, name: str, cursor: str) -> Op[tuple[JobState | None, str]]:
+        """Where one job is, and where to go on among the dead letters if they are more than one call looks at."""
+        return self._op("find", [wire_id(name), cursor], self._jobs.found)
+
+    def position(self, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
+        """How many jobs are in front of one that waits, -1 if it does not, and where to go on counting."""
+        return self._op("position", [wire_id(name), limit, cursor], replies.moved)
 
     def workers(self) -> Op[list[WorkerState]]:
         """Who is registered."""
@@ -440,12 +386,13 @@ class Ops:
 
     def result(self, name: str) -> Op[bytes | None]:
         """What a completion kept."""
+        keys = [self.keys.result(job_id(name))]
         return Op(
-            "result", script("result"), [self.keys.result(job_id(name))], [], lambda reply: replies.kept(reply)[0]
+            "result", script("result"), keys, [], lambda reply: None if reply[0] is None else replies.raw(reply[0])
         )
 
-    def results(self, names: Sequence[str]) -> Op[list[bytes | None]]:
-        """What the completions of so many jobs kept, at most 500."""
+    def results(self, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
+        """What the completions of so many jobs kept, at most 500; `False` for those to ask for again."""
         keys = [self.keys.result(job_id(name)) for name in names]
         return Op("result", script("result"), keys, [], replies.kept, "", names, self.results)
 
@@ -455,7 +402,7 @@ class Ops:
 
     def reschedule(self, name: str, delay: Delay) -> Op[bool]:
         """Another delay for a delayed job."""
-        return self._op("reschedule", [job_id(name), checked.delay(delay)], bool)
+        return self._op("reschedule", [wire_id(name), checks.delay(delay)], bool)
 
     # -- what recurs ---------------------------------------------------------------------------------
 
@@ -464,10 +411,11 @@ class Ops:
         if len(job_id(name).encode()) > 400:
             raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
         fields: list[Arg] = ["data", self.codec.encode(job.payload), *self._headers(job)]
+        checks.fits("payload and headers", fields)
         head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
 
         def at(now: int) -> Op[int]:
-            return self._op("schedule", [*head, timing.after(now, now), LIMIT, *fields], int)
+            return self._op("schedule", [*head, timing.after(now, now), SCHEDULES_AT_MOST, *fields], int)
 
         return at
 
@@ -479,11 +427,11 @@ class Ops:
         """All that recurs."""
         return self._op("schedules", ["all"], replies.schedules)
 
-    def ticking(self, which: str = "due") -> Op[Ticking]:
+    def ticking(self, which: str = "due") -> Op[DueSchedules]:
         """The schedules with a tick that is due; with 'none', what time it is."""
         return self._op("schedules", [which], replies.ticking)
 
-    def turn(self, ticking: Ticking) -> Turn:
+    def turn(self, ticking: DueSchedules) -> SchedulePlan:
         """What to do about the ticks that are due."""
         ops: list[Op[bool]] = []
         waits = [] if ticking.next is None else [ticking.next]
@@ -497,4 +445,4 @@ class Ops:
                 continue
             waits.append((following - ticking.now) / 1000)
             ops.append(self._op("tick", [name, stored, due, following, *ticks], bool))
-        return Turn(ops, min(waits, default=None), wrong)
+        return SchedulePlan(ops, min(waits, default=None), wrong)

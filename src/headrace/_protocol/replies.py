@@ -6,37 +6,33 @@ Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal, cast
 
-from headrace import _job
-from headrace._codec import Codec
-from headrace._job import (
-    NO_HEADERS,
-    Claim,
-    Counts,
-    Entered,
-    Grant,
-    Job,
-    JobState,
-    Page,
-    Receipt,
-    Reclaimed,
-    Repairs,
-    Schedule,
-    Ticking,
-    WorkerState,
-)
-from headrace._outcome import FlowState
-from headrace._schedule import Timing
+from headrace._model import job as job_values
+from headrace._model.codec import Codec
+from headrace._model.flow import FlowState
+from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Receipt, make_job
+from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.timing import Timing
+from headrace._protocol.answers import DueSchedules, Entered, Grant, Page, Reclaimed
 from headrace.errors import ReplyError, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
 _OWN = (b"data", b"id", b"attempt", b"enq")
+NONCE = b"headrace-nonce"  # of a flow's job in its stage: the scripts' own affair
 
 
 def text(value: Any) -> str:
     """Bytes (or, from a decoding client, a str) as text; what is not UTF-8 stays visible."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _named(value: Any) -> str:
+    """A job's id: one that is no UTF-8 can be sent back as it is."""
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError:
+        return Escaped.of(value)
 
 
 def raw(value: Any) -> bytes:
@@ -63,8 +59,8 @@ def plain_receipts(reply: Any) -> list[Receipt]:
     """Ids, all added: {id, number} of consecutive ones, or all of them."""
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
-        return _job.receipts([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
-    return _job.receipts([text(i) for i in reply])
+        return job_values.receipts([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
+    return job_values.receipts([text(i) for i in reply])
 
 
 class Jobs:
@@ -86,11 +82,13 @@ class Jobs:
         else:
             own: dict[bytes, Any] = {}
             for key, value in zip(fields[::2], fields[1::2], strict=True):
+                if raw(key) == b"id" and not value:
+                    continue  # nobody's: as if it were not there
                 if raw(key) in _OWN:
                     own.setdefault(raw(key), value)
-                else:
+                elif raw(key) != NONCE:
                     headers[text(key)] = text(value)
-            job_id = text(own[b"id"]) if b"id" in own else name
+            job_id = _named(own[b"id"]) if b"id" in own else name
             payload = own.get(b"data")
             carried, enqueued = _number(own.get(b"attempt"), 10**9), own.get(b"enq")
         ms = _number(enqueued) if enqueued is not None else _number(name.partition("-")[0])
@@ -102,12 +100,14 @@ class Jobs:
         else:
             try:
                 value = self._decode(raw(payload))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 wrong, value = (
                     f"payload does not decode: {said(error)}",
                     raw(payload),
                 )
-        job = Job.make(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
+        job = make_job(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
         return job, token, wrong
 
     def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
@@ -123,51 +123,64 @@ class Jobs:
         moment = now / 1000
         for entry, fields, deliveries, releases in taken:
             job, token, reason = self.job(entry, fields, deliveries, releases)
-            claim = kind(job, worker, text(entry), deliveries, token, duration, moment)
+            name = text(entry)
+            named = job.id != name or "id" in map(text, fields[::2])
+            claim = kind(job, worker, name, deliveries, token, duration, moment, named, sum(map(len, fields)))
             if reason:
                 wrong.append((claim, reason))
             else:
                 claims.append(claim)
-        queue, decode, make = self._queue, self._decode, Job.make
+        queue, decode, make = self._queue, self._decode, make_job
         last, enqueued = "", 0.0
         for entry, payload in zip(fresh[::2], fresh[1::2], strict=True):  # nearly every job
             name = entry.decode() if type(entry) is bytes else text(entry)
             try:
                 value = decode(payload if type(payload) is bytes else raw(payload))
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 job, token, reason = self.job(entry, [b"data", payload], 1)
-                wrong.append((kind(job, worker, name, 1, token, duration, moment), reason))
+                wrong.append((kind(job, worker, name, 1, token, duration, moment, False, len(payload)), reason))
                 continue
             ms, _, _ = name.partition("-")
             if ms != last:
                 last, enqueued = ms, int(ms) / 1000
-            claims.append(kind(make(name, value, queue, NO_HEADERS, 1, enqueued), worker, name, 1, 1, duration, moment))
-        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2)
+            job = make(name, value, queue, NO_HEADERS, 1, enqueued)
+            claims.append(kind(job, worker, name, 1, 1, duration, moment, False, len(payload)))
+        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2, moment)
 
     def state(self, row: Any, now: int) -> JobState:
         """One row of a listing."""
         entry, fields, state, deliveries, releases, worker, ms = row
         name = text(state)
         if name == "dead":
-            job, _, _ = self.job(entry, fields[6:], 0, _number(fields[5]))
-            died = _number(text(entry).partition("-")[0]) / 1000
-            return JobState(job, name, text(fields[3]), died, None, text(fields[1]), text(entry))
-        job, _, _ = self.job(entry, fields, deliveries, releases)
+            return self._letter(entry, fields)
+        job, _, wrong = self.job(entry, fields, deliveries, releases)
+        reason = wrong or None
         if name == "delayed":
-            return JobState(job, name, due=ms / 1000)
+            return JobState(job, name, due=ms / 1000, reason=reason)
         if name == "leased":
-            return JobState(job, name, text(worker), (now - ms) / 1000, entry=text(entry))
-        return JobState(job, name, entry=text(entry))
+            return JobState(job, name, text(worker), (now - ms) / 1000, reason=reason, entry=text(entry))
+        return JobState(job, name, reason=reason, entry=text(entry))
+
+    def _letter(self, entry: Any, fields: Any) -> JobState:
+        """A dead letter; what somebody else put there is all the job's."""
+        died = _number(text(entry).partition("-")[0]) / 1000
+        if [raw(key) for key in fields[:6:2]] != [b"reason", b"worker", b"released"]:
+            job, _, wrong = self.job(entry, fields)
+            return JobState(job, "dead", None, died, None, wrong or "put here by somebody else", text(entry))
+        job, _, wrong = self.job(entry, fields[6:], 0, _number(fields[5]))
+        return JobState(job, "dead", text(fields[3]), died, None, text(fields[1]) or wrong or "", text(entry))
 
     def page(self, reply: Any) -> Page:
         """One page of a listing."""
         cursor, now, rows = reply
         return Page([self.state(row, now) for row in rows], text(cursor))
 
-    def found(self, reply: Any) -> JobState | None:
-        """The answer of `find`."""
-        now, row = reply
-        return self.state(row, now) if row else None
+    def found(self, reply: Any) -> tuple[JobState | None, str]:
+        """The answer of `find`, and where to go on."""
+        now, row, cursor = reply
+        return self.state(row, now) if row else None, text(cursor)
 
 
 def _number(value: Any, limit: int = 1 << 53) -> int:
@@ -190,8 +203,8 @@ def measured(reply: Any) -> tuple[Counts, float]:
 
 def reclaimed(reply: Any) -> Reclaimed:
     """What a reclaim moved."""
-    moved, cursor, declared, more, promoted, due, tick = reply
-    return Reclaimed(moved, text(cursor), declared, bool(more), promoted, _wait(due), _wait(tick))
+    moved, again, declared, more, promoted, due, tick = reply
+    return Reclaimed(moved, _wait(again), declared, bool(more), promoted, _wait(due), _wait(tick))
 
 
 def _wait(ms: int) -> float | None:
@@ -227,9 +240,9 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
     ]
 
 
-def kept(reply: Any) -> list[bytes | None]:
-    """Results, as far as they are there."""
-    return [None if result is None else raw(result) for result in reply]
+def kept(reply: Any) -> list[bytes | Literal[False] | None]:
+    """Results, as far as they are there; `False` for those to ask for again."""
+    return [None if result is None else result != 0 and raw(result) for result in reply]
 
 
 def ids(reply: Any) -> tuple[str, list[str]]:
@@ -241,29 +254,38 @@ def flow_state(name: str, row: Any) -> FlowState | None:
     """What is known of one job of a flow."""
     if not row:
         return None
-    position, stage, _, started, ended, attributes, pending, kept, children = row
+    position, stage, _, started, ended, attributes, left, kept, children = row
+    pending = _number(left)
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
     failed: tuple[str, ...] = ("dead", "cancelled")
-    if not int(pending):  # then one that goes on was redriven when nobody waited for it any more: it has failed, too
+    if not pending:  # then one that goes on was redriven when nobody waited for it any more: it has failed, too
         failed += ("active", "blocked")
     ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
     return FlowState(
-        name, _POSITIONS.get(how, how), text(stage), json.loads(text(attributes) or "{}"), results,
+        name, _POSITIONS.get(how, how), text(stage), _attributes(attributes), results,
         {child: raw(result) if there else None for child, end, (there, result) in ended_in if end == "done"},
         tuple(child for child, end, _ in ended_in if end in failed),
-        int(pending), _moment(started), _moment(ended),
+        pending, _moment(started), _moment(ended),
     )  # fmt: skip
 
 
 def _moment(ms: Any) -> float | None:
-    return int(ms) / 1000 if ms else None
+    return _number(ms) / 1000 if ms else None
 
 
-def ticking(reply: Any) -> Ticking:
+def _attributes(kept: Any) -> dict[str, str | list[str]]:
+    try:
+        found: Any = json.loads(raw(kept) or b"{}")
+    except (ValueError, RecursionError):  # somebody else wrote it
+        return {}
+    return cast("dict[str, str | list[str]]", found) if isinstance(found, dict) else {}
+
+
+def ticking(reply: Any) -> DueSchedules:
     """Schedules as the worker needs them."""
     now, following, rows = reply
-    return Ticking(
+    return DueSchedules(
         now, _wait(following), [(text(n), due, text(timing), text(missed)) for n, due, timing, missed in rows]
     )
 
@@ -272,7 +294,10 @@ def schedules(reply: Any) -> list[Schedule]:
     """Schedules as their user knows them."""
     found: list[Schedule] = []
     for name, due, stored, missed in ticking(reply).rows:
-        t = Timing.parse(stored)
-        every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
+        try:
+            t = Timing.parse(stored)
+            every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
+        except (ValueError, OverflowError):  # somebody else's
+            every, cron, zone = None, stored, None
         found.append(Schedule(name, due / 1000, every, cron, zone, missed))
     return found

@@ -7,10 +7,10 @@ from typing import Any
 
 import redis
 
-from headrace._job import WorkerState
-from headrace._keys import pattern, queue_of
-from headrace._queue import Queue
-from headrace._replies import text
+from headrace._model.state import WorkerState
+from headrace._protocol.keys import pattern, queue_of
+from headrace._protocol.replies import text
+from headrace._sync.queue import Queue
 
 
 def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:

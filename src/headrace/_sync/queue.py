@@ -7,24 +7,31 @@ is called with bad arguments raises `ValueError` or `TypeError`, and nothing was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import redis
-import redis.asyncio
 
-from headrace._codec import Codec
-from headrace._control import AsyncControl, Control
-from headrace._execute import AsyncExecutor, Executor
-from headrace._face import Delay, Handle
-from headrace._job import NewJob, Receipt
-from headrace._line import AsyncNotices, Notices
-from headrace._settings import Rate
+from headrace._base.address import Address
+from headrace._base.closing import Closing
+from headrace._base.lease import BaseLease
+from headrace._base.queue import BaseQueue, Delay
+from headrace._core import calls
+from headrace._model.codec import Codec
+from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.policy import Rate
+from headrace._model.settings import QueueSettings
+from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._sync.driver import Driver
+from headrace._sync.events import EventStream
+from headrace._sync.executor import Executor
+from headrace._sync.waiters import Waiters
 
 
-class Lease(Handle["Queue"]):
+class Lease(BaseLease["Queue"]):
     """A claim on a job until a deadline, and the handle that settles it."""
 
     def complete(self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None) -> bool:
@@ -48,31 +55,7 @@ class Lease(Handle["Queue"]):
         return self._queue.renew(self, duration)
 
 
-class AsyncLease(Handle["AsyncQueue"]):
-    """Like `Lease`; its methods are awaited."""
-
-    async def complete(self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None) -> bool:
-        """Like `Queue.complete`."""
-        return await self._queue.complete(self, result, then, fenced)
-
-    async def release(self) -> bool:
-        """Like `Queue.release`."""
-        return await self._queue.release(self)
-
-    async def retry(self, delay: Delay = 0.0, reason: str = "") -> bool:
-        """Like `Queue.retry`."""
-        return await self._queue.retry(self, delay, reason)
-
-    async def dead_letter(self, reason: str) -> bool:
-        """Like `Queue.dead_letter`."""
-        return await self._queue.dead_letter(self, reason)
-
-    async def renew(self, duration: float | timedelta | None = None) -> bool:
-        """Like `Queue.renew`."""
-        return await self._queue.renew(self, duration)
-
-
-class Queue(Control):
+class Queue(Closing, Driver, BaseQueue):
     """A named, ordered set of jobs on Redis Streams.
 
     - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
@@ -93,13 +76,14 @@ class Queue(Control):
         codec: Codec | None = None, dead_limit: int = 1000, result_ttl: float | timedelta = 86400,
         fenced: bool = False, rate: Rate | Sequence[Rate] | None = None, ageing: float | timedelta | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(
-            name, url, client, redis.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit, result_ttl,
-            fenced, rate, ageing,
+        settings = QueueSettings(
+            lease=lease, max_attempts=max_attempts, priorities=priorities, dead_limit=dead_limit,
+            result_ttl=result_ttl, fenced=fenced, rates=rate, ageing=ageing,
         )  # fmt: skip
-        self._executor = Executor(self._url, client)
-        self._notices = Notices(self.ops, self._executor)
-        self._seen(self._executor.pool)
+        super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
+        self._executor = Executor(self._address.join(), client, attend=self._address.attend)
+        self._waiters = Waiters(self.ops, self._executor)
+        self._connected(self._executor.pool)
 
     def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
@@ -141,7 +125,12 @@ class Queue(Control):
         at_most_once: bool = False,
     ) -> list[Lease]:  # fmt: skip
         """Like `lease`, up to *n* jobs: waits for the first, takes what else is there. 1.5-2.5 µs a job."""
-        return [Lease(claim, self) for claim in self._drive(*self._leasing(n, block, duration, at_most_once))]
+        claims = self._drive(*self._leasing(n, block, duration, at_most_once))
+        try:
+            return [Lease(claim, self) for claim in claims]
+        except BaseException:  # interrupted
+            self._executor.undo(self._peer.release(claims))
+            raise
 
     def complete(
         self,
@@ -192,121 +181,198 @@ class Queue(Control):
         """Like `result`, of any number of jobs: what there is, by id, waiting for the others."""
         return self._drive(self._results(ids, timeout))
 
+    def _each(self, state: str, limit: int = 200) -> Iterator[JobState]:
+        cursor, more = "", True
+        while more:
+            page = self._run(self.ops.listing(state, cursor, limit))
+            for item in page:  # noqa: UP028 - as the other colour has to
+                yield item
+            cursor, more = page.cursor, bool(page.cursor)
+
+    def cancel(self, id: str) -> bool:
+        """Remove a job, in whatever state but dead; a holder finds its lease lost. cancel.lua, O(1)."""
+        return self._run(self.ops.cancel(id))
+
+    def cancel_payload(self, payload: Any) -> int:
+        """Remove every job of this payload, waiting, running or delayed; how many.
+
+        cancel_payload.lua, 500 jobs or 1 MiB a call.
+        """
+        return self._drive(self._payload(payload))
+
+    def counts(self) -> Counts:
+        """How many jobs are in each state, at one instant. counts.lua, O(consumers)."""
+        return self._run(self.ops.counts())
+
+    def peek(self) -> Job | None:
+        """The job that would be leased next, without leasing it. list.lua."""
+        for item in self._each("waiting", 1):
+            return item.job
+        return None
+
+    def waiting(self) -> Iterator[JobState]:
+        """The jobs that wait, in the order in which they will be leased. list.lua, 200 jobs or 1 MiB a call."""
+        return self._each("waiting")
+
+    def running(self) -> Iterator[JobState]:
+        """The leased jobs, oldest first, each with its `worker` and `since` when (delivery or last renewal)."""
+        return self._each("running")
+
+    def delayed(self) -> Iterator[JobState]:
+        """The delayed jobs, the first due first, each with when it is `due`."""
+        return self._each("delayed")
+
+    def dead(self) -> Iterator[JobState]:
+        """The dead letters, oldest first, each with its `reason`, `worker` and `since` when."""
+        return self._each("dead")
+
+    def find(self, id: str) -> JobState | None:
+        """Where a job is, or `None`: it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
+        return self._drive(calls.find(self.ops, id))
+
+    def position(self, id: str) -> int | None:
+        """How many jobs would be leased before this one, 0 for the next, 1,000 for that many or more; `None`: it does
+        not wait. position.lua, O(jobs in front), 1 MiB of them a call.
+        """
+        return self._drive(calls.position(self.ops, id))
+
+    def redrive(self, *ids: str) -> int:
+        """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
+
+        One whose id is taken again stays. What dies meanwhile stays. redrive.lua, 250 a call, or 1 MiB.
+        """
+        return self._drive(calls.by_ids(self.ops.redrive, ids, JOBS_PER_SCRIPT))
+
+    def purge_dead(self, *ids: str) -> int:
+        """Remove dead letters for good, all or those of *ids*; how many. What dies meanwhile stays."""
+        return self._drive(calls.by_ids(self.ops.purge_dead, ids, JOBS_PER_SCRIPT))
+
+    def purge(self) -> int:
+        """Remove what waits (waiting, parked, delayed); how many. Leased and dead jobs stay,
+        and so does what is enqueued meanwhile. purge.lua, 500 a call, or 1 MiB.
+        """
+        return self._drive(calls.purge(self.ops))
+
+    def delete(self) -> int:
+        """Remove the queue with everything in it; how many jobs that were. It comes back on enqueue.
+
+        delete.lua: one call, and one more for each 1,000 jobs of flows, which go first.
+        """
+        return self._drive(calls.until_done(self.ops.delete))
+
+    def pause(self) -> bool:
+        """Hand out no more jobs, to anybody, until `resume()`; `False`: the queue was paused already. pause.lua, O(1).
+
+        What is leased goes on, and can be renewed and settled; jobs can be enqueued. It is kept on the server, and
+        ends with `resume()` or `delete()` only.
+        """
+        return self._run(self.ops.pause(True))
+
+    def resume(self) -> bool:
+        """Hand out jobs again: everybody who waits is woken. `False`: the queue was not paused. pause.lua, O(1)."""
+        return self._run(self.ops.pause(False))
+
+    def paused(self) -> bool:
+        """Whether the queue is paused. paused.lua, O(1)."""
+        return self._run(self.ops.paused())
+
+    def levels(self) -> int:
+        """How many priority levels the queue is known to have: the most that one who gave a job a priority knew of.
+
+        levels.lua, O(1).
+        """
+        return self._run(self.ops.levels())
+
+    def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until nothing waits, runs or is delayed; dead letters don't count. `False`: not within *timeout*.
+
+        `None` waits for ever. counts.lua, at most twice a second.
+        """
+        return self._drive(self._drain(timeout))
+
+    def move(self, to: str, *ids: str) -> int:
+        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; how many.
+
+        They keep their order, ids, headers, attempts and times. One whose id is taken there stays, and so do leased
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if
+        *to* is of another group. move.lua, 200 jobs a call, about 15 µs a job.
+        """
+        return self._drive(self._move(to, ids))
+
+    def expire(self, *ids: str) -> int:
+        """End leases now, all or those of the jobs *ids*: the jobs go to the front, the attempt is spent; how many.
+
+        Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was
+        first. expire.lua, 500 jobs a call.
+        """
+        return self._drive(calls.by_ids(self.ops.expire, ids, 500))
+
+    def fail_worker(self, name: str) -> int:
+        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; how many.
+
+        *name*: as `workers()` has it, or without its random part, for all that have come under that name. Should it
+        live, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a call.
+        """
+        return self._drive(calls.until_done(lambda: self.ops.fail_worker(name)))
+
+    def repair(self) -> Repairs:
+        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; what was mended, by kind.
+
+        After our own operations there is nothing to find. Safe beside live workers and other repairs. What holds
+        another type than ours is a `redis.ResponseError` that names the key, and nothing was done by that call.
+        repair.lua, about 500 entries a call.
+        """
+        return self._drive(calls.repair(self.ops))
+
+    def workers(self) -> list[WorkerState]:
+        """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
+        return self._run(self.ops.workers())
+
+    def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> EventStream:
+        """What happens from now on: an iterator of `Event`, of *kinds* or all.
+
+        It ends when nothing has come for *timeout* seconds (`None`: never). `with queue.events() as events:` is
+        subscribed on entry, and hangs up at the end. Delivered at most once: what is told while the connection is
+        lost, or to a reader that is too slow, is not told again. A connection of its own.
+        """
+        return EventStream(self.ops, self._executor, *self._listening(kinds, timeout))
+
+    def reschedule(self, id: str, delay: Delay) -> bool:
+        """Bring a delayed job forward or push it back: due *delay* from now, or at a moment; `None` or 0 sends it to
+        the back of the queue at once. `False`: no delayed job has this id. reschedule.lua, O(log n).
+        """
+        return self._run(self.ops.reschedule(id, delay))
+
+    def schedule(
+        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> bool:  # fmt: skip
+        """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
+
+        *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields
+        as in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`.
+        Replaced by one of the same timing, a schedule keeps its next due time. *missed*: what becomes of ticks for
+        which no worker was there: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the
+        id `<name>@<due in ms>`. Workers of this queue put them in. `TooManySchedules` if the queue has 1,000,
+        `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
+        """
+        job = NewJob(payload, headers=headers, priority=priority)
+        return self._drive(self._schedule(name, job, every, cron, timezone, missed))
+
+    def unschedule(self, name: str) -> bool:
+        """End a schedule; jobs that it has put in stay. `False`: there is none of that name. unschedule.lua."""
+        return self._run(self.ops.unschedule(name))
+
+    def schedules(self) -> list[Schedule]:
+        """What recurs, the next due first. schedules.lua, 2 µs each."""
+        return self._run(self.ops.schedules())
+
     def close(self) -> None:
-        """Close what we opened, nothing else. What this queue leased stays leased until its leases expire."""
-        self._notices.close()
-        self._executor.close()
-        self._left()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class AsyncQueue(AsyncControl):
-    """Like `Queue`, for asyncio; *client* is a `redis.asyncio.Redis`. For one event loop."""
-
-    def __init__(
-        self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
-        namespace: str = "headrace", lease: float | timedelta = 60.0, max_attempts: int | None = None,
-        priorities: int = 1, codec: Codec | None = None, dead_limit: int = 1000,
-        result_ttl: float | timedelta = 86400, fenced: bool = False,
-        rate: Rate | Sequence[Rate] | None = None, ageing: float | timedelta | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            name, url, client, redis.asyncio.Redis, namespace, lease, max_attempts, priorities, codec, dead_limit,
-            result_ttl, fenced, rate, ageing,
-        )  # fmt: skip
-        self._executor = AsyncExecutor(self._url, client)
-        self._notices = AsyncNotices(self.ops, self._executor)
-        self._seen(self._executor.pool)
-
-    async def enqueue(
-        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None,
-    ) -> Receipt:  # fmt: skip
-        """Like `Queue.enqueue`."""
-        return (await self._run(*self._new(payload, id, headers, delay, priority)))[0]
-
-    async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
-        """Like `Queue.enqueue_many`."""
-        return await self._drive(*self._many(jobs, trace_each))
-
-    async def lease(
-        self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
-        at_most_once: bool = False,
-    ) -> AsyncLease | None:  # fmt: skip
-        """Like `Queue.lease`."""
-        leases = await self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
-        return leases[0] if leases else None
-
-    async def lease_many(
-        self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
-        at_most_once: bool = False,
-    ) -> list[AsyncLease]:  # fmt: skip
-        """Like `Queue.lease_many`."""
-        return [
-            AsyncLease(claim, self) for claim in await self._drive(*self._leasing(n, block, duration, at_most_once))
-        ]
-
-    async def complete(
-        self,
-        lease: AsyncLease,
-        result: Any = None,
-        then: Sequence[NewJob] = (),
-        fenced: bool | None = None,
-    ) -> bool:
-        """Like `Queue.complete`."""
-        return (await self._run(*self._complete(lease, result, then, fenced)))[0]
-
-    async def complete_many(self, leases: Sequence[AsyncLease], fenced: bool | None = None) -> list[bool]:
-        """Like `Queue.complete_many`."""
-        return await self._drive(*self._complete_many(leases, fenced))
-
-    async def release(self, lease: AsyncLease) -> bool:
-        """Like `Queue.release`."""
-        return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease)))[0]
-
-    async def retry(self, lease: AsyncLease, delay: Delay = 0.0, reason: str = "") -> bool:
-        """Like `Queue.retry`."""
-        return (await self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease)))[0]
-
-    async def dead_letter(self, lease: AsyncLease, reason: str) -> bool:
-        """Like `Queue.dead_letter`."""
-        return (await self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease)))[0]
-
-    async def renew(self, lease: AsyncLease, duration: float | timedelta | None = None) -> bool:
-        """Like `Queue.renew`."""
-        return (await self._run(self._renew(lease, duration)))[0]
-
-    async def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
-        """Like `Queue.result`."""
-        return await self._drive(self._result(id, timeout))
-
-    async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, bytes]:
-        """Like `Queue.results`."""
-        return await self._drive(self._results(ids, timeout))
-
-    async def close(self) -> None:
-        """Like `Queue.close`."""
-        await self._notices.close()
-        await self._executor.close()
-        self._left()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
+        """Close what we opened, nothing else. What this queue leased stays leased until its leases expire; if it holds
+        nothing, its registration and the records of its calls go. A server that is away is waited for 1 second at most.
+        leave.lua if it leased, DEL.
+        """
+        self._waiters.close()
+        self._executor.close(self._parting())
+        self._address.leave()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Self, TypeVar, cast
 
+import redis
 from attrs import evolve
 
-from headrace import _log as log
-from headrace import _tracing as tracing
-from headrace._job import NO_HEADERS, Claim, Job, NewJob, Receipt
-from headrace._metrics import failing, instruments
-from headrace._settings import Context as Carried
-from headrace._tracing import Place, tracer
+from headrace._model.checks import Context as Carried
+from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, Receipt
+from headrace._telemetry import log, tracing
+from headrace._telemetry.metrics import failing, instruments
+from headrace._telemetry.tracing import Place, tracer
+from headrace.errors import said
 
 R = TypeVar("R")
+AGAIN_AFTER = 10.0  # seconds after which an outage is said again, and then each time as late as it has lasted
+SELDOM = 900.0  # seconds between, at most
+TIMEOUTS = (TimeoutError, redis.TimeoutError)
 
 
 def wanted() -> bool:
@@ -23,17 +28,14 @@ def wanted() -> bool:
     return tracer() is not None or instruments() is not None or tracing.ambient()
 
 
-# -- what a queue's user calls -------------------------------------------------------------------------------
-
-
-class Watched:
+class CallSpan:
     """A call that is traced or measured: `with` it, and tell it what was `done`."""
 
-    __slots__ = ("_batch", "_operation", "_place", "_seen", "_since", "_token", "span")
+    __slots__ = ("_batch", "_meters", "_operation", "_place", "_since", "_token", "span")
 
     def __init__(self, place: Place, operation: str, *, batch: bool = False, kind: Any = None) -> None:
         self._place, self._operation, self._batch = place, operation, batch
-        self._seen = instruments()
+        self._meters = instruments()
         self._token: Any = None
         self._since = 0.0
         traced = tracer()
@@ -52,8 +54,8 @@ class Watched:
     def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
         if self._token is not None:
             tracing.detach(self._token)
-        if self._seen is not None:
-            self._seen.call(self._place, self._operation, time.perf_counter() - self._since, error)
+        if self._meters is not None:
+            self._meters.call(self._place, self._operation, time.perf_counter() - self._since, error)
             if error is not None:
                 self._failed(error)
         if self.span is not None:
@@ -73,7 +75,7 @@ class Watched:
         return tracing.injected(self._inside())
 
 
-class Sending(Watched):
+class SendSpan(CallSpan):
     """Jobs on their way into a queue. *context*: what goes with each of them."""
 
     __slots__ = ("_around", "_links", "_number", "context")
@@ -113,14 +115,14 @@ class Sending(Watched):
         self._count(max(1, self._number - sent), error)
 
     def _count(self, number: int, error: BaseException | None) -> None:
-        if self._seen is not None and number:
-            self._seen.sent.add(number, failing(self._place.attributes("send"), error))
+        if self._meters is not None and number:
+            self._meters.sent.add(number, failing(self._place.attributes("send"), error))
 
     def done(self, answer: R) -> R:
         receipts = cast("list[Receipt]", [answer] if isinstance(answer, Receipt) else answer)
         self._count(len(receipts), None)
-        if self._batch and self._seen is not None:
-            self._seen.batch.record(len(receipts), self._place.attributes("send"))
+        if self._batch and self._meters is not None:
+            self._meters.batch.record(len(receipts), self._place.attributes("send"))
         if self.span is not None and self.span.is_recording():
             if self._batch:
                 self.span.set_attribute(tracing.BATCH, len(receipts))
@@ -131,7 +133,7 @@ class Sending(Watched):
         return answer
 
 
-class Settling(Watched):
+class SettleSpan(CallSpan):
     """Leases that are settled by who holds them."""
 
     __slots__ = ()
@@ -161,14 +163,14 @@ class Settling(Watched):
 
     def done(self, answer: R) -> R:
         lost = cast("list[bool]", answer).count(False)
-        if lost and self._seen is not None:
-            self._seen.lost.add(lost, self._place.common)
+        if lost and self._meters is not None:
+            self._meters.lost.add(lost, self._place.common)
         if lost and self.span is not None:
             self.span.set_attribute(tracing.LOST, lost)
         return answer
 
 
-class Receiving:
+class ReceiveSpan:
     """A call for jobs; it is a span only if some came, or if it failed."""
 
     __slots__ = ("_batch", "_place", "_since")
@@ -216,17 +218,17 @@ def received(
     if not claims and error is None:
         return None
     seconds = time.perf_counter() - since
-    seen, traced = instruments(), tracer()
-    if seen is not None:
+    meters, traced = instruments(), tracer()
+    if meters is not None:
         attributes = place.attributes("receive")
-        seen.call(place, "receive", seconds, error)
+        meters.call(place, "receive", seconds, error)
         if claims:
-            seen.consumed.add(len(claims), attributes)
+            meters.consumed.add(len(claims), attributes)
         if batch and claims:
-            seen.batch.record(len(claims), attributes)
+            meters.batch.record(len(claims), attributes)
         for claim in claims:
             if claim.job.attempt == 1:
-                seen.waited.record(max(0.0, claim.leased_at - claim.job.enqueued_at), place.common)
+                meters.waited.record(max(0.0, claim.leased_at - claim.job.enqueued_at), place.common)
     if traced is None:
         return None
     span = tracing.start(traced, place, "receive", context, at=time.time_ns() - int(seconds * 1e9))
@@ -250,31 +252,59 @@ def with_context(headers: Any, flat: Sequence[str]) -> Any:
     return {**cast("Mapping[str, str]", headers), **more}
 
 
-Seen = Watched | Receiving
+Span = CallSpan | ReceiveSpan
 
 
 class Outage:
-    """Round trips that fail, and are tried again: said once when that begins, and once when it is over."""
+    """A server that does not do what it is asked, as all executors see it that share this: said once when it begins,
+    again at growing intervals, and once when it is over."""
 
-    __slots__ = ("_place", "since")
+    __slots__ = ("_lock", "_next", "_place", "_trying", "answers", "opened", "since", "there")
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._place = Place("", settings)
+        self._lock = threading.Lock()
+        self._trying = 0  # round trips that failed, and are not yet answered
+        self._next = 0.0  # when to say it again
         self.since = 0.0
+        self.answers = 0  # round trips that did what was asked
+        self.opened = False  # somebody has accepted a connection
+        self.there = False  # a server is where we look for it, whatever it says, or does not
 
-    def failed(self, error: BaseException) -> None:
-        """One more did."""
-        if not self.since:
-            self.since = time.monotonic()
-            log.say("connection_lost", "%r; trying again", error, server=self._place.server)
-        if (seen := instruments()) is not None:
-            seen.reconnects.add(1, self._place.at)
+    def begins(self) -> None:
+        """A round trip failed, and is tried again from now on."""
+        with self._lock:
+            self._trying += 1
 
-    def again(self, state: Any) -> None:
-        """What tenacity tells of."""
-        self.failed(state.outcome.exception())
+    def failed(self, error: BaseException, *, there: bool) -> None:
+        """One more attempt did. *there*: it is the server that says so; one that only says nothing stands still."""
+        self.there = self.there or there or (self.opened and isinstance(error, TIMEOUTS))
+        now = time.monotonic()
+        with self._lock:
+            first, again = not self.since, bool(self.since) and now >= self._next
+            if first:
+                self.since, self._next = now, now + AGAIN_AFTER
+            elif again:
+                self._next = now + min(now - self.since, SELDOM)
+            lasts = now - self.since
+        if first:
+            log.say("connection_lost", "%s; trying again", said(error), server=self._place.server)
+        elif again:
+            log.say(
+                "connection_lost", "for %.0f s now: %s; trying again", lasts, said(error), server=self._place.server
+            )
+        if (meters := instruments()) is not None:
+            meters.reconnects.add(1, self._place.at)
+
+    def ends(self) -> None:
+        """The round trip came through, or is given up."""
+        with self._lock:
+            self._trying -= 1
 
     def over(self) -> None:
-        """One came through."""
-        lasted, self.since = time.monotonic() - self.since, 0.0
+        """One came through: it is over, unless others still try."""
+        with self._lock:
+            if self._trying or not self.since:
+                return
+            lasted, self.since = time.monotonic() - self.since, 0.0
         log.say("connection_restored", "after %.1f s", lasted, server=self._place.server)

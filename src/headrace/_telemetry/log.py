@@ -8,22 +8,24 @@ job that ends well.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
-from headrace._job import Claim
-from headrace._tracing import ids
+from headrace._model.job import Claim
+from headrace._telemetry.tracing import ids
 
 log = logging.getLogger("headrace")
 log.addHandler(logging.NullHandler())
-
 EVENTS = {  # their levels
     "job_failed": logging.WARNING,
     "job_put_back": logging.INFO,
     "job_released": logging.DEBUG,
+    "releases_slowed": logging.WARNING,
     "job_dead_lettered": logging.ERROR,
     "lease_lost": logging.WARNING,
     "worker_started": logging.INFO,
     "worker_stopped": logging.INFO,
+    "leases_left": logging.ERROR,
     "worker_declared_dead": logging.ERROR,
     "peers_declared_dead": logging.WARNING,
     "jobs_reclaimed": logging.INFO,
@@ -31,6 +33,7 @@ EVENTS = {  # their levels
     "connection_lost": logging.WARNING,
     "connection_restored": logging.INFO,
     "not_heard": logging.WARNING,
+    "server_clock_jumped": logging.WARNING,
     "schedule_failed": logging.ERROR,
     "role_failed": logging.ERROR,
     "tracing_failed": logging.WARNING,
@@ -41,7 +44,10 @@ def say(
     event: str, words: str, *args: object, claim: Claim | None = None, span: Any = None,
     error: BaseException | None = None, level: int | None = None, **fields: Any,
 ) -> None:  # fmt: skip
-    """Log an event. *claim*: the job it is about; *span*: what it belongs to, or else what goes on now."""
+    """Log an event. *claim*: the job it is about; *span*: what it belongs to, or else what goes on now.
+
+    What a log handler raises ends no worker.
+    """
     level = EVENTS[event] if level is None else level
     if not log.isEnabledFor(level):
         return
@@ -49,4 +55,5 @@ def say(
         job = claim.job
         fields = {"queue": job.queue, "job_id": job.id, "attempt": job.attempt, "worker": claim.worker, **fields}
     text = f"{event}: {words}"
-    log.log(level, text, *args, exc_info=error, extra={"event": event, **fields, **ids(span)})
+    with suppress(Exception):
+        log.log(level, text, *args, exc_info=error, extra={"event": event, **fields, **ids(span)})

@@ -17,8 +17,8 @@ from opentelemetry import metrics
 from opentelemetry.environment_variables import OTEL_PYTHON_METER_PROVIDER
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider, Observation
 
-from headrace._job import Counts
-from headrace._tracing import ERROR, SCHEMA, SCOPE, Live, Place, Value, error_type
+from headrace._model.state import Counts
+from headrace._telemetry.tracing import ERROR, SCHEMA, SCOPE, Place, ProviderCache, Value, error_type
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # the conventions'
 WAITS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
@@ -118,8 +118,6 @@ class Readings:
 
 
 readings = Readings()
-
-
-instruments: Live[Instruments] = Live(
+instruments: ProviderCache[Instruments] = ProviderCache(
     metrics.get_meter_provider, "_METER_PROVIDER", OTEL_PYTHON_METER_PROVIDER, _instruments
 )

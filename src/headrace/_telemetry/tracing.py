@@ -33,9 +33,9 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from headrace._job import Job
-from headrace._keys import GROUP
-from headrace._settings import ATTEMPT
+from headrace._model.job import Job
+from headrace._model.settings import ATTEMPT
+from headrace._protocol.keys import GROUP
 from headrace.errors import DeadLetter
 from headrace.errors import Verdict as Said
 
@@ -43,7 +43,6 @@ M = TypeVar("M")
 SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE = "headrace"
 LINKS = 128  # of one span: what an SDK keeps of them, unless told otherwise
-
 SYSTEM = "messaging.system"
 OPERATION = "messaging.operation.name"
 TYPE = "messaging.operation.type"
@@ -60,7 +59,6 @@ ADDED = "headrace.job.added"
 LOST = "headrace.lease.lost"
 VERDICT = "headrace.verdict"
 LINK = "headrace.link"
-
 KINDS = {  # operations: their type and kind
     "create": ("create", SpanKind.PRODUCER),
     "send": ("send", SpanKind.PRODUCER),
@@ -79,7 +77,7 @@ _W3C = TraceContextTextMapPropagator()
 _PARENTS = frozenset(("traceparent", "tracestate"))
 
 
-class Live(Generic[M]):
+class ProviderCache(Generic[M]):
     """What is made of the global provider of a kind, once there is one that does something.
 
     The public function that asks for it reads the environment each time, 0.8 µs, for as long as nobody has set
@@ -111,7 +109,9 @@ def _tracer(provider: Any) -> Tracer | None:
     return None if isinstance(made, NoOpTracer) else made
 
 
-tracer: Live[Tracer] = Live(trace.get_tracer_provider, "_TRACER_PROVIDER", OTEL_PYTHON_TRACER_PROVIDER, _tracer)
+tracer: ProviderCache[Tracer] = ProviderCache(
+    trace.get_tracer_provider, "_TRACER_PROVIDER", OTEL_PYTHON_TRACER_PROVIDER, _tracer
+)
 
 
 class Place:
@@ -146,9 +146,6 @@ class Place:
     def server(self) -> str:
         """Which server it is on."""
         return ":".join(str(self.at[name]) for name in (ADDRESS, PORT) if name in self.at)
-
-
-# -- context -------------------------------------------------------------------------------------------
 
 
 class _Propagator:
@@ -260,9 +257,6 @@ def ids(span: SpanContext | None) -> dict[str, str]:
     if found is None:
         return {}
     return {"trace_id": format_trace_id(found.trace_id), "span_id": format_span_id(found.span_id)}
-
-
-# -- spans -----------------------------------------------------------------------------------------------
 
 
 def start(

@@ -7,23 +7,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from headrace import _log as log
-from headrace import _metrics as metrics
-from headrace import _tracing as tracing
-from headrace._effects import Held
-from headrace._feed import Feed
-from headrace._job import Counts, Grant, Job, Reclaimed
-from headrace._judge import Verdict, spoken
-from headrace._metrics import failing, instruments
-from headrace._observe import Traced, received
-from headrace._op import Op
-from headrace._tracing import Place, tracer
-from headrace.errors import Verdict as Said
+from headrace._core.effects import Held
+from headrace._core.verdicts import FREE, Settlement, returned_verdict
+from headrace._core.worker.consumer import Consumer
+from headrace._model.job import Job
+from headrace._model.state import Counts
+from headrace._protocol.answers import Grant, Reclaimed
+from headrace._protocol.op import Op
+from headrace._telemetry import log, metrics, tracing
+from headrace._telemetry.client import Traced, received
+from headrace._telemetry.clock import clock_of
+from headrace._telemetry.metrics import failing, instruments
+from headrace._telemetry.tracing import Place, tracer
+from headrace.errors import RetryLater, Verdict
+from headrace.errors import said as in_words
 
 P = ParamSpec("P")
 R = TypeVar("R")
 PARENTS = ("poll", "message")  # whose child the span of a run is
-INTERVAL = 15.0  # seconds between two looks at what is in a queue
+GAUGE_EVERY_S = 15.0  # seconds between two looks at what is in a queue
 SETTLES = frozenset(("complete", "release", "retry", "dead_letter"))
 
 
@@ -34,33 +36,34 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
     def guarded(*args: P.args, **options: P.kwargs) -> R | None:
         try:
             return function(*args, **options)
-        except Exception as error:
-            log.say("tracing_failed", "%r", error, error=error)
+        except BaseException as error:
+            log.say("tracing_failed", "%s", in_words(error), error=error)
             return None
 
     return guarded
 
 
-class Watch:
+class WorkerTelemetry:
     """What is seen of one feed of a worker. *parent*: whose child the span of a run is, a poll's or a message's."""
 
-    __slots__ = ("_feed", "_key", "batch", "message", "on", "place", "quick", "seen", "tracer")
+    __slots__ = ("_clock", "_feed", "_key", "batch", "message", "meters", "on", "place", "quick", "tracer")
 
-    def __init__(self, feed: Feed, settings: Mapping[str, Any], parent: str) -> None:
-        self._feed = feed
-        self.batch = feed.handler.batch
+    def __init__(self, consumer: Consumer, settings: Mapping[str, Any], parent: str) -> None:
+        self._feed = consumer
+        self.batch = consumer.handler.batch
         self.message = parent == "message" and not self.batch
-        self.place = Place(feed.ops.keys.queue, settings, feed.name)
-        self._key = f"{self.place.server} {feed.ops.keys.prefix}"
+        self.place = Place(consumer.ops.keys.queue, settings, consumer.name)
+        self._key = f"{self.place.server} {consumer.ops.keys.prefix}"
+        self._clock = clock_of(self._key)
         self.on = self.quick = False
-        self.tracer, self.seen = tracer(), instruments()
-        feed.note, feed.gauge = self.note, self
+        self.tracer, self.meters = tracer(), instruments()
+        consumer.note, consumer.gauge = self.note, self
 
     def look(self) -> None:
         """See whether anybody looks now."""
-        self.tracer, self.seen = tracer(), instruments()
-        self.on = self.tracer is not None or self.seen is not None
-        self.quick = self.seen is None and not self.message and not self.batch
+        self.tracer, self.meters = tracer(), instruments()
+        self.on = self.tracer is not None or self.meters is not None
+        self.quick = self.meters is None and not self.message and not self.batch
         if self.on:
             tracing.look()
         self.place.client = self._feed.name
@@ -75,15 +78,20 @@ class Watch:
             self._granted(reply, since)
         elif isinstance(reply, Reclaimed):
             self._reclaimed(reply)
-        elif self.seen is not None and op.name in SETTLES:
-            self.seen.call(self.place, op.name, time.perf_counter() - since)
+        elif self.meters is not None and op.name in SETTLES:
+            self.meters.call(self.place, op.name, time.perf_counter() - since)
             late = reply.count(False)
             if late:
-                self.seen.lost.add(late, self.place.common)
+                self.meters.lost.add(late, self.place.common)
 
     def _granted(self, grant: Grant, since: float) -> None:
+        queue = self.place.queue
         if grant.healed:
-            log.say("group_created", "queue %r had no consumer group", self.place.queue, queue=self.place.queue)
+            log.say("group_created", "queue %r had no consumer group", queue, queue=queue)
+        jump = 0.0 if grant.now is None else self._clock.jump(grant.now, time.perf_counter() - since)
+        if jump:
+            words, way = "of the server of queue %r: %s by %.1f s", "forward" if jump > 0 else "back"
+            log.say("server_clock_jumped", words, queue, way, abs(jump), queue=queue)
         if self.on and grant.claims:
             poll = received(self.place, grant.claims, since, batch=True, context=tracing.NOWHERE)
             if poll is not None:
@@ -97,8 +105,8 @@ class Watch:
             log.say("peers_declared_dead", words, swept.declared, queue, queue=queue)
         if swept.moved:
             log.say("jobs_reclaimed", "%d of queue %r are back at the front", swept.moved, queue, queue=queue)
-            if self.seen is not None:
-                self.seen.reclaimed.add(swept.moved, self.place.common)
+            if self.meters is not None:
+                self.meters.reclaimed.add(swept.moved, self.place.common)
 
     # -- runs
 
@@ -163,34 +171,40 @@ class Watch:
     # -- what becomes of jobs
 
     @_harmless
-    def note(self, event: str, held: Held | None, verdict: Verdict | None, error: BaseException | None) -> None:
+    def note(self, event: str, held: Held | None, verdict: Settlement | None, error: BaseException | None) -> None:
         """What the feed tells of."""
         trace = getattr(held, "trace", None)
         span = None if trace is None else trace.span
         if verdict is not None and held is not None:
             self._judged(held, verdict, error, span)
         elif held is not None:
-            if self.seen is not None:
-                self.seen.lost.add(1, self.place.common)
+            if self.meters is not None:
+                self.meters.lost.add(1, self.place.common)
             log.say(event, "job %s runs elsewhere, or is gone", held.job.id, claim=held, span=span)
         else:
             words = "our peers declared us dead, or we could not say otherwise; back as %s"
             log.say(event, words, self._feed.name, queue=self.place.queue, worker=self._feed.name)
 
-    def _judged(self, held: Held, verdict: Verdict, error: BaseException | None, span: Any) -> None:
+    def _judged(self, held: Held, verdict: Settlement, error: BaseException | None, span: Any) -> None:
         limit = verdict.attempts if verdict.attempts is not None else self._feed.ops.settings.max_attempts
         spent = verdict.spend == 1 and limit is not None and held.job.attempt >= limit
-        seen, common = self.seen, self.place.common
-        cause = None if error is None or isinstance(error, Said) else error
+        meters, common = self.meters, self.place.common
+        cause = None if error is None or isinstance(error, Verdict) else error
+        if verdict.row == FREE + 1 or (verdict.row and verdict.row.bit_count() == 1):
+            words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
+            log.say("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
         if verdict.kind == "dead" or (verdict.kind == "retry" and spent):
-            if seen is not None:
-                seen.died.add(1, common)
-                seen.attempts.record(held.job.attempt, common)
+            if meters is not None:
+                meters.died.add(1, common)
+                meters.attempts.record(held.job.attempt, common)
             log.say("job_dead_lettered", "job %s: %s", held.job.id, verdict.reason, claim=held, span=span, error=cause)
         elif verdict.kind == "retry":
-            if seen is not None:
-                seen.retried.add(1, common)
-            event = "job_failed" if verdict.spend and cause is not None else "job_put_back"
+            if meters is not None:
+                meters.retried.add(1, common)
+            failed = cause is not None or (
+                isinstance(error, RetryLater) and not error.spend
+            )  # or it asked for nonsense
+            event = "job_failed" if verdict.spend and failed else "job_put_back"
             words = "job %s goes round again: %s"
             log.say(event, words, held.job.id, verdict.reason, claim=held, span=span, error=cause)
         elif verdict.kind == "release":
@@ -201,7 +215,7 @@ class Watch:
     @_harmless
     def due(self) -> bool:
         """Whether it is time to read it: once for all workers of this process."""
-        return instruments() is not None and metrics.readings.due(self._key, self.place, INTERVAL)
+        return instruments() is not None and metrics.readings.due(self._key, self.place, GAUGE_EVERY_S)
 
     @_harmless
     def read(self, counts: Counts, oldest: float) -> None:
@@ -212,31 +226,31 @@ class Watch:
 class _Run:
     """One run of a handler."""
 
-    __slots__ = ("_jobs", "_since", "_span", "_watch", "context")
+    __slots__ = ("_jobs", "_since", "_span", "_telemetry", "context")
 
-    def __init__(self, watch: Watch, unit: Sequence[Held], argument: Any) -> None:
-        self._watch, self._since = watch, time.perf_counter()
+    def __init__(self, telemetry: WorkerTelemetry, unit: Sequence[Held], argument: Any) -> None:
+        self._telemetry, self._since = telemetry, time.perf_counter()
         self._span: Any = None
-        jobs: Sequence[Job] = argument if watch.batch else (argument,)
+        jobs: Sequence[Job] = argument if telemetry.batch else (argument,)
         self._jobs = jobs
         self.context = tracing.NOWHERE
-        if watch.tracer is None:
+        if telemetry.tracer is None:
             return
         poll = cast("Traced | None", getattr(unit[0], "trace", None))
-        sent = tracing.sent(jobs[0].headers) if watch.message else None
+        sent = tracing.sent(jobs[0].headers) if telemetry.message else None
         if sent is None and poll is not None and not poll.recording:
             self.context = poll.context  # as in `_unsampled`
         else:
-            self._start(watch.tracer, poll, unit, sent)
-        if not watch.batch:
+            self._start(telemetry.tracer, poll, unit, sent)
+        if not telemetry.batch:
             self.context = tracing.baggage(jobs[0].headers, self.context)
 
     def _start(self, tracer: Any, poll: Traced | None, unit: Sequence[Held], sent: Any) -> None:
         parent = sent or (tracing.NOWHERE if poll is None else poll.context)
-        place = self._watch.place
+        place = self._telemetry.place
         span = self._span = tracing.start(tracer, place, "process", parent)
         if span.is_recording():
-            tracing.about(span, self._jobs, batch=self._watch.batch)
+            tracing.about(span, self._jobs, batch=self._telemetry.batch)
             if sent is not None and poll is not None:
                 tracing.link(span, poll.span)
         self.context = tracing.context_of(span)
@@ -247,18 +261,18 @@ class _Run:
     @_harmless
     def end(self, error: BaseException | None, result: Any = None) -> None:
         """It returned, or raised."""
-        said = error if error is not None or result is None else spoken(result)
+        said = error if error is not None or result is None else returned_verdict(result)
         wrong = tracing.failure(said)
-        seen, span, place = self._watch.seen, self._span, self._watch.place
-        if seen is not None:
-            seen.process.record(time.perf_counter() - self._since, failing(place.attributes("process"), wrong))
-            if self._watch.batch:
-                seen.batch.record(len(self._jobs), place.attributes("process"))
+        meters, span, place = self._telemetry.meters, self._span, self._telemetry.place
+        if meters is not None:
+            meters.process.record(time.perf_counter() - self._since, failing(place.attributes("process"), wrong))
+            if self._telemetry.batch:
+                meters.batch.record(len(self._jobs), place.attributes("process"))
             for job in self._jobs if said is None else ():
-                seen.attempts.record(job.attempt, place.common)
+                meters.attempts.record(job.attempt, place.common)
         if span is not None:
             if wrong is not None and span.is_recording():
                 tracing.failed(span, wrong)
-            if isinstance(said, Said):
+            if isinstance(said, Verdict):
                 span.set_attribute(tracing.VERDICT, type(said).__name__)
             span.end()

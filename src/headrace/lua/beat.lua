@@ -1,13 +1,13 @@
 -- beat: a worker says that it lives, by the server's clock.
 -- KEYS   workers (zset), registered (hash)
--- ARGV   worker, timeout, lease, register
+-- ARGV   worker, timeout int, lease, register flag
 -- REPLY  1 alive until timeout ms from now · 0 it was declared dead, or was never registered
 -- COST   6 us
 -- register: 1 for the first beat of a worker, which makes it known. lease: ms that its leases last.
 -- @include clock
-local workers, registered = KEYS[1], KEYS[2]
-local worker, timeout, lease, register = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+-- @include number
 local now, deadline = clock(), tonumber(redis.call('ZSCORE', workers, worker) or 0)
+whole(lease)
 if deadline == 0 and not register then return 0 end
 -- A full server permits ZREM, and after it the rest: or everyone would look dead.
 redis.call('ZREM', workers, '')

@@ -6,9 +6,6 @@
 -- Entries that foreign producers added with a bare XADD count as enqueued on 7.0 and later, whose streams count
 -- what was ever added; 6.2 does not, and there the law of conservation misses them.
 -- @include levels
--- @include added
--- @include nobody
 -- @include tally
-local jobs, delayed, blocked, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local levels = behind(stats, 6)
+level_streams(stats, levels)
 return tally({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})

@@ -1,47 +1,46 @@
 -- dead_letter: out of the queue, kept with a reason. Only the present holder may.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash), events (channel), flows (zset)
--- ARGV   call, worker, dead_limit, items...
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
+--        events (channel), flows (zset)
+-- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
 -- Items: entry, delivery count, reason. At most 1,000 jobs. A dead entry's fields: `reason`, `worker`,
 -- `released` (deliveries that spent no attempt), then the job's, with `attempt` the number of all deliveries.
--- @include record
--- @include typed
--- @include own
 -- @include fields
--- @include bury
--- @include tell
-local lane, jobs, ids, leases, released, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local stats, events, flows = KEYS[7], KEYS[8], KEYS[9]
-local worker, dead_limit = ARGV[2], tonumber(ARGV[3])
+-- @include held_by
+-- @include keep_dead
+-- @include marks
+-- @include publish
+-- @include record
+-- @include require_types
 local known = recorded()
 if known then return known end
-typed('HLEN', ids, released, stats)
-typed('ZCARD', leases, flows)
-typed('XLEN', dead)
-local heard = ears(stats, events, 'dead')
+require_types('HLEN', ids, released, stats)
+require_types('ZCARD', leases, flows)
+require_types('XLEN', dead)
+local heard = listeners(stats, events, 'dead')
 local entries, counts, reply, buried = {}, {}, {}, {}
 for i = 4, #ARGV, 3 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
-local mine = own(jobs, worker, entries, counts)
+local mine = held_by(jobs, worker, entries, counts)
 for i, entry in ipairs(entries) do
   local body = mine[i] and redis.call('XRANGE', jobs, entry, entry)[1]
   reply[i] = 0
   if body then
     local fields, headers = parse(body[2])
-    local releases = tonumber(redis.call('HGET', released, entry) or 0)
+    local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
     redis.call('XDEL', jobs, entry)
     redis.call('XACK', jobs, 'workers', entry)
     redis.call('ZREM', leases, entry)
     redis.call('HDEL', released, entry)
     if fields.id and redis.call('HGET', ids, fields.id) == entry then
       redis.call('HDEL', ids, fields.id)
-      redis.call('ZADD', flows, 'XX', 2, fields.id)
+      mark(flows, fields.id, 2)
     end
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
-    bury(dead, stats, dead_limit, ARGV[3 * i + 3], worker, releases, compose(fields, headers))
+    keep_dead(dead, stats, dead_limit, ARGV[3 * i + 3], worker, releases, compose(fields, headers))
     reply[i], buried[#buried + 1] = 1, fields.id
   end
 end
-if heard.dead then tell(events, 'dead', buried, worker) end
+if heard.dead then publish(events, 'dead', buried, worker) end
 return answer(reply)

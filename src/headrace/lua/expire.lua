@@ -1,46 +1,65 @@
 -- expire: leases end now, as if their time were over: their jobs go to the front, the attempt spent.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), stats (hash), control (channel), events (channel)
--- ARGV   call, cursor, limit, wanted...
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), stats (hash), control (channel),
+--        events (channel)
+-- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
--- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`
+-- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`; with levels, or if somebody
+--        listens, at most 1 MiB of jobs
+-- cursor: '-' at first; leases of jobs that are handed out for the first time after the first call go on.
 -- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are told.
--- @include record
--- @include typed
--- @include wake
--- @include levels
--- @include unnamed
+-- @include held_by
+-- @include ids_of
+-- @include is_entry_id
+-- @include is_reserved
+-- @include page
 -- @include park
--- @include nobody
--- @include fields
--- @include named
--- @include tell
--- @include warn
-local lane, jobs, wake_stream, ids, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local stats, control, events = KEYS[6], KEYS[7], KEYS[8]
-local cursor, limit = ARGV[2], tonumber(ARGV[3])
+-- @include publish
+-- @include record
+-- @include require_types
+-- @include tell_holders
+-- @include wake_many
 local q = {jobs = jobs, levels = {}} -- what waits at another level is leased by nobody
 local known = recorded()
 if known then return known end
-typed('XLEN', jobs, wake_stream)
-typed('HLEN', ids)
-typed('ZCARD', leases)
-local heard = ears(stats, events, 'reclaimed')
-local rows, next_cursor = {}, ''
+require_types('XLEN', jobs, wake)
+require_types('HLEN', ids)
+require_types('ZCARD', leases)
+local heard = listeners(stats, events, 'reclaimed')
+local rows, next_cursor, last = {}, '', nil
 if #ARGV == 3 then
-  rows = redis.pcall('XPENDING', jobs, 'workers', cursor, '+', limit) -- an error has no rows: no group yet
-  if #rows == limit then next_cursor = '(' .. rows[#rows][1] end
+  local from, upto = string.match(cursor, '^(%S+) (%S+)$')
+  last = upto or pending(jobs, 'workers')[3]
+  rows = last and redis.call('XPENDING', jobs, 'workers', from or cursor, last, limit) or {}
+  if #rows == limit then next_cursor = '(' .. rows[#rows][1] .. ' ' .. last end
 end
-for i = 4, #ARGV do
-  local entry = redis.call('HGET', ids, ARGV[i]) or unnamed(q, ARGV[i]) and ARGV[i]
+local budget, number_of = new_budget(), {}
+for i = 3 + (#ARGV > 3 and tonumber(cursor) or 1), #ARGV do
+  if budget.left <= 0 then
+    next_cursor = string.format('%.0f', i - 3)
+    break
+  end
+  local entry = redis.call('HGET', ids, ARGV[i])
+  if not entry then
+    local is_one, fields = is_entry_id(q, ARGV[i])
+    if fields then weigh(budget, fields) end
+    entry = is_one and ARGV[i]
+  end
   local there = entry and entry ~= 'delayed' and entry ~= 'blocked'
-  if there then rows[#rows + 1] = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] end
+  local row = there and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+  if row then rows[#rows + 1], number_of[entry] = row, string.format('%.0f', i - 3) end
 end
-local expired = {}
+local leased, expired = {}, {}
 for i = 1, #rows do
-  if not nobody(rows[i][2]) then expired[#expired + 1] = rows[i][1] end
+  if not is_reserved(rows[i][2]) then leased[#leased + 1] = rows[i][1] end
 end
-park(jobs, leases, stats, expired)
-warn(control, table.concat(expired, ' '))
-if heard.reclaimed then tell(events, 'reclaimed', named(jobs, expired)) end
-wake(wake_stream, #expired)
+for i = 1, #leased do expired[i] = leased[i] end
+budget = new_budget()
+local ids_expired = heard.reclaimed and ids_of(jobs, expired, budget) or {}
+park(jobs, leases, stats, expired, not heard.reclaimed and budget or nil)
+if #expired < #leased then
+  next_cursor = number_of[leased[#expired + 1]] or '(' .. expired[#expired] .. ' ' .. last
+end
+tell_holders(control, table.concat(expired, ' '))
+if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
+wake_many(wake, #expired)
 return answer({#expired, next_cursor})

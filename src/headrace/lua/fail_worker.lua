@@ -1,32 +1,27 @@
 -- fail_worker: declare a worker dead by hand: what it holds goes to the front. It is told so.
--- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), stats (hash), control (channel), events (channel)
--- ARGV   call, name, limit
+-- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), stats (hash),
+--        control (channel), events (channel)
+-- ARGV   call, name, limit count
 -- REPLY  {moved, more}: more 1 = call again
--- COST   10 us + 1 us per worker + 1.5 us per job moved
+-- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or if somebody listens, at most 1 MiB of jobs
 -- name: a registration, `<name>.<random>`, or what stands before its last dot; or any consumer of the group.
+-- @include page
+-- @include publish
 -- @include record
--- @include typed
--- @include wake
--- @include levels
--- @include park
--- @include bereave
--- @include fields
--- @include named
--- @include tell
--- @include warn
-local lane, jobs, wake_stream, workers, registered, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local stats, control, events = KEYS[7], KEYS[8], KEYS[9]
-local name, limit = ARGV[2], tonumber(ARGV[3])
+-- @include require_types
+-- @include take_over
+-- @include tell_holders
+-- @include wake_many
 local known = recorded()
 if known then return known end
 local summary = redis.pcall('XPENDING', jobs, 'workers')
 if summary.err and not string.find(summary.err, 'NOGROUP', 1, true) then return summary end
-typed('XLEN', wake_stream)
-typed('HLEN', registered)
-typed('ZCARD', workers, leases)
-local heard = ears(stats, events, 'reclaimed')
+require_types('XLEN', wake)
+require_types('HLEN', registered)
+require_types('ZCARD', workers, leases)
+local heard = listeners(stats, events, 'reclaimed')
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
-local failed, moved, more = {}, 0, 0
+local failed, moved, more, budget = {}, 0, 0, new_budget()
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
   if worker == name or string.match(worker, '^(.*)%.[^.]*$') == name then
     redis.call('ZADD', workers, 0, worker) -- from here on it is told so, however many calls the rest takes
@@ -43,12 +38,13 @@ for _, worker in ipairs(failed) do
     redis.call('ZREM', workers, worker)
     redis.call('HDEL', registered, worker)
   elseif moved < limit then
-    local number, entries = bereave(jobs, workers, registered, leases, stats, worker, limit - moved)
+    local number, entries, ids_moved = take_over(
+      jobs, workers, registered, leases, stats, worker, limit - moved, budget, heard.reclaimed)
     moved = moved + number
-    warn(control, table.concat(entries, ' '))
-    if heard.reclaimed then tell(events, 'reclaimed', named(jobs, entries), worker) end
+    tell_holders(control, table.concat(entries, ' '))
+    if heard.reclaimed then publish(events, 'reclaimed', ids_moved, worker) end
   end
   if not summary.err and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, worker)[1] then more = 1 end
 end
-wake(wake_stream, moved)
+wake_many(wake, moved)
 return answer({moved, more})

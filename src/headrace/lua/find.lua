@@ -1,57 +1,64 @@
 -- find: where one job is, by id.
--- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset), stats (hash), levels...
--- ARGV   id
--- REPLY  {now, row}, row as in list; row is {} when there is no such job
--- COST   10 us; up to 2 us per dead letter when the job is in no other state
+-- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
+--        limited (zset), stats (hash), levels...
+-- ARGV   id, cursor
+-- REPLY  {now, row, cursor}, row as in list; row is {} when there is no such job, or not yet: cursor is then where to go on,
+--        or '' at the end
+-- COST   10 us; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other state
+-- cursor: '' at first. The dead letters are looked through as far as one call may, the newest first.
 -- @include clock
 -- @include fields
--- @include nobody
+-- @include is_entry_id
+-- @include is_reserved
 -- @include levels
--- @include unnamed
-local jobs, ids, released, delayed, bodies = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local blocked, dead, limited, stats = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local q = {jobs = jobs, levels = behind(stats, 10)}
-local id = ARGV[1]
+-- @include page
+-- @include stored
+local q = {jobs = jobs, levels = level_streams(stats, levels)}
 local now = clock()
-local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) end
+local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
 local entry = redis.call('HGET', ids, id)
 if entry == 'delayed' then
   local body = redis.call('HGET', bodies, id)
   if body then
-    local due = tonumber(redis.call('ZSCORE', delayed, id))
-    return {now, {id, cmsgpack.unpack(body), 'delayed', 0, releases(id), '', due}}
+    local due = tonumber(redis.call('ZSCORE', delayed, id) or now)
+    return {now, {id, stored(body), 'delayed', 0, releases(id), '', due}, ''}
   end
 end
 if entry == 'blocked' then
   local body = redis.call('HGET', blocked, id)
-  if body then return {now, {id, cmsgpack.unpack(body), 'blocked', 0, 0, '', 0}} end
+  if body then return {now, {id, stored(body), 'blocked', 0, 0, '', 0}, ''} end
 end
-if not entry and unnamed(q, id) then entry = id end
+local its, fields = false, nil
+if not entry then its, fields = is_entry_id(q, id) end
+if its then entry = id end
 if entry == 'delayed' or entry == 'blocked' then entry = nil end
 local stream, number, level = nil, nil, nil
 if entry then stream, number, level = entry_of(q, entry) end
-local body = stream and redis.call('XRANGE', stream, number, number)[1]
-if body then
-  local own = parse(body[2])
+if stream and not its then fields = (redis.call('XRANGE', stream, number, number)[1] or {})[2] end
+if entry and fields then
+  local own = parse(fields)
   if (own.id or entry) == id then
-    if level then return {now, {entry, prioritised(body[2], level), 'waiting', 0, releases(entry), '', 0}} end
+    if level then return {now, {entry, prioritised(fields, level), 'waiting', 0, releases(entry), '', 0}, ''} end
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    if not row then return {now, {entry, body[2], 'waiting', 0, releases(entry), '', 0}} end
+    if not row then return {now, {entry, fields, 'waiting', 0, releases(entry), '', 0}, ''} end
     if row[2] == 'limited' then
       local due = tonumber(redis.call('ZSCORE', limited, entry) or now)
-      return {now, {entry, body[2], 'delayed', row[4], releases(entry), '', due}}
+      return {now, {entry, fields, 'delayed', row[4], releases(entry), '', due}, ''}
     end
-    local state = row[2] == 'bell' and 'waiting' or parks(row[2]) and 'parked' or 'leased'
+    local state = row[2] == 'bell' and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
     local count = row[2] == 'bell' and 0 or row[4] -- to wake a reader is no delivery
-    return {now, {entry, body[2], state, count, releases(entry), row[2], row[3]}}
+    return {now, {entry, fields, state, count, releases(entry), row[2], row[3]}, ''}
   end
 end
-local from = '+'
-while true do -- the newest first: an id may have died more than once
-  local page = redis.call('XREVRANGE', dead, from, '-', 'COUNT', 100)
-  for i = 1, #page do
-    if parse(page[i][2]).id == id then return {now, {page[i][1], page[i][2], 'dead', 0, 0, '', 0}} end
+-- The newest first: an id may have died more than once.
+local function carries(letter, fields)
+  for i = 1, #fields - 1, 2 do
+    if fields[i] == 'id' and fields[i + 1] ~= '' then return fields[i + 1] == id end
   end
-  if #page < 100 then return {now, {}} end
-  from = '(' .. page[#page][1]
+  return letter == id
 end
+local page, more = stretch(new_budget(), 'XREVRANGE', dead, cursor == '' and '+' or cursor, '-', 1000)
+for i = 1, #page do
+  if carries(page[i][1], page[i][2]) then return {now, {page[i][1], page[i][2], 'dead', 0, 0, '', 0}, ''} end
+end
+return {now, {}, more and '(' .. page[#page][1] or ''}

@@ -1,11 +1,9 @@
 -- flow_find: the runs that go on of which an attribute has a value.
 -- KEYS   index (zset)
--- ARGV   prefix, cursor, limit
+-- ARGV   prefix, cursor, limit count
 -- REPLY  {cursor, ids...}: cursor is '' when these were the last
 -- COST   5 us + 0.3 us per run
 -- prefix: attribute, LF, value. cursor: the last id found, '' at first.
-local index = KEYS[1]
-local prefix, cursor, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local page = redis.call('ZRANGEBYLEX', index, '(' .. prefix .. '\n' .. cursor, '(' .. prefix .. '\11', 'LIMIT', 0, limit)
 local reply = {''}
 for i = 1, #page do reply[i + 1] = string.sub(page[i], #prefix + 2) end

@@ -1,18 +1,20 @@
 -- flow_read: jobs of flows as their runs know them.
--- KEYS   flow (hash), of the other items...
--- ARGV   stages, items...
--- REPLY  one per item: {} no such job · {position, stage, state, started, ended, attributes, pending, results, children}
+-- KEYS   flow (hash), others...
+-- ARGV   stages int, items...
+-- REPLY  one per item, as far as it goes: {} no such job · {position, stage, state, started, ended, attributes, pending, results, children}
 -- COST   10 us per item + 1 us per child
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
 -- the last fan-out, {name, position, kept, result, ...}. pending: how many of them have not ended.
-local flow, stages = KEYS[1], tonumber(ARGV[1])
-local reply = {}
+-- It goes as far as 1,000 children or 1 MiB, and to the end of the item where that is: the others are asked for again.
+local reply, looked, bytes = {}, 0, 0
+local function count(value) bytes = bytes + #value end
 for i = 1, #ARGV - 1 - stages do
+  if looked >= 1000 or bytes >= 1048576 then break end
   local id = ARGV[1 + stages + i]
   flow = KEYS[i]
   local head = redis.call('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id, 'children:' .. id)
-  local how, stage = string.match(head[1] or '', '^(%a+) (.*)$')
+  local how, stage = string.match(head[1] or '', '^(%a+) (%S+)')
   if not how then
     reply[i] = {}
   else
@@ -26,16 +28,22 @@ for i = 1, #ARGV - 1 - stages do
       for k = 1, stages do names[k] = 'result:' .. ARGV[1 + k] .. ':' .. path[j] end
       local kept = redis.call('HMGET', flow, unpack(names))
       for k = 1, stages do
-        if kept[k] then results[#results + 1], results[#results + 2] = ARGV[1 + k], kept[k] end
+        if kept[k] then
+          results[#results + 1], results[#results + 2] = ARGV[1 + k], kept[k]
+          count(kept[k])
+        end
       end
     end
     for _, child in ipairs(head[7] and cmsgpack.unpack(head[7]) or {}) do
-      local end_of, last = string.match(redis.call('HGET', flow, 'at:' .. child) or '', '^(%a+) (.*)$')
+      local end_of, last = string.match(redis.call('HGET', flow, 'at:' .. child) or '', '^(%a+) (%S+)')
       local kept = end_of == 'done' and redis.call('HGET', flow, 'result:' .. last .. ':' .. child)
       local at = #children
       children[at + 1], children[at + 2] = string.match(child, '[^/]*$'), end_of or ''
       children[at + 3], children[at + 4] = kept and 1 or 0, kept or ''
+      looked = looked + 1
+      count(kept or '')
     end
+    count(head[5] or '')
     reply[i] = {how, stage, head[2] or '', head[3] or '', head[4] or '', head[5] or '', head[6] or '0', results, children}
   end
 end

@@ -1,42 +1,44 @@
 -- lease: hand out up to `limit` jobs, level by level: parked ones first, then those a reader was woken for, then new ones.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset), events (channel), flows (zset), levels...
--- ARGV   call, worker, limit, duration, lease, ttl, max_attempts, dead_limit, woken, heir_of, rates...
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
+--        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
+--        events (channel), flows (zset), levels...
+-- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken flag, heir_of,
+--        rates...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
---        2 = nothing is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
---        next_due ms until a delayed or limited job is due or -1 · taken {entry, fields, count, releases}... · fresh entries
+--        2 = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
+--        next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}... · fresh entries
 --        and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing else, after
 --        those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
--- COST   6 us + 2-3 us per job, of a level behind the first 15 us
+-- COST   6 us + 2-3 us per job, of a level behind the first 15 us. One call reads about 1 MiB, or one job that is more.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
 -- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
 -- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Rates: {header or ''
 -- for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not admit
 -- goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams of the
 -- priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its `enq`.
--- @include record
--- @include typed
+-- @include anew
+-- @include clear_wake_tokens
 -- @include clock
 -- @include fields
 -- @include groups
--- @include hush
--- @include bury
+-- @include keep_dead
 -- @include levels
+-- @include marks
+-- @include number
+-- @include page
 -- @include promote
--- @include rise
--- @include wake
--- @include park
--- @include bereave
+-- @include publish
+-- @include raise_level
 -- @include rates
--- @include named
--- @include tell
-local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, dead, stats = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local limited, rates, events, flows = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local worker, limit, duration, lease, ttl = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
-local max_attempts, dead_limit, woken, heir_of = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10]
+-- @include record
+-- @include require_types
+-- @include take_over
+-- @include wake_many
+whole(lease)
+if duration ~= '' then whole(duration) end
 local q = {
-  jobs = jobs, wake = wake_stream, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
-  levels = behind(stats, 17),
+  jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
+  levels = level_streams(stats, levels),
 }
 local now = clock()
 local limits, keyed = {}, false
@@ -51,16 +53,16 @@ if known then -- the reply was lost: what it handed out is still in our pending 
   for _, entry in ipairs(known) do
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none, if the group is gone
     local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
-    if body then again[#again + 1] = {entry, body[2], row[4], tonumber(redis.call('HGET', released, entry) or 0)} end
+    if body then again[#again + 1] = {entry, body[2], row[4], (tonumber(redis.call('HGET', released, entry) or 0) or 0)} end
   end
-  return {1, -1, again, {}, 0, now}
+  return {1, 0, again, {}, 0, now} -- and perhaps there is more
 end
-local heard = ears(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
-local parked, healed = grouped(jobs, wake_stream, 'XPENDING', 'workers', '-', '+', limit, 'parked')
+local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
+local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', 1, 'parked')
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
-redis.call('XACK', wake_stream, 'workers', '0-0')
-if healed == 1 then redis.call('DEL', leases) end -- they went with the group: no deadline may outlive them
+redis.call('XACK', wake, 'workers', '0-0')
+if healed == 1 then bereft(jobs, leases, stats) end
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
   if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
@@ -69,176 +71,244 @@ elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
-if woken then healed = math.max(healed, hush(wake_stream)) end
-if redis.call('HEXISTS', stats, 'paused') == 1 then return {2, -1, {}, {}, healed, now} end
+if woken then healed = math.max(healed, clear_wake_tokens(wake)) end
+local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed')
+if state[1] then return {2, -1, {}, {}, healed, now} end
+local largest = math.max(4096, tonumber(state[2] or 0))
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 if first[2] and tonumber(first[2]) <= now then
   local promoted = promote(q, now, 100)
-  if heard.promoted then tell(events, 'promoted', promoted) end
+  if heard.promoted then publish(events, 'promoted', promoted) end
+  largest = math.max(largest, tonumber(redis.call('HGET', stats, 'largest') or 0))
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 end
 
-local taken, entries, buried, hold = {}, {}, {}, 0
-limit, hold = room(rates, limits, now, limit)
-if limit == 0 then return {2, hold, {}, {}, healed, now} end
--- It waits for its turn: no delivery, so that no attempt is spent. *count*: deliveries so far.
-local function put_off(entry, count, due)
-  redis.call('XCLAIM', jobs, 'workers', 'limited', 0, entry, 'RETRYCOUNT', count, 'JUSTID')
-  redis.call('ZADD', limited, math.ceil(due), entry)
+local taken, fresh, entries, buried = {}, {}, {}, {}
+local exact = #limits > 0 and moment() or now
+local wanted, hold = limit, 0
+limit, hold = room(rates, limits, exact, limit)
+if limit == 0 then
+  write_scores(rates) -- of a clock that went back
+  return {2, hold, {}, {}, healed, now}
 end
-local function admitted(rows, bell)
-  if not keyed then return rows end
-  local some = {}
-  for i = 1, #rows do
-    local body = redis.call('XRANGE', jobs, rows[i][1], rows[i][1])[1]
-    local due = body and admit(rates, limits, now, body[2], false)
-    if due then put_off(rows[i][1], bell and 0 or rows[i][4], due) else some[#some + 1] = rows[i] end
-  end
-  return some
+-- How much is read: about 1 MiB, or one job that alone is more. How large a job is nobody knows before it is read, but
+-- the largest there may be; one that a foreign producer added is seen when it comes, so the first reads are short.
+local BUDGET = 1048576 + 4096 -- the last one may be small
+local spent, chunk, short = 0, 16, false
+local function fits(most)
+  local number = math.max(0, math.floor((BUDGET - spent) / largest))
+  if number < 1 and spent < BUDGET / 2 then number = 1 end
+  short = short or number < 1 and most > 0
+  number = math.min(number, chunk, most)
+  if number == chunk then chunk = 4 * chunk end
+  return number
 end
-local function claim(rows, bell)
-  if #rows == 0 then return end
-  local list, counts = {}, {}
-  for i = 1, #rows do
-    list[i] = rows[i][1]
-    counts[rows[i][1]] = bell and 1 or rows[i][4] + 1
-  end
-  if bell then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
-  local got = redis.call('XCLAIM', jobs, 'workers', worker, 0, unpack(list))
-  local there = {}
-  for i = 1, #got do
-    if got[i] then
-      local entry, fields = got[i][1], got[i][2]
-      there[entry] = true
-      local releases = tonumber(redis.call('HGET', released, entry) or 0)
-      local own, headers = parse(fields)
-      local attempt = tonumber(own.attempt or 0) + counts[entry] - releases
-      if max_attempts > 0 and attempt > max_attempts then
-        typed('HLEN', ids, released, stats)
-        typed('ZCARD', leases, flows)
-        typed('XLEN', dead)
-        redis.call('XACK', jobs, 'workers', entry)
-        redis.call('XDEL', jobs, entry)
-        redis.call('ZREM', leases, entry)
-        redis.call('HDEL', released, entry)
-        if own.id and redis.call('HGET', ids, own.id) == entry then
-          redis.call('HDEL', ids, own.id)
-          redis.call('ZADD', flows, 'XX', 2, own.id)
-        end
-        own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
-        own.enq = own.enq or string.match(entry, '^%d+')
-        local reason = 'no attempts left: its workers died, or let its leases expire'
-        bury(dead, stats, dead_limit, reason, worker, releases, compose(own, headers))
-        buried[#buried + 1] = own.id
-      else
-        taken[#taken + 1] = {entry, fields, counts[entry], releases}
-        entries[#entries + 1] = entry
+local function weigh(fields)
+  local bytes = size_of(fields)
+  spent = spent + bytes
+  if bytes > largest then largest = bytes end
+end
+local function left() return limit - #taken - #fresh / 2 end
+
+local heir = heir_of and heir_of ~= ''
+local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 100)
+if state[3] then
+  readopt(q, stats, state[3], math.max(1, math.min(limit, 100, math.floor(524288 / largest))))
+  parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
+end
+local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
+local put_off, front -- functions cost, and most calls need none of these
+if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
+  -- What is handed out, or has had its last attempt. *count*: its deliveries, this one included.
+  local function hand_out(entry, fields, count)
+    weigh(fields)
+    local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
+    local own, headers = parse(fields)
+    local attempt = tonumber(own.attempt or 0) + count - releases
+    if max_attempts > 0 and attempt > max_attempts then
+      require_types('HLEN', ids, released, stats)
+      require_types('ZCARD', leases, flows)
+      require_types('XLEN', dead)
+      redis.call('XACK', jobs, 'workers', entry)
+      redis.call('XDEL', jobs, entry)
+      redis.call('ZREM', leases, entry)
+      redis.call('HDEL', released, entry)
+      if own.id and redis.call('HGET', ids, own.id) == entry then
+        redis.call('HDEL', ids, own.id)
+        mark(flows, own.id, 2)
       end
+      own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
+      own.enq = own.enq or string.match(entry, '^%d+')
+      local reason = 'no attempts left: its workers died, or let its leases expire'
+      keep_dead(dead, stats, dead_limit, reason, worker, releases, compose(own, headers))
+      buried[#buried + 1] = own.id
+    else
+      taken[#taken + 1] = {entry, fields, count, releases}
+      entries[#entries + 1] = entry
     end
   end
-  -- Gone by somebody's XDEL: 7.0 and later have dropped them from the pending list, 6.2 has not.
-  for i = 1, #rows do
-    if not there[rows[i][1]] then redis.call('XACK', jobs, 'workers', rows[i][1]) end
+  -- They wait for their turn: no delivery, so that no attempt is spent. *count*: deliveries so far, nil if they waited before.
+  function put_off(some, dues, count)
+    if #some == 0 then return end
+    redis.call('ZADD', limited, unpack(dues))
+    if not count then return end
+    some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
+    redis.call('XCLAIM', jobs, 'workers', 'limited', 0, unpack(some))
   end
-end
--- Others take the place of those that are gone or buried, or new jobs would overtake them; for a bounded while.
-local function front(rows, owner)
-  local asked, seen = limit - #taken, 0
-  while #rows > 0 do
-    claim(admitted(rows, owner == 'bell'), owner == 'bell')
-    seen = seen + #rows
-    if #rows < asked or #taken == limit or seen > limit + 100 then return end
-    asked = limit - #taken
-    rows = redis.call('XPENDING', jobs, 'workers', '-', '+', asked, owner)
+  -- One of a pending list; it is read once. *waited*: for its turn.
+  local function claim_admitted(row, count, waited)
+    local entry = row[1]
+    local body = redis.call('XRANGE', jobs, entry, entry)[1]
+    local due = body and admit(rates, limited, limits, exact, body[2], waited)
+    if not body then
+      redis.call('XACK', jobs, 'workers', entry)
+    elseif due then
+      weigh(body[2])
+      put_off({entry}, {math.ceil(due), entry}, not waited and count)
+    else
+      redis.call('ZREM', limited, entry)
+      redis.call('XCLAIM', jobs, 'workers', worker, 0, entry, 'RETRYCOUNT', count + 1, 'JUSTID')
+      hand_out(entry, body[2], count + 1)
+    end
   end
-end
-if heir_of and heir_of ~= '' then
-  front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of), heir_of)
-  if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
-  redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
-  local moved, left = bereave(jobs, workers, registered, leases, stats, heir_of, 1000)
-  if heard.reclaimed then tell(events, 'reclaimed', named(jobs, left), heir_of) end
-  wake(wake_stream, moved)
-  parked = #taken < limit and redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'parked') or {}
-end
--- Those that wait for their turn first: they are older.
-for _, entry in ipairs(redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, limit - #taken)) do
-  local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
-  local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
-  local due = body and admit(rates, limits, now, body[2], true)
-  if due then
-    redis.call('ZADD', limited, math.ceil(due), entry)
-  else
-    redis.call('ZREM', limited, entry)
-    if row then claim({row}) end
+  local function claim(rows, from, to, bell)
+    if keyed then
+      for i = from, to do claim_admitted(rows[i], bell and 0 or rows[i][4], false) end
+      return
+    end
+    local list, counts, there = {}, {}, {}
+    for i = from, to do
+      list[#list + 1] = rows[i][1]
+      counts[rows[i][1]] = bell and 1 or rows[i][4] + 1
+    end
+    if bell then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
+    local got = redis.call('XCLAIM', jobs, 'workers', worker, 0, unpack(list))
+    for i = 1, #got do
+      if got[i] then
+        there[got[i][1]] = true
+        hand_out(got[i][1], got[i][2], counts[got[i][1]])
+      end
+    end
+    -- Gone by somebody's XDEL: 7.0 and later have dropped them from the pending list, 6.2 has not.
+    for i = from, to do
+      if not there[rows[i][1]] then redis.call('XACK', jobs, 'workers', rows[i][1]) end
+    end
   end
+  -- Others take the place of those that are gone or buried, or new jobs would overtake them; for a bounded while.
+  function front(owner)
+    local seen = 0
+    while left() > 0 do
+      local asked = left()
+      local rows = redis.call('XPENDING', jobs, 'workers', '-', '+', asked, owner)
+      local at = 1
+      while at <= #rows do
+        local number = fits(#rows - at + 1)
+        if number == 0 then return end
+        claim(rows, at, at + number - 1, owner == 'bell')
+        at = at + number
+      end
+      seen = seen + #rows
+      if #rows < asked or seen > limit + 100 then return end
+    end
+  end
+  if heir then
+    front(heir_of)
+    if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
+    redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
+    local moved, _, ids_back = take_over(
+      jobs, workers, registered, leases, stats, heir_of, 1000, new_budget(), heard.reclaimed)
+    if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
+    wake_many(wake, moved)
+  end
+  -- Those that wait for their turn first: they are older.
+  -- Their moments shift while nobody comes for them, and may pass each other; entry IDs keep the order.
+  local ms, number = {}, {}
+  for i = 1, #turn do
+    local high, low = string.match(turn[i], '^(%d+)-(%d+)$')
+    ms[turn[i]], number[turn[i]] = tonumber(high), tonumber(low)
+  end
+  table.sort(turn, function(a, b) return ms[a] < ms[b] or ms[a] == ms[b] and number[a] < number[b] end)
+  for _, entry in ipairs(turn) do
+    if left() == 0 then break end
+    local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
+    if row and fits(1) == 0 then break end
+    if row then claim_admitted(row, row[4], true) else redis.call('ZREM', limited, entry) end
+  end
+  if #parked > 0 or heir then front('parked') end
+  front('bell')
 end
-while #parked > limit - #taken do parked[#parked] = nil end
-front(parked, 'parked')
-if #taken < limit then front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, 'bell'), 'bell') end
-local fresh, seen, further = {}, 0, keyed
-local function read_some()
-  local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit - #taken, 'STREAMS', jobs, '>')
-  return read and read[1][2] or {}
+
+-- What is new: chunk by chunk, until there is no more.
+local seen, further = 0, keyed
+local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases from an earlier entry
+local carry = not plain
+plain = plain and not keyed
+-- Those handed out so far come before those that are no longer flat.
+local function unflatten()
+  for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end
+  fresh, plain = {}, false
 end
--- What is new, as far as the limits of its keys admit it.
-local function read_admitted()
-  further = true
-  while further and #taken < limit and seen < limit + 500 do
-    local rows = read_some()
-    seen, further = seen + #rows, #rows > 0
+local function read()
+  while left() > 0 and seen < limit + 250 and not short do
+    local number = fits(left())
+    local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
+    rows = rows and rows[1][2] or {}
+    local count, at, later, dues = #entries, #fresh, {}, {}
     for i = 1, #rows do
       local entry, fields = rows[i][1], rows[i][2]
-      local due = admit(rates, limits, now, fields, false)
-      if due then
-        put_off(entry, 0, due)
+      local bytes = #fields[2]
+      if plain and #fields == 2 and fields[1] == 'data' then -- flat: a table less per job, here and in every client
+        count, at = count + 1, at + 2
+        entries[count], fresh[at - 1], fresh[at] = entry, entry, fields[2]
       else
-        entries[#entries + 1] = entry
-        taken[#taken + 1] = {entry, fields, 1, tonumber(redis.call('HGET', released, entry) or 0)}
+        if plain then unflatten() end
+        bytes = size_of(fields)
+        local due = keyed and admit(rates, limited, limits, exact, fields, false)
+        if due then
+          later[#later + 1] = entry
+          dues[#dues + 1], dues[#dues + 2] = math.ceil(due), entry
+        else
+          count = count + 1
+          entries[count] = entry
+          taken[#taken + 1] = {entry, fields, 1, carry and (tonumber(redis.call('HGET', released, entry) or 0) or 0) or 0}
+        end
       end
+      spent = spent + bytes
+      if bytes > largest then largest = bytes end
+    end
+    if keyed then put_off(later, dues, 0) end
+    seen = seen + #rows
+    if #rows < number then
+      further = false
+      return
     end
   end
 end
-local function read_new()
-  local rows = read_some()
-  local carry = redis.call('EXISTS', released) == 1 -- some may carry releases from an earlier entry
-  local plain, before = not carry, #entries
-  for i = 1, #rows do
-    local entry, fields = rows[i][1], rows[i][2]
-    entries[before + i] = entry
-    if plain then
-      -- Flat: a table less per job, here and in every client.
-      if #fields == 2 and fields[1] == 'data' then
-        fresh[2 * i - 1], fresh[2 * i] = entry, fields[2]
-      else
-        plain, fresh = false, {}
-      end
-    end
-  end
-  for i = 1, plain and 0 or #rows do
-    local entry = rows[i][1]
-    taken[#taken + 1] = {entry, rows[i][2], 1, carry and tonumber(redis.call('HGET', released, entry) or 0) or 0}
+read()
+local risen = 0 -- each takes as long as several others
+for level = 1, left() > 0 and not short and q.levels.n or 0 do
+  unflatten() -- they come before these
+  front(front_of(level))
+  while left() > 0 and not short and seen < limit + 250 and risen < 250 do
+    local number = raise_level(q, level, 0, math.min(fits(left()), 250 - risen), '+')
+    if number == 0 then break end
+    risen = risen + number
+    read()
   end
 end
-local read = keyed and read_admitted or read_new
-if #taken < limit then read() end
-for level = 1, #taken + #fresh / 2 < limit and q.levels.n or 0 do
-  for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end -- they come before these
-  fresh = {}
-  if #taken < limit then front(redis.call('XPENDING', jobs, 'workers', '-', '+', limit - #taken, front_of(level)), front_of(level)) end
-  while #taken < limit and seen < limit + 500 and rise(q, level, 0, limit - #taken, '+') > 0 do read() end
-end
-if keyed and #taken < limit and seen >= limit + 500 then further = true end
+further = further or risen == 250
+if keyed and left() > 0 and seen >= limit + 250 then further = true end
+if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end
-if heard.dead then tell(events, 'dead', buried, worker) end
+if heard.dead then publish(events, 'dead', buried, worker) end
 if heard.leased then
   local ids_leased = {}
   for i = 1, #taken do ids_leased[i] = parse(taken[i][2]).id or taken[i][1] end
   for i = 1, #fresh, 2 do ids_leased[#ids_leased + 1] = fresh[i] end
-  tell(events, 'leased', ids_leased, worker)
+  publish(events, 'leased', ids_leased, worker)
 end
 local next_due = -1
 if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
@@ -247,7 +317,10 @@ if first[2] then
   local due = math.max(0, tonumber(first[2]) - now)
   next_due = next_due < 0 and due or math.min(next_due, due)
 end
-if further then next_due = 0 end -- behind those that were put off there may be others
-spend(rates, limits, now, #entries)
+if further or short then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
+spend(rates, limits, exact, #entries)
+local cut = limit < wanted and #entries == limit -- by the limit: there may be more, when there is the next token
+if cut then limit, next_due = room(rates, limits, exact, 1) end
+write_scores(rates)
 if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', now) end
-return answer({1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads
+return answer({cut and 2 or 1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads

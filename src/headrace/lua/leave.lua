@@ -1,31 +1,31 @@
 -- leave: a worker goes: what it still holds goes to the front untouched, and nothing of it stays behind.
--- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash), stats (hash), events (channel)
--- ARGV   worker, limit
--- REPLY  {released, more}: more 1 = call again
+-- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash), stats (hash),
+--        events (channel)
+-- ARGV   worker, limit count, idle flag
+-- REPLY  {released, more}: more 1 = call again, or, if only an idle one is to go, it holds something and stays
 -- COST   10 us + 3 us per job released
--- @include typed
--- @include wake
--- @include levels
+-- @include ids_of
+-- @include page
 -- @include park
--- @include fields
--- @include named
--- @include tell
-local jobs, wake_stream, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local leases, released, stats, events = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local worker, limit = ARGV[1], tonumber(ARGV[2])
+-- @include publish
+-- @include require_types
+-- @include wake_many
 local held = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
 if held.err and not string.find(held.err, 'NOGROUP', 1, true) then return held end
-typed('XLEN', wake_stream)
-typed('ZCARD', workers, leases)
-typed('HLEN', registered, released)
-local heard = ears(stats, events, 'released')
+if idle and #held > 0 then return {0, 1} end
+require_types('XLEN', wake)
+require_types('ZCARD', workers, leases)
+require_types('HLEN', registered, released)
+local heard = listeners(stats, events, 'released')
 local entries = {}
 for i = 1, #held do entries[i] = held[i][1] end
-park(jobs, leases, stats, entries)
+local budget = new_budget()
+local ids_left = heard.released and ids_of(jobs, entries, budget) or {}
+park(jobs, leases, stats, entries, not heard.released and budget or nil)
 for i = 1, #entries do redis.call('HINCRBY', released, entries[i], 1) end
-if heard.released then tell(events, 'released', named(jobs, entries), worker) end
-if #held == limit then
-  wake(wake_stream, #entries)
+if heard.released then publish(events, 'released', ids_left, worker) end
+if #held == limit or #entries < #held then
+  wake_many(wake, #entries)
   return {#entries, 1}
 end
 local left = not held.err and redis.call('XPENDING', jobs, 'workers', '-', '+', limit, worker) or {}
@@ -33,7 +33,7 @@ for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end -- 6.2: 
 if not held.err then
   redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', worker)
   -- A job may have rung for us just now; somebody else must come for it.
-  wake(wake_stream, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
+  wake_many(wake, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
 end
 redis.call('ZREM', workers, worker)
 redis.call('HDEL', registered, worker)

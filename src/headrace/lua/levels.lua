@@ -3,5 +3,4 @@
 -- ARGV   (none)
 -- REPLY  the number; 0 as long as no job ever had a priority
 -- COST   2 us
-local stats = KEYS[1]
 return tonumber(redis.call('HGET', stats, 'levels') or 0)

@@ -4,7 +4,6 @@
 -- REPLY  1
 -- COST   3 us
 -- Subscribe first. `reclaim` takes it back when nobody listens any more.
-local stats = KEYS[1]
 redis.call('HDEL', stats, 'heard') -- a full server permits it, and then what follows
 redis.call('HSET', stats, 'heard', '1')
 return 1

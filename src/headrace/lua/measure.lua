@@ -3,21 +3,19 @@
 -- ARGV   (none)
 -- REPLY  what counts answers, and then the age in ms, 0 if nothing waits
 -- COST   20 us + 0.1 us per consumer
--- Those that are next: the first one parked, and the first new one, of each level.
--- @include levels
--- @include added
--- @include nobody
--- @include tally
+-- Those that are next: the first one parked, and the first new one, of each level, as far as they are 1 MiB.
 -- @include clock
--- @include fields
 -- @include delivered
-local jobs, delayed, blocked, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local levels = behind(stats, 6)
+-- @include fields
+-- @include levels
+-- @include page
+-- @include tally
+level_streams(stats, levels)
 local reply = tally({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
 local now = clock()
-local since = now
+local since, budget = now, new_budget()
 local function look(stream, from, to)
-  local row = redis.call('XRANGE', stream, from, to, 'COUNT', 1)[1]
+  local row = stretch(budget, 'XRANGE', stream, from, to, 1)[1]
   if row then since = math.min(since, tonumber(parse(row[2]).enq) or tonumber(string.match(row[1], '^%d+'))) end
 end
 local function first(owner)

@@ -1,20 +1,19 @@
 -- pause: hand out nothing more, or hand out again. Leased jobs are not touched.
 -- KEYS   lane (string), wake (stream), stats (hash)
--- ARGV   call, pause
+-- ARGV   call, pause flag
 -- REPLY  1 it was otherwise before · 0 it was so already
 -- COST   10 us
 -- pause: 1 pauses the queue, 0 lets it go on, and wakes whoever waits for that.
 -- @include record
--- @include typed
--- @include wake
-local lane, wake_stream, stats, pause = KEYS[1], KEYS[2], KEYS[3], ARGV[2] == '1'
+-- @include require_types
+-- @include wake_many
 local known = recorded()
 if known then return known end
-typed('XLEN', wake_stream)
+require_types('XLEN', wake)
 local was = redis.call('HDEL', stats, 'paused') == 1 -- permitted on a full server, and then so is the rest
 if pause then
   redis.call('HSET', stats, 'paused', 1)
 elseif was then
-  wake(wake_stream, 8)
+  wake_many(wake, 8)
 end
 return answer(pause ~= was and 1 or 0)

@@ -3,5 +3,4 @@
 -- ARGV   (none)
 -- REPLY  1 paused · 0 not
 -- COST   2 us
-local stats = KEYS[1]
 return redis.call('HEXISTS', stats, 'paused')

@@ -1,36 +1,49 @@
 -- position: how many jobs would be leased before one that waits.
 -- KEYS   jobs (stream), ids (hash), stats (hash), levels...
--- ARGV   id, limit
--- REPLY  the number, or `limit` when there are that many or more · -1 no such job waits
--- COST   10 us + 1 us per job in front of it, at most `limit`
--- @include levels
--- @include unnamed
+-- ARGV   id, limit count, cursor
+-- REPLY  {number, cursor}: how many there are, at most `limit`, as far as they have been counted; -1 no such job waits ·
+--        cursor where to go on, with the `limit` that is left, or '' at the end
+-- COST   10 us + 1 us per job in front of it, at most `limit` and 1 MiB of them
+-- cursor: '' at first. The numbers of all calls are added up.
 -- @include delivered
-local jobs, ids, stats = KEYS[1], KEYS[2], KEYS[3]
-local q = {jobs = jobs, levels = behind(stats, 4)}
-local id, limit = ARGV[1], tonumber(ARGV[2])
-local name = redis.call('HGET', ids, id)
-if not name and unnamed(q, id) then name = id end
-if not name or name == 'delayed' or name == 'blocked' then return -1 end
+-- @include is_entry_id
+-- @include levels
+-- @include page
+local q = {jobs = jobs, levels = level_streams(stats, levels)}
+local budget = new_budget()
+local name, its, fields = redis.call('HGET', ids, id), false, nil
+if not name and cursor == '' then its, fields = is_entry_id(q, id) end
+if not name and (its or cursor ~= '') then name = id end
+if not name or name == 'delayed' or name == 'blocked' then return {-1, ''} end
 local stream, entry, level = entry_of(q, name)
-if not stream or not redis.call('XRANGE', stream, entry, entry)[1] then return -1 end
+if stream and cursor == '' then fields = fields or (entry_at(budget, stream, entry) or {})[2] end
+if not stream or cursor == '' and not fields then return {-1, ''} end
+if its then weigh(budget, fields) end
 local row = not level and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
 local owner = row and row[2]
+-- Of the stream, entries are read to be counted.
+local function stream_before(from, before)
+  local page, more = stretch(budget, 'XRANGE', stream, from, '(' .. entry, limit - before)
+  before = before + #page
+  return {before, more and before < limit and (#page > 0 and '(' .. page[#page][1] or from) or ''}
+end
+if cursor ~= '' then return row and {-1, ''} or stream_before(cursor, 0) end
 local held, summary = {}, redis.pcall('XPENDING', jobs, 'workers')
 for _, consumer in ipairs(summary[4] or {}) do held[consumer[1]] = tonumber(consumer[2]) end
 local before = 0
-local function pending_before() return #redis.call('XPENDING', jobs, 'workers', '-', entry, limit + 1, owner) - 1 end
-local function stream_before(from) return #redis.call('XRANGE', stream, from, entry, 'COUNT', limit + 1) - 1 end
+local function pending_before()
+  return {math.min(before + #redis.call('XPENDING', jobs, 'workers', '-', entry, limit + 1, owner) - 1, limit), ''}
+end
 -- In the order in which they are handed out, up to the job itself.
 for at = 0, q.levels.n do
-  if owner == front_of(at) then return math.min(before + pending_before(), limit) end
+  if owner == front_of(at) then return pending_before() end
   before = before + (held[front_of(at)] or 0)
-  if at == 0 and owner == 'bell' then return math.min(before + pending_before(), limit) end
+  if at == 0 and owner == 'bell' then return pending_before() end
   if at == 0 then before = before + (held.bell or 0) end
   if at == (level or 0) and not row then
     local last = at == 0 and delivered(jobs)
-    return math.min(before + (before < limit and stream_before(last and '(' .. last or '-') or 0), limit)
+    return before < limit and stream_before(last and '(' .. last or '-', before) or {limit, ''}
   end
   before = before + (at > 0 and redis.call('XLEN', q.levels[at]) or redis.call('XLEN', jobs) - (summary[1] or 0))
 end
-return -1
+return {-1, ''}

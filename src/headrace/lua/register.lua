@@ -1,14 +1,14 @@
 -- register: a worker comes in under a name that is its own, unless another one lives under it.
 -- KEYS   workers (zset), registered (hash)
--- ARGV   worker, name, timeout, lease, seen, decide
+-- ARGV   worker, name, timeout int, lease, seen, decide flag
 -- REPLY  {verdict, who}: 1 registered, `who` was here before under this name ('': nobody) · 0 somebody may live under
 --        this name, `who` is to be sent as `seen` · -1 somebody does: `who`
 -- COST   10 us + 1 us per worker
 -- worker: `<name>.<random>`. lease: ms that its leases last. seen: '' at first. decide: 1 = those of `seen` have had
 -- the time for a beat; who has none since then is dead. What it holds is handed out by `lease`, to its heir first.
 -- @include clock
-local workers, registered = KEYS[1], KEYS[2]
-local worker, name, timeout, lease, seen, decide = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6] == '1'
+-- @include number
+whole(lease)
 local last_seen, others = {}, {}
 for other, deadline in string.gmatch(seen, '(%S+) (%S+)') do last_seen[other] = deadline end
 local rows = redis.call('ZRANGE', workers, 0, -1, 'WITHSCORES')

@@ -1,19 +1,19 @@
 -- renew: make leases last again from now. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), leases (zset), workers (zset)
--- ARGV   call, worker, duration, ttl, items...
+-- ARGV   call, worker, duration, ttl int, items...
 -- REPLY  one per job: 1 still this worker's · 0 lost
 -- COST   2 us per job
 -- duration: ms, '' for the worker's own. ttl: as in lease. Items: entry, delivery count. At most 1,000 jobs.
--- @include record
 -- @include clock
--- @include own
-local lane, jobs, leases, workers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local worker, duration, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
+-- @include held_by
+-- @include number
+-- @include record
+if duration ~= '' then whole(duration) end
 local known = recorded()
 if known then return known end
 local entries, counts, kept, reply = {}, {}, {}, {}
 for i = 5, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
-local mine, now = own(jobs, worker, entries, counts), clock()
+local mine, now = held_by(jobs, worker, entries, counts), clock()
 for i = 1, #entries do
   reply[i] = mine[i] and 1 or 0
   if mine[i] then kept[#kept + 1] = entries[i] end

@@ -1,34 +1,39 @@
 -- repair: find and mend what foreign commands broke, a page at a time. Safe beside anybody, other repairs included.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset), levels...
--- ARGV   call, place, cursor, limit, lease
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
+--        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
+--        levels...
+-- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
--- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, 10 us more for each that is mended
+-- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, at most about 1 MiB of jobs, 10 us more for each
+--        that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for workers of which nothing else is known.
--- @include record
+-- @include added
+-- @include anew
 -- @include clock
 -- @include fields
--- @include wake
--- @include nobody
+-- @include is_reserved
 -- @include levels
--- @include added
-local lane, jobs, wake_stream, ids, workers, registered = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local leases, released, delayed, bodies, blocked = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local dead, stats, flows = KEYS[12], KEYS[13], KEYS[14]
-local place, cursor, limit, lease = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+-- @include marks
+-- @include number
+-- @include page
+-- @include record
+-- @include stored
+-- @include wake_many
+whole(lease)
 local known = recorded()
 if known then return known end
-local q = {jobs = jobs, levels = behind(stats, 15)}
-local lengths = {XLEN = {jobs, wake_stream, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows}}
+local q = {jobs = jobs, levels = level_streams(stats, levels)}
+local lengths = {XLEN = {jobs, wake, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows}}
 for length, keys in pairs(lengths) do
   for _, key in ipairs(keys) do
     local reply = redis.pcall(length, key)
     if type(reply) == 'table' then return {err = reply.err .. ': the key ' .. key} end
   end
 end
-redis.call('XACK', wake_stream, 'workers', '0-0') -- a full server permits it, and then what follows
+redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
 
-local looked, now, found = 0, clock(), {}
+local looked, now, found, budget = 0, clock(), {}, new_budget()
 local kinds = {'groups', 'dangling', 'stranded', 'undated', 'hollow', 'ids_released', 'ids_taken', 'leftovers', 'workers', 'deleted', 'enqueued'}
 for _, kind in ipairs(kinds) do found[kind] = 0 end
 local function mended(kind, number) found[kind] = found[kind] + (number or 1) end
@@ -54,6 +59,7 @@ end
 local function there(name)
   local stream, entry = entry_of(q, name)
   local body = stream and string.match(entry, '^%d+%-%d+$') and redis.pcall('XRANGE', stream, entry, entry)[1]
+  if body then weigh(budget, body[2]) end
   return body and body[1] == entry and parse(body[2])
 end
 -- Whether the job that *marker* names is there, and has this id.
@@ -72,19 +78,19 @@ local function take(id, marker)
   end
 end
 
--- The groups are there, and where they stood: before the end of the stream, and not before what was handed out.
-local function group()
-  local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake_stream)
+-- The groups are there, and where they stood: before *last*, the end of the stream, and not before what was handed out.
+local function group(last)
+  local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
   if theirs and not ours then -- both are made together; without either nobody has leased yet
     redis.call('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
-    redis.call('DEL', leases) -- they went with the group
+    bereft(jobs, leases, stats)
     mended('groups')
   elseif ours and not theirs then
-    redis.call('XGROUP', 'CREATE', wake_stream, 'workers', '0', 'MKSTREAM')
+    redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
     mended('groups')
   end
   if not ours then return end
-  local delivered, last = ours['last-delivered-id'], info('STREAM', jobs)['last-generated-id']
+  local delivered = ours['last-delivered-id']
   local right = after(delivered, last) and last or delivered
   local highest = redis.call('XPENDING', jobs, 'workers')[3]
   if highest and after(highest, right) then right = highest end
@@ -93,16 +99,8 @@ local function group()
     mended('groups')
   end
 end
--- How often this entry was delivered is not known any more: these attempts are forgotten, those that it carries are not.
--- Its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as released;
--- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
 local function front(entry, own, level)
-  local releases, carried = tonumber(redis.call('HGET', released, entry) or 0), tonumber(own.attempt or 0)
-  local thousands = math.floor(releases / 1000)
-  local count = 1000 * (thousands + 1)
-  local kept = math.min(releases % 1000, carried) + 1000 * math.min(thousands, math.floor(carried / 1000))
-  redis.call('XCLAIM', jobs, 'workers', front_of(level), 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
-  redis.call('HSET', released, entry, count + kept)
+  anew(jobs, front_of(level), released, entry, own)
   redis.call('ZREM', leases, entry)
   mended('stranded')
 end
@@ -110,16 +108,16 @@ end
 local function stream()
   local from, last = string.match(cursor, '^(%S+) (%S+)$')
   if not from then
-    group()
     from, last = '-', info('STREAM', jobs)['last-generated-id']
+    group(last)
     if not last then return '' end
   end
   local delivered = (info('GROUPS', jobs) or {})['last-delivered-id']
-  local page = redis.call('XRANGE', jobs, from, last, 'COUNT', limit)
+  local page, more = stretch(budget, 'XRANGE', jobs, from, last, limit)
   local rows = delivered and redis.call('XPENDING', jobs, 'workers', from, last, limit) or {}
   looked = looked + math.max(#page, #rows)
   local upto, entries, pending, stranded = last, {}, {}, 0
-  if #page == limit then upto = page[limit][1] end
+  if more then upto = page[#page][1] end
   if #rows == limit and after(upto, rows[limit][1]) then upto = rows[limit][1] end
   local pages, held = #page, #rows -- as far as both lists reach
   while pages > 0 and after(page[pages][1], upto) do pages = pages - 1 end
@@ -149,79 +147,89 @@ local function stream()
     end
     if own.id and own.id ~= '' and own.id ~= entry then take(own.id, entry) end
   end
-  wake(wake_stream, stranded)
-  return (#page == limit or #rows == limit) and '(' .. upto .. ' ' .. last or ''
+  wake_many(wake, stranded)
+  return (more or #rows == limit) and '(' .. upto .. ' ' .. last or ''
 end
 
 -- A page of the stream of a level behind the first: of its jobs only the ids can be wrong.
 local function behind_first(level)
   return function()
-    local page = redis.call('XRANGE', q.levels[level], cursor == '0' and '-' or cursor, '+', 'COUNT', limit)
+    local page, more = stretch(budget, 'XRANGE', q.levels[level], cursor == '0' and '-' or cursor, '+', limit)
     looked = looked + #page
     for i = 1, #page do
       local id = parse(page[i][2]).id
       if id and id ~= '' then take(id, page[i][1] .. '.' .. level) end
     end
-    return #page == limit and '(' .. page[#page][1] or ''
+    return more and '(' .. page[#page][1] or ''
   end
 end
 
--- A page of a hash or a sorted set: *check* is asked for each name and value.
-local function scan(command, key, check)
+-- A page of a sorted set, or of a hash: *check* is asked for each name.
+local function scan(key, check)
   return function()
-    local page = redis.call(command, key, cursor, 'COUNT', limit)
+    local page = redis.call('ZSCAN', key, cursor, 'COUNT', limit)
     looked = looked + #page[2] / 2
-    for i = 1, #page[2], 2 do check(page[2][i], page[2][i + 1]) end
+    for i = 1, #page[2], 2 do check(page[2][i]) end
     return page[1] == '0' and '' or page[1]
+  end
+end
+local function scan_hash(key, check)
+  return function()
+    local following = scanned(budget, key, cursor, limit, function(name, value)
+      looked = looked + 1
+      check(name, value)
+    end)
+    return following == '0' and '' or following
   end
 end
 local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers'}
 local steps = {
   jobs = stream,
-  ids = scan('HSCAN', ids, function(id, marker)
-    if not marked(id, marker) then
+  ids = scan_hash(ids, function(id, marker)
+    if not marked(id, marker or redis.call('HGET', ids, id)) then
       redis.call('HDEL', ids, id)
-      redis.call('ZADD', flows, 'XX', 3, id) -- its flow is told that the job is gone
+      mark(flows, id, 3) -- its flow is told that the job is gone
       mended('ids_released')
     end
   end),
-  delayed = scan('ZSCAN', delayed, function(id)
-    local body = redis.call('HGET', bodies, id)
-    if not body then
+  delayed = scan(delayed, function(id)
+    if redis.call('HEXISTS', bodies, id) == 0 then
       redis.call('ZREM', delayed, id)
       redis.call('HDEL', released, id)
       mended('hollow')
     end
   end),
-  bodies = scan('HSCAN', bodies, function(id, body)
+  bodies = scan_hash(bodies, function(id, value)
     if not redis.call('ZSCORE', delayed, id) then
       redis.call('ZADD', delayed, string.format('%.0f', now), id) -- when it was due is not known any more
       mended('undated')
     end
-    local readable, fields = pcall(cmsgpack.unpack, body)
-    if readable and type(fields) == 'table' and parse(fields).id == id then take(id, 'delayed') end
+    if redis.call('HGET', ids, id) == 'delayed' then return end
+    local body = value or value_of(budget, bodies, id)
+    if body and parse(stored(body)).id == id then take(id, 'delayed') end
   end),
-  blocked = scan('HSCAN', blocked, function(id) take(id, 'blocked') end),
-  leases = scan('ZSCAN', leases, function(entry)
+  blocked = scan_hash(blocked, function(id) take(id, 'blocked') end),
+  leases = scan(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    if not row or nobody(row[2]) then
+    if not row or is_reserved(row[2]) then
       redis.call('ZREM', leases, entry)
       mended('leftovers')
     end
   end),
-  released = scan('HSCAN', released, function(name)
-    if not redis.call('ZSCORE', delayed, name) and not there(name) then
+  released = scan_hash(released, function(name)
+    local held = string.match(name, '^%d+%-%d+$') and redis.pcall('XPENDING', jobs, 'workers', name, name, 1)[1]
+    if not held and not redis.call('ZSCORE', delayed, name) and not there(name) then
       redis.call('HDEL', released, name)
       mended('leftovers')
     end
   end),
-  registered = scan('HSCAN', registered, function(worker)
+  registered = scan_hash(registered, function(worker)
     if not redis.call('ZSCORE', workers, worker) then
       redis.call('HDEL', registered, worker)
       mended('workers')
     end
   end),
-  workers = scan('ZSCAN', workers, function(worker)
+  workers = scan(workers, function(worker)
     if redis.call('HEXISTS', registered, worker) == 0 then
       redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
       mended('workers')
@@ -254,11 +262,12 @@ local function settle()
 end
 
 local at = 1
-while order[at] ~= place do at = at + 1 end
+while order[at] and order[at] ~= place do at = at + 1 end
+if not order[at] then error('ARGUMENT ' .. place .. ': no such place', 0) end
 repeat
   cursor = steps[order[at]]()
   if cursor == '' then at, cursor = at + 1, '0' end
-until at > #order or looked >= limit
+until at > #order or looked >= limit or fitting(budget, 1) == 0
 if at > #order then settle() end
 local reply = {order[at] or '', cursor}
 for i, kind in ipairs(kinds) do reply[i + 2] = found[kind] end

@@ -1,37 +1,55 @@
 -- reschedule: bring a delayed job forward, or push it back.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash), events (channel), levels...
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), delayed (zset), bodies (hash),
+--        stats (hash), events (channel), levels...
 -- ARGV   call, id, delay
 -- REPLY  1 done · 0 no delayed job has that id
 -- COST   10 us
--- delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job to the back of the queue now.
--- @include record
--- @include typed
+-- A job that a rate limit holds back is delayed, too: it goes to the back, or is delayed as is said here, and the limit
+-- decides anew when it is leased. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job to the back of the queue now.
 -- @include clock
+-- @include due_at
 -- @include fields
+-- @include is_entry_id
 -- @include levels
--- @include due
 -- @include promote
--- @include ring
--- @include tell
-local lane, jobs, wake, ids, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local delayed, bodies, stats, events = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local id, delay = ARGV[2], ARGV[3]
+-- @include publish
+-- @include record
+-- @include require_types
+-- @include wake_one
 local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
-  levels = behind(stats, 10),
+  levels = level_streams(stats, levels),
 }
-typed('XLEN', jobs, wake)
-typed('HLEN', ids, released, bodies)
-local heard = ears(stats, events, 'promoted')
-if redis.call('ZREM', delayed, id) == 0 then return answer(0) end
+require_types('XLEN', jobs, wake)
+require_types('HLEN', ids, released, bodies)
+local heard = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
+-- One that is held back leaves its entry and becomes as if it had been delayed. Freed first: a full server permits the rest.
+local function take_limited()
+  local entry = redis.call('HGET', ids, id) or is_entry_id(q, id) and id
+  local row = entry and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+  local body = row and row[2] == 'limited' and redis.call('XRANGE', jobs, entry, entry)[1]
+  if not body then return false end
+  local own, headers = parse(body[2])
+  local spent, releases = tonumber(own.attempt or 0) + row[4], redis.call('HGET', released, entry)
+  redis.call('XDEL', jobs, entry)
+  redis.call('XACK', jobs, 'workers', entry)
+  redis.call('HDEL', released, entry)
+  own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
+  own.enq = own.enq or string.match(entry, '^%d+')
+  redis.call('HSET', bodies, id, cmsgpack.pack(compose(own, headers)))
+  redis.call('HSET', ids, id, 'delayed')
+  if releases then redis.call('HSET', released, id, releases) end
+  return true
+end
+if redis.call('ZREM', delayed, id) == 0 and not take_limited() then return answer(0) end
 if due > 0 then
   redis.call('ZADD', delayed, string.format('%.0f', due), id)
-  if redis.call('ZRANK', delayed, id) == 0 then ring(wake) end
+  if redis.call('ZRANK', delayed, id) == 0 then wake_one(wake) end
 else
-  come(q, id)
-  if heard.promoted then tell(events, 'promoted', {id}) end
+  promote_one(q, id)
+  if heard.promoted then publish(events, 'promoted', {id}) end
 end
 return answer(1)

@@ -1,7 +1,17 @@
 -- result: what the completions of jobs kept.
 -- KEYS   result (string), others...
 -- ARGV   (none)
--- REPLY  {bytes | nil...}, one per key; nil: not completed, completed without a result, or its TTL has passed
--- COST   3 us + 0.3 us per job
+-- REPLY  {bytes | nil | 0...}, one per key; nil: not completed, completed without a result, or its TTL has passed · 0: is to
+--        be asked for again, as those before it are 1 MiB
+-- COST   3 us + 0.5 us per job
 -- At most 1,000 keys.
-return redis.call('MGET', KEYS[1], unpack(KEYS, 2))
+local reply, bytes = {}, 0
+for i, key in ipairs({result, unpack(others)}) do
+  local kept = 0
+  if bytes < 1048576 then
+    kept = redis.pcall('GET', key)
+    if type(kept) ~= 'string' then kept = false else bytes = bytes + #kept end -- of another type: as if there was none
+  end
+  reply[i] = kept
+end
+return reply

@@ -1,46 +1,49 @@
 -- retry: try jobs again later: to the back of their level, or after a delay. Only the present holder may.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), levels...
--- ARGV   call, worker, max_attempts, dead_limit, items...
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
+--        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), levels...
+-- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
 -- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
 -- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason. At most
 -- 1,000 jobs.
--- @include record
--- @include typed
--- @include clock
--- @include own
--- @include fields
--- @include levels
--- @include due
 -- @include attempted
--- @include bury
--- @include ring
--- @include tell
-local lane, jobs, wake, ids, leases, released = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local delayed, bodies, dead, stats, events, flows = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local worker, max_attempts, dead_limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+-- @include clock
+-- @include due_at
+-- @include fields
+-- @include held_by
+-- @include keep_dead
+-- @include levels
+-- @include marks
+-- @include number
+-- @include publish
+-- @include record
+-- @include require_types
+-- @include wake_one
 local known = recorded()
 if known then return known end
-local q = {jobs = jobs, wake = wake, stats = stats, levels = behind(stats, 13)}
-typed('HLEN', ids, released, bodies, stats)
-typed('ZCARD', leases, delayed, flows)
-typed('XLEN', dead, wake)
-local heard = ears(stats, events, 'retried', 'dead')
-local entries, counts, reply, first, retried, buried = {}, {}, {}, false, {}, {}
-for i = 5, #ARGV, 5 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
-local mine, now = own(jobs, worker, entries, counts), clock()
+local q = {jobs = jobs, wake = wake, stats = stats, levels = level_streams(stats, levels)}
+require_types('HLEN', ids, released, bodies, stats)
+require_types('ZCARD', leases, delayed, flows)
+require_types('XLEN', dead, wake)
+local heard = listeners(stats, events, 'retried', 'dead')
+local entries, counts, dues, reply, first, retried, buried = {}, {}, {}, {}, false, {}, {}
+local now = clock()
+for i = 5, #ARGV, 5 do
+  entries[#entries + 1], counts[#counts + 1], dues[#dues + 1] = ARGV[i], ARGV[i + 1], due_at(ARGV[i + 2], now)
+  whole(string.match(ARGV[i + 3], '^%S+'), -1, 1)
+end
+local mine = held_by(jobs, worker, entries, counts)
 for i, entry in ipairs(entries) do
   local body = mine[i] and redis.call('XRANGE', jobs, entry, entry)[1]
   reply[i] = 0
   if body then
-    local at = 5 * i + 2
-    local delay, reason = ARGV[at], ARGV[at + 2]
-    local spend, traced = string.match(ARGV[at + 1], '^(%S+) ?(.*)$')
+    local reason = ARGV[5 * i + 4]
+    local spend, traced = string.match(ARGV[5 * i + 3], '^(%S+) ?(.*)$')
     local own_fields, headers = parse(body[2])
     attempted(headers, traced)
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
-    local releases = tonumber(redis.call('HGET', released, entry) or 0) + (spend == '0' and 1 or 0)
+    local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0) + (spend == '0' and 1 or 0)
     if spend == '-1' then releases = deliveries end
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
@@ -55,12 +58,12 @@ for i, entry in ipairs(entries) do
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
       if registered == entry then
         redis.call('HDEL', ids, id)
-        redis.call('ZADD', flows, 'XX', 2, id)
+        mark(flows, id, 2)
       end
-      bury(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
+      keep_dead(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
       reply[i], buried[#buried + 1] = 2, id
     else
-      local due, key = due_at(delay, now), ours and id or entry
+      local due, key = dues[i], ours and id or entry
       if due > 0 then
         redis.call('HSET', bodies, key, cmsgpack.pack(compose(own_fields, headers)))
         redis.call('ZADD', delayed, string.format('%.0f', due), key)
@@ -75,7 +78,7 @@ for i, entry in ipairs(entries) do
     end
   end
 end
-if first then ring(wake) end
-if heard.retried then tell(events, 'retried', retried, worker) end
-if heard.dead then tell(events, 'dead', buried, worker) end
+if first then wake_one(wake) end
+if heard.retried then publish(events, 'retried', retried, worker) end
+if heard.dead then publish(events, 'dead', buried, worker) end
 return answer(reply)

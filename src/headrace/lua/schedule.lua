@@ -1,24 +1,25 @@
 -- schedule: make a job recur, or replace the schedule of that name.
 -- KEYS   lane (string), wake (stream), schedules (hash), ticks (zset)
--- ARGV   call, name, timing, missed, due, limit, fields...
+-- ARGV   call, name, timing, missed, due, limit int, fields...
 -- REPLY  1 new · 0 replaced · -1 there are `limit` schedules already
 -- COST   10 us
 -- timing: 'every <ms>' or 'cron <zone> <expression>'. missed: skip, once or all. due: ms of the first tick; the next one
 -- stays as it is when a schedule of this name has this timing already. fields: of its jobs, `data` and headers.
+-- @include number
 -- @include record
--- @include typed
--- @include ring
-local lane, wake, schedules, ticks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local name, timing, missed, due, limit = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+-- @include require_types
+-- @include scheduled
+-- @include wake_one
+whole(due)
 local known = recorded()
 if known then return known end
-typed('ZCARD', ticks)
-typed('XLEN', wake)
+require_types('ZCARD', ticks)
+require_types('XLEN', wake)
 local old = redis.call('HGET', schedules, name)
 if not old and redis.call('HLEN', schedules) >= limit then return answer(-1) end
 redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, {unpack(ARGV, 7)}}))
-if not (old and cmsgpack.unpack(old)[1] == timing and redis.call('ZSCORE', ticks, name)) then
+if not (old and scheduled(old) == timing and redis.call('ZSCORE', ticks, name)) then
   redis.call('ZADD', ticks, due, name)
-  if redis.call('ZRANK', ticks, name) == 0 then ring(wake) end
+  if redis.call('ZRANK', ticks, name) == 0 then wake_one(wake) end
 end
 return answer(old and 0 or 1)

@@ -5,7 +5,7 @@
 -- COST   5 us + 2 us per schedule, at most 1,000
 -- which: 'all'; 'due', those with a tick that is; or 'none'.
 -- @include clock
-local schedules, ticks = KEYS[1], KEYS[2]
+-- @include scheduled
 local now, names, rows = clock(), {}, {}
 local moment = string.format('%.0f', now)
 if ARGV[1] == 'all' then names = redis.call('ZRANGE', ticks, 0, 999, 'WITHSCORES') end
@@ -13,8 +13,8 @@ if ARGV[1] == 'due' then names = redis.call('ZRANGEBYSCORE', ticks, '-inf', mome
 for i = 1, #names, 2 do
   local kept = redis.call('HGET', schedules, names[i])
   if kept then
-    kept = cmsgpack.unpack(kept)
-    rows[#rows + 1] = {names[i], tonumber(names[i + 1]), kept[1], kept[2]}
+    local timing, missed = scheduled(kept)
+    rows[#rows + 1] = {names[i], tonumber(names[i + 1]), timing or kept, missed or ''}
   end
 end
 local later = redis.call('ZRANGEBYSCORE', ticks, '(' .. moment, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]

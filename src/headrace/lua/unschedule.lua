@@ -4,11 +4,9 @@
 -- REPLY  1 ended · 0 there is no schedule of that name
 -- COST   5 us
 -- @include record
--- @include typed
-local lane, schedules, ticks = KEYS[1], KEYS[2], KEYS[3]
-local name = ARGV[2]
+-- @include require_types
 local known = recorded()
 if known then return known end
-typed('HLEN', schedules)
+require_types('HLEN', schedules)
 redis.call('ZREM', ticks, name)
 return answer(redis.call('HDEL', schedules, name))

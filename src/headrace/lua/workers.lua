@@ -4,7 +4,6 @@
 -- REPLY  {now, {name, deadline, since, leased}...}: times in ms of the server's clock
 -- COST   10 us + 2 us per worker
 -- @include clock
-local jobs, workers, registered = KEYS[1], KEYS[2], KEYS[3]
 local leased, summary = {}, redis.pcall('XPENDING', jobs, 'workers')
 if not summary.err then
   for _, consumer in ipairs(summary[4] or {}) do leased[consumer[1]] = tonumber(consumer[2]) end

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from attrs import define
 
-from headrace._job import Entered
-from headrace._op import Op
-from headrace._ops import Ops
-from headrace._settings import WorkerSettings
+from headrace._model.settings import WorkerSettings
+from headrace._protocol.answers import Entered
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
 from headrace.errors import NameTaken
 
-WATCH = 1.5  # heartbeats without a sign of life after which who had our name before us is dead
+SILENT_HEARTBEATS = 1.5  # heartbeats without a sign of life after which who had our name before us is dead
 
 
 @define(eq=False)
-class Entry:
+class NameClaim:
     """One incarnation's."""
 
     ops: Ops
@@ -25,7 +25,7 @@ class Entry:
 
     def op(self, worker: str, settings: WorkerSettings, now: float) -> Op[Entered]:
         """What asks to be let in."""
-        decide = bool(self.seen) and now - self.since >= WATCH * settings.heartbeat
+        decide = bool(self.seen) and now - self.since >= SILENT_HEARTBEATS * settings.heartbeat
         return self.ops.register(worker, self.name, settings.timeout, self.seen, decide=decide)
 
     def admits(self, answer: Entered, now: float) -> bool:

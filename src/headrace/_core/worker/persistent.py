@@ -1,44 +1,28 @@
-"""Feeds whose jobs are shared out by kind, or never end. What they do otherwise than others, and nothing else."""
+"""The consumer of jobs that never end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from attrs import define, evolve
 
-from headrace._effects import Abort, Held, Now, Pause, Phase, Role
-from headrace._feed import Feed
-from headrace._judge import spoken, stranger
-from headrace._settings import HandlerSettings, Retry, WorkerSettings
+from headrace._core.effects import Abort, Held, Phase, Role, Sleep, current_time
+from headrace._core.verdicts import returned_verdict
+from headrace._core.worker.consumer import Consumer
+from headrace._model.policy import Retry
+from headrace._model.settings import WorkerSettings
 from headrace.errors import Complete, DeadLetter, Release, Verdict
 
 
 @define(eq=False)
-class Kinds(Feed):
-    """The jobs of a queue that several handlers share, by the header `kind`."""
-
-    def of(self, held: Held) -> HandlerSettings:
-        """The handler of this job's kind."""
-        return self.handler.takes(held.job) or self.handler
-
-    def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
-        """Jobs of a kind that no handler takes get no slot."""
-        takes = self.handler.takes
-        for held in fresh:
-            if not held.ended and takes(held.job) is None:
-                self.settle(held, stranger(self.handler, held))
-        return [held for held in fresh if not held.ended]
-
-
-@define(eq=False)
-class Persistent(Feed):
+class PersistentConsumer(Consumer):
     """Jobs that never end: what their handler holds, such as a connection, one worker holds at a time."""
 
     def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """A handler returned, or raised: the job goes round again, unless it said that it is over."""
         held = unit[0]
-        told = error if error is not None else spoken(result)
+        told = error if error is not None else returned_verdict(result)
         if self.phase is Phase.DRAINING and not isinstance(told, (Complete, DeadLetter)):
             told = Release()
         if held.ended or self.phase >= Phase.HALTING or isinstance(told, Verdict):
@@ -59,19 +43,22 @@ class Persistent(Feed):
     def recall(self) -> Role:
         """It waits for no handler to end by itself: those that run are told that the worker stops."""
         yield from super().recall()
-        running = [held for held in list(self.held.values()) if held.started and not held.job.lost]
-        if running:
+        if running := self.endless():
             yield Abort(running)
+
+    def endless(self) -> list[Held]:
+        """What runs, and was not told to end."""
+        return [held for held in list(self.held.values()) if held.started and not held.job.lost]
 
     def watch(self, settings: WorkerSettings) -> Role:
         """Give up by ourselves what others may soon take, as long as the server can't tell us."""
         patience = max(settings.timeout - settings.heartbeat, 1.5 * settings.heartbeat)
         lease = self.ops.settings.lease
         while self.phase < Phase.HALTING:
-            now = cast(float, (yield Now()))
+            now = yield from current_time()
             if self.registered and now - self.beaten >= patience:
                 yield from self.died()
             late = [held for held in list(self.held.values()) if held.started and now - held.since >= lease * 5 / 6]
             if late:
                 yield from self.lose(late)
-            yield Pause(min(settings.heartbeat / 4, lease / 12))
+            yield Sleep(min(settings.heartbeat / 4, lease / 12))

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-from headrace._effects import Now, Pause, Phase, Role, Say, Send
-from headrace._feed import Feed
+from headrace._core.effects import Log, Phase, Role, Send, Sleep, current_time, send
+from headrace._core.worker.consumer import Consumer
 
 
-def tick(feed: Feed) -> Role:
+def tick(consumer: Consumer) -> Role:
     """Put in the jobs of what recurs as it comes due. Whoever of several comes first wins; the others see it done."""
     told: set[str] = set()
-    while feed.phase is Phase.RUNNING:
-        now = cast(float, (yield Now()))
-        if feed.tick is None or feed.tick > now:
-            yield Pause(1.0 if feed.tick is None else min(1.0, feed.tick - now))
+    while consumer.phase is Phase.RUNNING:
+        now = yield from current_time()
+        if consumer.tick is None or consumer.tick > now:
+            yield Sleep(1.0 if consumer.tick is None else min(1.0, consumer.tick - now))
             continue
-        turn = feed.ops.turn(cast("list[Any]", (yield Send([feed.ops.ticking()])))[0])
-        now = cast(float, (yield Now()))
-        feed.tick = None if turn.wait is None else now + turn.wait
+        turn = consumer.ops.turn((yield from send(consumer.ops.ticking())))
+        now = yield from current_time()
+        consumer.tick = None if turn.wait is None else now + turn.wait
         if turn.ops:
             yield Send(turn.ops)
         for text in sorted(set(turn.wrong) - told):
             told.add(text)
-            yield Say(text)
+            yield Log(text)

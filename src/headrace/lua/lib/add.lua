@@ -1,7 +1,10 @@
 -- Put one job into a queue unless its id is taken. `delay`: '' now, '+ms' from now, '@ms' at a moment.
 -- Answers the id and 1, or the id and 0 when a job of that id is there already; and whether it is the first due now.
+-- @include due_at
+-- @include is_entry_id
+-- @include levels
 local function add(q, now, id, delay, fields)
-  if id ~= '' and (redis.call('HEXISTS', q.ids, id) == 1 or unnamed(q, id)) then return id, 0 end
+  if id ~= '' and (redis.call('HEXISTS', q.ids, id) == 1 or is_entry_id(q, id)) then return id, 0 end
   local due, first = due_at(delay, now), false
   if due > 0 then
     fields[#fields + 1] = 'enq'

@@ -1,5 +1,5 @@
 -- Tokens that rang for somebody have done their work. Answers 1 if the wake stream was lost, and is there again.
-local function hush(wake)
+local function clear_wake_tokens(wake)
   local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 100, 'bell')
   if tokens.err then
     redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')

@@ -1,6 +1,8 @@
 -- What a delay means, in ms of the server's clock: '' now, '+ms' from now, '@ms' at a moment. 0 when it is over.
+-- @include number
 local function due_at(delay, now)
   if delay == '' then return 0 end
-  local due = tonumber(string.sub(delay, 2)) + (string.sub(delay, 1, 1) == '+' and now or 0)
+  local sign, ms = string.match(delay, '^([+@])(%d+)$')
+  local due = whole(ms) + (sign == '+' and now or 0)
   return due > now and due or 0
 end

@@ -1,14 +1,15 @@
 -- An entry's fields apart: what we own (own.data, own.id, own.attempt, own.enq) and the headers, in order.
--- An `attempt` that is no number is a header: a foreign producer may write anything, and must not stop the queue.
+-- An `attempt` that is no number is a header, an `id` that is empty is none: a foreign producer may write anything, and
+-- must not stop the queue.
 local function parse(fields)
   local own, headers = {}, {}
   for i = 1, #fields, 2 do
     local name, value = fields[i], fields[i + 1]
     local ours = name == 'data' or name == 'id' or name == 'enq'
     if name == 'attempt' then ours = #value < 10 and string.match(value, '^%d+$') end
-    if ours and own[name] == nil then
+    if ours and own[name] == nil and (name ~= 'id' or value ~= '') then
       own[name] = value
-    else
+    elseif name ~= 'id' or value ~= '' then
       headers[#headers + 1] = name
       headers[#headers + 1] = value
     end

@@ -4,11 +4,23 @@ local function pending(...)
   if not rows.err then return rows end
   return string.find(rows.err, 'NOGROUP', 1, true) and {} or redis.call('XPENDING', ...)
 end
+-- The first and the last of *entries*, of which there is one at least.
+local function ends_of(entries)
+  local first, last, low, high = entries[1], entries[1], nil, nil
+  for i = 1, #entries do
+    local ms, seq = string.match(entries[i], '^(%d+)-(%d+)$')
+    local at = {tonumber(ms) or 0, tonumber(seq) or 0}
+    if not low or at[1] < low[1] or (at[1] == low[1] and at[2] < low[2]) then first, low = entries[i], at end
+    if not high or at[1] > high[1] or (at[1] == high[1] and at[2] > high[2]) then last, high = entries[i], at end
+  end
+  return first, last
+end
 -- Which of *entries* are leased by *worker* under exactly these delivery counts: a list of booleans.
-local function own(jobs, worker, entries, counts)
+local function held_by(jobs, worker, entries, counts)
   local mine, verdict, n = {}, {}, #entries
   if n > 1 then
-    local rows = pending(jobs, 'workers', '-', '+', 2 * n + 100, worker)
+    local first, last = ends_of(entries)
+    local rows = pending(jobs, 'workers', first, last, 2 * n + 100, worker)
     for i = 1, #rows do mine[rows[i][1]] = rows[i][4] end
   end
   for i = 1, n do

@@ -1,11 +1,13 @@
--- Whether *id* is that of a job which was given none: then it is the name of the job's entry, which names no other.
-local function unnamed(q, id)
+-- Whether *id* is that of a job which was given none: then it is the name of the job's entry, which names no other. And
+-- its fields.
+-- @include levels
+local function is_entry_id(q, id)
   if not string.match(id, '^%d+%-%d+%.?%d?$') then return false end
   local stream, entry = entry_of(q, id)
   local body = stream and redis.pcall('XRANGE', stream, entry, entry)[1] -- none for an error: numbers that no entry can have
   if not body or body[1] ~= entry then return false end
   for i = 1, #body[2], 2 do
-    if body[2][i] == 'id' then return body[2][i + 1] == id end
+    if body[2][i] == 'id' and body[2][i + 1] ~= '' then return body[2][i + 1] == id, body[2] end
   end
-  return true
+  return true, body[2]
 end

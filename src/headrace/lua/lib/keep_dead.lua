@@ -1,11 +1,11 @@
 -- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own. `attempt` is
 -- all deliveries, *releases* those that spent no attempt: a redriven job's token must grow beyond every earlier one.
-local function bury(dead, stats, limit, reason, worker, releases, fields)
+local function keep_dead(dead, stats, limit, reason, worker, releases, fields)
   if limit > 0 then
     local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
     for i = 1, #fields do letter[#letter + 1] = fields[i] end
     redis.call('XADD', dead, '*', unpack(letter))
   end
-  local trimmed = limit > 0 and redis.call('XTRIM', dead, 'MAXLEN', limit) or 1
+  local trimmed = limit > 0 and redis.call('XTRIM', dead, 'MAXLEN', string.format('%.0f', limit)) or 1
   if trimmed > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', trimmed) end
 end

@@ -2,8 +2,8 @@
 -- waits until it is its turn; then it goes to the jobs stream, so that whatever is leased is there. The entry of a stream
 -- of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is more.
 -- Streams of the levels behind, from KEYS[first] on. Fails if the queue has more, or they are no streams.
-local function behind(stats, first, last)
-  local levels, there = {unpack(KEYS, first, last)}, tonumber(redis.call('HGET', stats, 'levels') or 0)
+local function level_streams(stats, levels)
+  local there = tonumber(redis.call('HGET', stats, 'levels') or 0)
   if there > #levels then error('PRIORITIES ' .. there + 1, 0) end
   for _, stream in ipairs(levels) do redis.call('XLEN', stream) end
   levels.n = #levels
@@ -17,12 +17,25 @@ local function level_of(fields, deepest)
   end
   return 0
 end
+-- The largest job that came in, if that is more than 4 KiB, until the sweep finds the streams empty: `lease` learns from
+-- it how many jobs it may read at a time.
+local function keep_largest(stats, bytes)
+  if bytes > 4096 and bytes > tonumber(redis.call('HGET', stats, 'largest') or 0) then
+    redis.call('HSET', stats, 'largest', bytes)
+  end
+end
+local function size_of(fields)
+  local bytes = 0
+  for i = 1, #fields do bytes = bytes + #fields[i] end
+  return bytes
+end
 -- A job goes to the back of its level. Answers the name of its entry.
 local function append(q, fields)
   local level = level_of(fields, q.levels.n)
   local stream = level > 0 and q.levels[level]
   local entry = redis.call('XADD', stream or q.jobs, '*', unpack(fields))
   redis.call('HINCRBY', q.stats, 'added', 1)
+  keep_largest(q.stats, size_of(fields))
   if not stream then return entry end
   -- Entries of these streams wake nobody who is blocked on the jobs stream; a token on the wake stream does.
   if redis.call('XLEN', q.wake) < 8 then redis.call('XADD', q.wake, '*', 'w', '1') end

@@ -1,11 +1,12 @@
 -- What becomes of the jobs of flows: noted queue by queue, and told at the end.
+-- @include publish
 local function note(q, kind, id)
   q.noted = q.noted or {completed = {}, cancelled = {}, dead = {}, added = {}}
   q.noted[kind][#q.noted[kind] + 1] = id
 end
-local function tell_noted(q, worker)
-  local heard = q.noted and ears(q.stats, q.events, 'completed', 'cancelled', 'dead', 'added') or {}
+local function publish_noted(q, worker)
+  local heard = q.noted and listeners(q.stats, q.events, 'completed', 'cancelled', 'dead', 'added') or {}
   for _, kind in ipairs({'completed', 'cancelled', 'dead', 'added'}) do
-    if heard[kind] then tell(q.events, kind, q.noted[kind], kind == 'completed' and worker or '') end
+    if heard[kind] then publish(q.events, kind, q.noted[kind], kind == 'completed' and worker or '') end
   end
 end

@@ -1,11 +1,14 @@
 -- Move leased entries to the front of their level. JUSTID: parking is no delivery, and a count that went back would repeat a token.
+-- @include levels
+-- @include page
 local function park_at(jobs, owner, entries)
   if #entries == 0 then return end
   entries[#entries + 1] = 'JUSTID'
   redis.call('XCLAIM', jobs, 'workers', owner, 0, unpack(entries))
   entries[#entries] = nil
 end
-local function park(jobs, leases, stats, entries)
+-- With a *budget*, those that fit where there are levels; *entries* lose the others.
+local function park(jobs, leases, stats, entries, budget)
   if #entries == 0 then return end
   local deepest = tonumber(redis.call('HGET', stats, 'levels') or 0)
   if deepest == 0 then
@@ -14,11 +17,16 @@ local function park(jobs, leases, stats, entries)
     local levels = {}
     for level = 0, deepest do levels[level] = {} end
     for i = 1, #entries do
-      local body = redis.call('XRANGE', jobs, entries[i], entries[i])[1]
+      local body = budget and entry_at(budget, jobs, entries[i])
+      if body == false then
+        for j = #entries, i, -1 do entries[j] = nil end
+        break
+      end
+      if not budget then body = redis.call('XRANGE', jobs, entries[i], entries[i])[1] end
       local some = levels[body and level_of(body[2], deepest) or 0]
       some[#some + 1] = entries[i]
     end
     for level = 0, deepest do park_at(jobs, front_of(level), levels[level]) end
   end
-  redis.call('ZREM', leases, unpack(entries))
+  if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
 end

@@ -1,7 +1,7 @@
 -- What happened, told to those who listen: a Pub/Sub channel per kind, one message per script call, at most once, and
 -- never a reason to fail. `heard` of the stats says that somebody may listen (see listen.lua): reading it costs what the
 -- check of the key's type does, so that nobody pays where nobody listens. Answers which kinds are listened to now.
-local function ears(stats, events, ...)
+local function listeners(stats, events, ...)
   local heard = {}
   if not redis.call('HGET', stats, 'heard') then return heard end
   local kinds, channels = {...}, {}
@@ -15,7 +15,7 @@ local function ears(stats, events, ...)
   return heard
 end
 -- Without *ids*: all there were.
-local function tell(events, kind, ids, worker)
+local function publish(events, kind, ids, worker)
   if ids and #ids == 0 then return end
   local time = redis.call('TIME')
   local message = {at = time[1] * 1000 + math.floor(time[2] / 1000), ids = ids, worker = worker ~= '' and worker or nil}

@@ -1,8 +1,10 @@
 -- The oldest *limit* jobs of a level, up to the entry ID *last*, go to the back of the level before it, or of the jobs
 -- stream (*to* 0). Answers how many.
-local function rise(q, level, to, limit, last)
+-- @include fields
+-- @include levels
+local function raise_level(q, level, to, limit, last)
   local stream = q.levels[level]
-  local page, gone, named = redis.call('XRANGE', stream, '-', last, 'COUNT', limit), {}, {}
+  local page, gone, named = limit > 0 and redis.call('XRANGE', stream, '-', last, 'COUNT', limit) or {}, {}, {}
   if #page == 0 then return 0 end
   redis.call('HLEN', q.ids) -- of another type: an error, before anything is removed
   local target, carry = q.levels[to] or q.jobs, redis.call('HLEN', q.released) > 0

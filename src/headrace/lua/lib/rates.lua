@@ -1,16 +1,59 @@
 -- Rate limits are token buckets: kept of each is when it will be full again, and nothing once it is.
 -- limits: {name = header or '' for the whole queue, step = ms that a token takes, burst = tokens it holds}...
-local function bucket(rates, member, now)
-  return math.max(now, tonumber(redis.call('ZSCORE', rates, member) or 0))
+-- A taker cannot meet the moment. Up to 1 ms before its token is there it has it, and the next one counts from when it
+-- was due: those who come a little early or late by turns reach the limit, and no stretch of time has more than it and 1 ms allow.
+local function moment()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + time[2] / 1000
+end
+local EARLY = 1
+-- They are read once in a call, and written at its end.
+local scores, changed = {}, {}
+local function score(rates, member)
+  scores[member] = scores[member] or tonumber(redis.call('ZSCORE', rates, member) or 0)
+  return scores[member]
+end
+local function set_score(member, at)
+  scores[member], changed[member] = at, string.format('%.3f', at)
+end
+local function write_scores(rates)
+  local flat = {}
+  for member, at in pairs(changed) do
+    flat[#flat + 1], flat[#flat + 2] = at, member
+    if #flat == 1000 then
+      redis.call('ZADD', rates, unpack(flat))
+      flat = {}
+    end
+  end
+  if #flat > 0 then redis.call('ZADD', rates, unpack(flat)) end
+end
+-- When it is full: never later than an empty one will be, or a clock that went back would keep it empty. What is kept
+-- becomes that, or it would be as empty at the next look.
+local function bucket(rates, member, now, limit)
+  local full, latest = score(rates, member), now + limit.burst * limit.step + EARLY
+  if full > latest then
+    full = latest
+    set_score(member, full)
+  end
+  return math.max(now, full)
+end
+-- When the last that waits is due: never later than whatever is put off, for the same reason. What this call puts off
+-- is not there yet.
+local latest
+local function last_due(rates, limited, member, now)
+  local last = score(rates, member)
+  if last <= now or changed[member] then return last end
+  latest = latest or tonumber(redis.call('ZREVRANGE', limited, 0, 0, 'WITHSCORES')[2] or 0)
+  return math.min(last, latest)
 end
 -- How many jobs the limits of the whole queue admit now, at most *most*; if none, the ms until there is one.
 local function room(rates, limits, now, most)
   local wait = 0
   for i, limit in ipairs(limits) do
     if limit.name == '' then
-      local missing = bucket(rates, 'q' .. i, now) - now -- ms
-      most = math.min(most, math.floor(limit.burst - missing / limit.step + 0.001))
-      wait = math.max(wait, 1, math.ceil(missing - (limit.burst - 1) * limit.step))
+      local missing = bucket(rates, 'q' .. i, now, limit) - now -- ms
+      most = math.min(most, math.floor(limit.burst - math.max(0, missing - EARLY) / limit.step + 0.001))
+      wait = math.max(wait, 1, math.ceil(missing - (limit.burst - 1) * limit.step - EARLY))
     end
   end
   return math.max(0, most), wait
@@ -18,14 +61,14 @@ end
 local function spend(rates, limits, now, jobs)
   for i, limit in ipairs(limits) do
     if limit.name == '' and jobs > 0 then
-      redis.call('ZADD', rates, string.format('%.3f', bucket(rates, 'q' .. i, now) + jobs * limit.step), 'q' .. i)
+      set_score('q' .. i, bucket(rates, 'q' .. i, now, limit) + jobs * limit.step)
     end
   end
 end
 -- Whether the limits of its keys admit a job: nil if they do, and the tokens are spent; else when it is due. Those that
 -- wait for a bucket are due one step after the other, and a job that comes meanwhile waits behind them.
 local turns = {}
-local function admit(rates, limits, now, fields, waited)
+local function admit(rates, limited, limits, now, fields, waited)
   local charge, due, behind = {}, 0, {}
   for _, limit in ipairs(limits) do
     local value
@@ -34,21 +77,21 @@ local function admit(rates, limits, now, fields, waited)
     end
     if value then
       local member = #limit.name .. limit.name .. value
-      local full = bucket(rates, 'k' .. member, now)
+      local full = bucket(rates, 'k' .. member, now, limit)
       local first = full - (limit.burst - 1) * limit.step -- when there is a token
-      local last = tonumber(redis.call('ZSCORE', rates, 'w' .. member) or 0) -- when the last that waits is due
+      local last = last_due(rates, limited, 'w' .. member, now)
       charge[#charge + 1] = {full + limit.step, 'k' .. member}
-      if first > now + 0.01 or not waited and last > now then
+      if first > now + EARLY or not waited and last > now then
         local turn = waited and turns[member] or not waited and last or 0
         due = math.max(due, first, turn + limit.step)
         behind[#behind + 1] = {member, last}
       end
     end
   end
-  for _, pair in ipairs(due == 0 and charge or {}) do redis.call('ZADD', rates, string.format('%.3f', pair[1]), pair[2]) end
+  for _, pair in ipairs(due == 0 and charge or {}) do set_score(pair[2], pair[1]) end
   for _, pair in ipairs(behind) do
     turns[pair[1]] = due
-    if due > pair[2] then redis.call('ZADD', rates, string.format('%.3f', due), 'w' .. pair[1]) end
+    if due > pair[2] then set_score('w' .. pair[1], due) end
   end
   return due > 0 and due or nil
 end

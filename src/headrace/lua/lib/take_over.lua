@@ -1,13 +1,17 @@
--- Move what a dead worker holds to the front, at most *limit* jobs, and forget the worker once it holds nothing.
--- Answers how many, and which.
-local function bereave(jobs, workers, registered, leases, stats, name, limit)
+-- Move what a dead worker holds to the front, at most *limit* jobs, and what fits of those that have to be read: for their
+-- level, or for their id, if somebody *heard* is to be told. Forget the worker once it holds nothing. Answers how many, which,
+-- and their ids.
+-- @include ids_of
+-- @include park
+local function take_over(jobs, workers, registered, leases, stats, name, limit, budget, heard)
   local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit, name)
   local entries = {}
   for i = 1, #held do entries[i] = held[i][1] end
-  park(jobs, leases, stats, entries)
+  local ids = heard and ids_of(jobs, entries, budget) or {}
+  park(jobs, leases, stats, entries, not heard and budget or nil)
   -- 6.2 keeps entries in the list that somebody removed by XDEL; they would come back for ever.
-  if #held > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
-    local left = redis.call('XPENDING', jobs, 'workers', held[1][1], held[#held][1], #held, name)
+  if #entries > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
+    local left = redis.call('XPENDING', jobs, 'workers', entries[1], entries[#entries], #entries, name)
     for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
   end
   if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
@@ -15,5 +19,5 @@ local function bereave(jobs, workers, registered, leases, stats, name, limit)
     redis.call('ZREM', workers, name)
     redis.call('HDEL', registered, name)
   end
-  return #entries, entries
+  return #entries, entries, ids
 end

@@ -1,4 +1,6 @@
 -- How many jobs are in each state, and what became of the others.
+-- @include added
+-- @include is_reserved
 local function tally(q)
   local pending, parked, bell, limited, behind_first = 0, 0, 0, 0, 0
   local length = redis.call('XLEN', q.jobs)
@@ -7,7 +9,7 @@ local function tally(q)
   if not summary.err then
     pending = summary[1]
     for _, consumer in ipairs(summary[4] or {}) do
-      if parks(consumer[1]) then parked = parked + consumer[2] end
+      if is_parked(consumer[1]) then parked = parked + consumer[2] end
       if consumer[1] == 'bell' then bell = tonumber(consumer[2]) end
       if consumer[1] == 'limited' then limited = tonumber(consumer[2]) end
     end

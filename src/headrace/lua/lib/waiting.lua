@@ -1,18 +1,32 @@
 -- A page of what waits, level by level: what is parked, what only rang (of the first level), what is new. *place*: where to
--- look, such as 'new:1 -'; at first anything else. Answers rows of the pending list or the stream, which of the three they
--- are, their level, and where to go on, '' at the end.
-local function waiting_page(q, place, limit)
+-- look, such as 'new:1 -'; at first anything else. *last*: where it ends, or nil. Answers rows {entry, fields, consumer, ms idle, count}, without fields if
+-- somebody removed it; which of the three they are, their level, and where to go on, '' at the end.
+-- @include delivered
+-- @include levels
+-- @include page
+local function waiting_page(q, place, limit, last)
   local part, level, from = string.match(place, '^(%a+):(%d) (.*)$')
   part, level, from = part or 'parked', tonumber(level or 0), from or '-'
-  local page, following = nil, part == 'parked' and level == 0 and 'bell:0 -' or 'new:' .. level .. ' -'
+  if level > q.levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
+  local page, more, budget = {}, false, new_budget()
+  local following = part == 'parked' and level == 0 and 'bell:0 -' or 'new:' .. level .. ' -'
   if part == 'new' then
-    local last = level == 0 and from == '-' and delivered(q.jobs)
-    if last then from = '(' .. last end
-    page = redis.call('XRANGE', q.levels[level] or q.jobs, from, '+', 'COUNT', limit)
+    local handed = level == 0 and from == '-' and delivered(q.jobs)
+    if handed then from = '(' .. handed end
+    page, more = stretch(budget, 'XRANGE', q.levels[level] or q.jobs, from, last or '+', limit)
     following = level < q.levels.n and 'parked:' .. level + 1 .. ' -' or ''
   else
-    page = redis.pcall('XPENDING', q.jobs, 'workers', from, '+', limit, part == 'bell' and 'bell' or front_of(level))
+    local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, part == 'bell' and 'bell' or front_of(level))
+    more = #rows == limit
+    for i = 1, #rows do
+      local body = entry_at(budget, q.jobs, rows[i][1])
+      if body == false then
+        more = true
+        break
+      end
+      page[i] = {rows[i][1], body and body[2], rows[i][2], rows[i][3], rows[i][4]}
+    end
   end
-  if #page == limit then following = part .. ':' .. level .. ' (' .. page[#page][1] end
+  if more then following = part .. ':' .. level .. ' (' .. page[#page][1] end
   return page, part, level, following
 end

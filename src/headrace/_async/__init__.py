@@ -1,0 +1,1 @@
+"""The asyncio colour. The same file names as in `_sync`."""

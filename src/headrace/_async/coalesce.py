@@ -1,0 +1,79 @@
+"""Awaited calls that would wait for each other, sent as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.op import Op
+
+COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
+COALESCED_AT_MOST = 500  # items of one joint call, but for its last
+
+
+@define(eq=False)
+class Coalescer:
+    """Calls of one operation at the same time. Some are under way, each in its caller's task; those that come meanwhile
+    wait, and then go as one: at 1,000 awaits at once a job costs a twentieth of a call of its own."""
+
+    run_all: Callable[[Sequence[Op[Any]]], Awaitable[list[Any]]]
+    join: Callable[[Sequence[Any]], Op[Any]]
+    under_way: int = 0
+    waiting: deque[tuple[Op[Any], asyncio.Future[Any]]] = field(factory=deque[tuple[Op[Any], "asyncio.Future[Any]"]])
+    tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
+
+    async def run(self, op: Op[Any]) -> Any:
+        """The decoded reply of *op*."""
+        if self.under_way >= COALESCE_ABOVE and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self.waiting.append((op, future))
+            return await future
+        self.under_way += 1
+        try:
+            return (await self.run_all([op]))[0]
+        finally:
+            self._next()
+
+    def _next(self) -> None:
+        """One call less under way: the next ones go."""
+        if self.waiting:
+            task = asyncio.create_task(self._send(), name="headrace-crowd")
+            self.tasks.add(task)  # the loop keeps only a weak reference
+            task.add_done_callback(self.tasks.discard)
+        else:
+            self.under_way -= 1
+
+    async def _send(self) -> None:
+        """Send what waits as one."""
+        some: list[tuple[Op[Any], asyncio.Future[Any]]] = []
+        items: list[Any] = []
+        size = 0
+        while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
+            op, future = self.waiting.popleft()
+            if not future.done():  # else it was cancelled
+                some.append((op, future))
+                items += op.items
+                size += op.size
+        try:
+            if some:
+                self._answer(some, (await self.run_all([self.join(items)]))[0])
+        except BaseException as error:
+            for _, future in some:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._next()
+
+    def _answer(self, some: Sequence[tuple[Op[Any], asyncio.Future[Any]]], replies: Sequence[Any]) -> None:
+        at = 0
+        for op, future in some:
+            if not future.done():
+                future.set_result(replies[at : at + len(op.items)])
+            at += len(op.items)

@@ -1,0 +1,83 @@
+"""Drives the generators of `_core`: performs each effect and sends its answer back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+from headrace._async.executor import AsyncExecutor
+from headrace._async.waiters import AsyncWaiters
+from headrace._core.effects import (
+    AwaitEnds,
+    Block,
+    Effect,
+    ForgetEnds,
+    Now,
+    Overlap,
+    Send,
+    Sleep,
+    Step,
+    Undo,
+    Undoable,
+    WatchEnds,
+)  # fmt: skip
+from headrace._protocol.op import Op
+from headrace._telemetry.client import Span
+
+R = TypeVar("R")
+
+
+class AsyncDriver:
+    """Like `Driver`, async."""
+
+    _executor: AsyncExecutor
+    _waiters: AsyncWaiters
+
+    async def _run(self, op: Op[R], span: Span | None = None) -> R:
+        if span is None:
+            return await self._executor.run(op)
+        with span:
+            return span.done(await self._executor.run(op))
+
+    async def _drive(self, call: Step[R], span: Span | None = None) -> R:
+        if span is not None:
+            with span:
+                return span.done(await self._drive(call))
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = await self._perform(effect)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect = call.send(answer)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+
+    async def _perform(self, effect: Effect) -> Any:  # noqa: PLR0911 - a line an effect
+        match effect:
+            case Send(ops):
+                return [await self._executor.run(ops[0])] if len(ops) == 1 else await self._executor.run_all(ops)
+            case Now():
+                return time.monotonic()
+            case Overlap(op, meanwhile):
+                return await self._executor.run(op, meanwhile)
+            case Undoable():
+                effect.answer = await self._executor.run_whole(effect.op, effect.undo)
+                return effect.answer
+            case Block(command):
+                return await self._executor.wait(command)
+            case Sleep(seconds):
+                return await self._executor.sleep(seconds)
+            case Undo(ops):
+                return self._executor.undo(ops)
+            case WatchEnds(names, seconds):
+                return await self._waiters.waiter(names, seconds)
+            case AwaitEnds(waiter, seconds):
+                return await self._waiters.wait(waiter, seconds)
+            case ForgetEnds(waiter):
+                return await self._waiters.ignore(waiter)
+            case _:
+                raise TypeError(f"{effect!r} is for a worker's driver")

@@ -1,0 +1,65 @@
+"""The iterator over a queue's events that `AsyncQueue.events` returns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from headrace._async.executor import AsyncExecutor
+from headrace._async.subscription import AsyncSubscription
+from headrace._base.subscription import (
+    BaseEvents,
+)
+from headrace._model.event import Event
+from headrace._protocol.queue_ops import Ops
+
+
+class AsyncEventStream(BaseEvents):
+    """Like `EventStream`."""
+
+    def __init__(self, ops: Ops, executor: AsyncExecutor, kinds: Sequence[str], timeout: float | None) -> None:
+        super().__init__(ops, kinds, timeout)
+        self._line = AsyncSubscription(executor, ops.listen())
+        self._subscribed = False
+
+    async def __aenter__(self) -> Self:
+        await self._subscribe()
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        await self._subscribe()
+        start = time.monotonic()
+        while not self._found:
+            left = self._seconds_left(start)
+            if self._over or not left:
+                await self.close()
+                raise StopAsyncIteration
+            pause = self._take(await self._line.hear(self._channels, left))
+            if pause:
+                await asyncio.sleep(pause)
+        return self._found.pop()
+
+    async def _subscribe(self) -> None:
+        while not (self._subscribed or self._over):
+            pause = self._take(await self._line.hear(self._channels, 0.0))
+            self._subscribed = not pause
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Like `Events.close`."""
+        self._over = True
+        await self._line.close()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()

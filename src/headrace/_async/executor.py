@@ -1,0 +1,241 @@
+"""Runs operations on connections of our own, under asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+import redis
+import redis.asyncio
+from attrs import evolve
+from redis import exceptions as errors
+from redis.asyncio.retry import Retry as AsyncNoRetry
+from redis.backoff import NoBackoff
+from tenacity import AsyncRetrying
+
+from headrace._async.coalesce import Coalescer
+from headrace._base.connections import Attend, own_pool, refused
+from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
+from headrace._base.lanes import Lane, Meanwhile, pack_all
+from headrace._base.retrying import (
+    LEAST_LIMIT,
+    LIMIT,
+    Trip,
+    first_error,
+    heals,
+    largest,
+    missing,
+    policy,
+    stale,
+    too_large,
+)
+from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.op import Arg, Op, pack
+from headrace._telemetry.client import Outage
+
+R = TypeVar("R")
+COALESCE_BELOW = 100  # items of a call that may join others
+UNDO_WITHIN_S = 2.0  # seconds that may be spent on what a cancelled call has left
+CALLS_AT_ONCE = 64  # calls of one asyncio executor at a time: more would only open more connections
+
+
+class AsyncExecutor(BaseExecutor):
+    """Like `Executor`, for asyncio."""
+
+    def __init__(
+        self, url: str | None = None, client: redis.asyncio.Redis | None = None, budget: float = RETRY_BUDGET_S,
+        outage: Outage | None = None, attend: Attend | None = None,
+    ) -> None:  # fmt: skip
+        theirs: Any = redis.asyncio.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
+        pool = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0))
+
+        async def connect(connection: Any, kind: Any) -> None:
+            assert attend is not None  # noqa: S101
+            connection.path = attend()
+            try:
+                await kind.connect(connection)
+            except redis.ConnectionError as error:
+                if not refused(error):
+                    raise
+                connection.path = await asyncio.to_thread(attend, refused=True)
+                await kind.connect(connection)
+
+        super().__init__(pool, budget, outage, attend and connect)
+        # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
+        self.pool.connection_kwargs["socket_timeout"] = None
+        self._at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._undoing: set[asyncio.Task[None]] = set()
+        self._crowds: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
+
+    async def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
+        """Like `Executor.run`. Small calls that would wait for each other become one."""
+        if op.join is not None and meanwhile is None and len(op.items) < COALESCE_BELOW:
+            crowd = self._crowds.get(op.join)
+            if crowd is None:
+                crowd = self._crowds[op.join] = Coalescer(self.run_all, op.join)
+            joined: Any = await crowd.run(op)
+            return cast(R, joined)
+        result: R = (await self.run_all([op], meanwhile))[0]
+        return result
+
+    async def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
+        """Like `Executor.run_whole`; *op* goes on without its caller, as long as the loop does."""
+        lane = self._lane(op)
+        bare: Op[Any] = evolve(op, decode=undecoded)
+        task = asyncio.create_task(self.run_all([bare], lanes=[lane]))
+        try:
+            result = op.decode((await asyncio.shield(task))[0])
+        except Exception:
+            raise
+        except BaseException:
+
+            async def undone() -> None:
+                try:
+                    replies = await asyncio.shield(task)
+                except asyncio.CancelledError:  # the loop is being closed, and has cancelled that task, too
+                    replies = await self._attempt(Trip([bare]), [lane], None)
+                undoing = undo(replies[0])
+                if undoing is not None:
+                    await self._insist(undoing)
+
+            self._goes_on(undone())
+            raise
+        self._lanes.give([op], [lane])
+        return result
+
+    def undo(self, ops: Sequence[Op[Any]]) -> None:
+        """Like `Executor.undo`, in a task of their own."""
+
+        async def undone() -> None:
+            for op in ops:
+                await self._insist(op)
+
+        if ops:
+            self._goes_on(undone())
+
+    async def _insist(self, op: Op[Any]) -> None:
+        """Send an operation once; a loop that is being closed cancels it once, and waits for it."""
+        lane = self._lane(op)
+        try:
+            await self._attempt(Trip([op]), [lane], None)
+        except asyncio.CancelledError:
+            await self._attempt(Trip([op]), [lane], None)
+
+    def _goes_on(self, work: Coroutine[Any, Any, None]) -> None:
+        async def quietly() -> None:
+            with suppress(Exception):  # what can't be undone now comes back when its lease expires
+                async with asyncio.timeout(UNDO_WITHIN_S):
+                    await work
+
+        undoing = asyncio.create_task(quietly(), name="headrace-undo")
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
+
+    async def run_all(
+        self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None
+    ) -> list[Any]:
+        """Like `Executor.run_all`."""
+        async with self._at_once:
+            kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
+            trip = Trip(ops)
+            replies: list[Any]
+            try:
+                replies = await self._attempt(trip, lanes, meanwhile)
+            except Exception as error:
+                if not heals(error):
+                    raise
+                patience = self._failed(error, trip, lanes)
+                try:
+                    again = AsyncRetrying(**policy(patience, self.pause))
+                    replies = await again(self._attempt, trip, lanes, meanwhile)
+                finally:
+                    self.outage.ends()
+            else:
+                if not kept:
+                    self._lanes.give(ops, lanes)
+        return self._answered(ops, replies)
+
+    async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        ops = trip.ops
+        try:
+            replies = await self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
+        except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
+            if largest(ops)[0] > LEAST_LIMIT:
+                with suppress(errors.RedisError, OSError):
+                    if (refusal := too_large(ops, (await self.send([LIMIT]))[0])) is not None:
+                        raise refusal from cut
+            raise
+        absent = missing(replies)
+        if absent:
+            packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
+            for i, reply in zip(absent, await self.send(packed, leaves=trip.leaves), strict=True):
+                replies[i] = reply
+        error = first_error(replies)
+        if error is not None:
+            if stale(error):
+                await self.pool.disconnect(inuse_connections=False)
+            raise error
+        return replies
+
+    async def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
+        """Like `Executor.send`."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await self._send(commands, meanwhile, leaves)
+        except TimeoutError:
+            raise errors.TimeoutError(f"no answer within {self.timeout:g} s") from None
+
+    async def _send(self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile) -> list[Any]:
+        connection = await self.pool.get_connection()
+        try:
+            if leaves is not None:
+                leaves()
+            await connection.send_packed_command([b"".join(commands)])
+            if meanwhile is not None:
+                meanwhile()
+            return [await _aread(connection) for _ in commands]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await asyncio.shield(self.pool.release(connection))
+
+    async def wait(self, command: tuple[Arg, ...]) -> bool:
+        """Like `Executor.wait`."""
+        try:
+            return bool((await self.send([pack(command)]))[0])
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            await asyncio.sleep(0.01)
+            return True
+
+    async def sleep(self, seconds: float) -> None:
+        """Like `Executor.sleep`."""
+        await asyncio.sleep(seconds)
+
+    async def close(self, last: Sequence[Op[Any]] = ()) -> None:
+        """Like `Executor.close`."""
+        if self._undoing:
+            await asyncio.wait(self._undoing, timeout=UNDO_WITHIN_S)
+        try:
+            await self._part(last, self._clearing())
+        finally:
+            with suppress(TimeoutError):  # TLS says goodbye, and a server that stands still does not
+                async with asyncio.timeout(0.2):
+                    await self.pool.disconnect()
+
+    async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[bytes]) -> None:
+        with suppress(Exception):  # all of it expires
+            async with asyncio.timeout(CLOSE_WITHIN_S):
+                if last:
+                    await self._attempt(Trip(last), [Lane() for _ in last], None)
+                if clearing:
+                    await self.send(clearing)
+
+
+async def _aread(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except errors.ResponseError as error:
+        return error

@@ -1,0 +1,277 @@
+"""`AsyncQueue` and `AsyncLease`: the twins of `Queue` and `Lease`, with `await`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import redis
+import redis.asyncio
+
+from headrace._async.driver import AsyncDriver
+from headrace._async.events import AsyncEventStream
+from headrace._async.executor import AsyncExecutor
+from headrace._async.waiters import AsyncWaiters
+from headrace._base.address import Address
+from headrace._base.closing import AsyncClosing
+from headrace._base.lease import BaseLease
+from headrace._base.queue import BaseQueue, Delay
+from headrace._core import calls
+from headrace._model.codec import Codec
+from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.policy import Rate
+from headrace._model.settings import QueueSettings
+from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+
+
+class AsyncLease(BaseLease["AsyncQueue"]):
+    """Like `Lease`; its methods are awaited."""
+
+    async def complete(self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None) -> bool:
+        """Like `Queue.complete`."""
+        return await self._queue.complete(self, result, then, fenced)
+
+    async def release(self) -> bool:
+        """Like `Queue.release`."""
+        return await self._queue.release(self)
+
+    async def retry(self, delay: Delay = 0.0, reason: str = "") -> bool:
+        """Like `Queue.retry`."""
+        return await self._queue.retry(self, delay, reason)
+
+    async def dead_letter(self, reason: str) -> bool:
+        """Like `Queue.dead_letter`."""
+        return await self._queue.dead_letter(self, reason)
+
+    async def renew(self, duration: float | timedelta | None = None) -> bool:
+        """Like `Queue.renew`."""
+        return await self._queue.renew(self, duration)
+
+
+class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
+    """Like `Queue`, for asyncio; *client* is a `redis.asyncio.Redis`. For one event loop."""
+
+    def __init__(
+        self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        namespace: str = "headrace", lease: float | timedelta = 60.0, max_attempts: int | None = None,
+        priorities: int = 1, codec: Codec | None = None, dead_limit: int = 1000,
+        result_ttl: float | timedelta = 86400, fenced: bool = False,
+        rate: Rate | Sequence[Rate] | None = None, ageing: float | timedelta | None = None,
+    ) -> None:  # fmt: skip
+        settings = QueueSettings(
+            lease=lease, max_attempts=max_attempts, priorities=priorities, dead_limit=dead_limit,
+            result_ttl=result_ttl, fenced=fenced, rates=rate, ageing=ageing,
+        )  # fmt: skip
+        super().__init__(name, Address.of(url, client, redis.asyncio.Redis, self), settings, codec, namespace)
+        self._executor = AsyncExecutor(self._address.join(), client, attend=self._address.attend)
+        self._waiters = AsyncWaiters(self.ops, self._executor)
+        self._connected(self._executor.pool)
+
+    async def enqueue(
+        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Like `Queue.enqueue`."""
+        return (await self._run(*self._new(payload, id, headers, delay, priority)))[0]
+
+    async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
+        """Like `Queue.enqueue_many`."""
+        return await self._drive(*self._many(jobs, trace_each))
+
+    async def lease(
+        self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        at_most_once: bool = False,
+    ) -> AsyncLease | None:  # fmt: skip
+        """Like `Queue.lease`."""
+        leases = await self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
+        return leases[0] if leases else None
+
+    async def lease_many(
+        self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        at_most_once: bool = False,
+    ) -> list[AsyncLease]:  # fmt: skip
+        """Like `Queue.lease_many`."""
+        claims = await self._drive(*self._leasing(n, block, duration, at_most_once))
+        try:
+            return [AsyncLease(claim, self) for claim in claims]
+        except BaseException:  # interrupted
+            self._executor.undo(self._peer.release(claims))
+            raise
+
+    async def complete(
+        self,
+        lease: AsyncLease,
+        result: Any = None,
+        then: Sequence[NewJob] = (),
+        fenced: bool | None = None,
+    ) -> bool:
+        """Like `Queue.complete`."""
+        return (await self._run(*self._complete(lease, result, then, fenced)))[0]
+
+    async def complete_many(self, leases: Sequence[AsyncLease], fenced: bool | None = None) -> list[bool]:
+        """Like `Queue.complete_many`."""
+        return await self._drive(*self._complete_many(leases, fenced))
+
+    async def release(self, lease: AsyncLease) -> bool:
+        """Like `Queue.release`."""
+        return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease)))[0]
+
+    async def retry(self, lease: AsyncLease, delay: Delay = 0.0, reason: str = "") -> bool:
+        """Like `Queue.retry`."""
+        return (await self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease)))[0]
+
+    async def dead_letter(self, lease: AsyncLease, reason: str) -> bool:
+        """Like `Queue.dead_letter`."""
+        return (await self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease)))[0]
+
+    async def renew(self, lease: AsyncLease, duration: float | timedelta | None = None) -> bool:
+        """Like `Queue.renew`."""
+        return (await self._run(self._renew(lease, duration)))[0]
+
+    async def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
+        """Like `Queue.result`."""
+        return await self._drive(self._result(id, timeout))
+
+    async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, bytes]:
+        """Like `Queue.results`."""
+        return await self._drive(self._results(ids, timeout))
+
+    async def _each(self, state: str, limit: int = 200) -> AsyncIterator[JobState]:
+        cursor, more = "", True
+        while more:
+            page = await self._run(self.ops.listing(state, cursor, limit))
+            for item in page:
+                yield item
+            cursor, more = page.cursor, bool(page.cursor)
+
+    async def cancel(self, id: str) -> bool:
+        """Like `Queue.cancel`."""
+        return await self._run(self.ops.cancel(id))
+
+    async def cancel_payload(self, payload: Any) -> int:
+        """Like `Queue.cancel_payload`."""
+        return await self._drive(self._payload(payload))
+
+    async def counts(self) -> Counts:
+        """Like `Queue.counts`."""
+        return await self._run(self.ops.counts())
+
+    async def peek(self) -> Job | None:
+        """Like `Queue.peek`."""
+        async for item in self._each("waiting", 1):
+            return item.job
+        return None
+
+    def waiting(self) -> AsyncIterator[JobState]:
+        """Like `Queue.waiting`."""
+        return self._each("waiting")
+
+    def running(self) -> AsyncIterator[JobState]:
+        """Like `Queue.running`."""
+        return self._each("running")
+
+    def delayed(self) -> AsyncIterator[JobState]:
+        """Like `Queue.delayed`."""
+        return self._each("delayed")
+
+    def dead(self) -> AsyncIterator[JobState]:
+        """Like `Queue.dead`."""
+        return self._each("dead")
+
+    async def find(self, id: str) -> JobState | None:
+        """Like `Queue.find`."""
+        return await self._drive(calls.find(self.ops, id))
+
+    async def position(self, id: str) -> int | None:
+        """Like `Queue.position`."""
+        return await self._drive(calls.position(self.ops, id))
+
+    async def redrive(self, *ids: str) -> int:
+        """Like `Queue.redrive`."""
+        return await self._drive(calls.by_ids(self.ops.redrive, ids, JOBS_PER_SCRIPT))
+
+    async def purge_dead(self, *ids: str) -> int:
+        """Like `Queue.purge_dead`."""
+        return await self._drive(calls.by_ids(self.ops.purge_dead, ids, JOBS_PER_SCRIPT))
+
+    async def purge(self) -> int:
+        """Like `Queue.purge`."""
+        return await self._drive(calls.purge(self.ops))
+
+    async def delete(self) -> int:
+        """Like `Queue.delete`."""
+        return await self._drive(calls.until_done(self.ops.delete))
+
+    async def pause(self) -> bool:
+        """Like `Queue.pause`."""
+        return await self._run(self.ops.pause(True))
+
+    async def resume(self) -> bool:
+        """Like `Queue.resume`."""
+        return await self._run(self.ops.pause(False))
+
+    async def paused(self) -> bool:
+        """Like `Queue.paused`."""
+        return await self._run(self.ops.paused())
+
+    async def levels(self) -> int:
+        """Like `Queue.levels`."""
+        return await self._run(self.ops.levels())
+
+    async def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Like `Queue.drain`."""
+        return await self._drive(self._drain(timeout))
+
+    async def move(self, to: str, *ids: str) -> int:
+        """Like `Queue.move`."""
+        return await self._drive(self._move(to, ids))
+
+    async def expire(self, *ids: str) -> int:
+        """Like `Queue.expire`."""
+        return await self._drive(calls.by_ids(self.ops.expire, ids, 500))
+
+    async def fail_worker(self, name: str) -> int:
+        """Like `Queue.fail_worker`."""
+        return await self._drive(calls.until_done(lambda: self.ops.fail_worker(name)))
+
+    async def repair(self) -> Repairs:
+        """Like `Queue.repair`."""
+        return await self._drive(calls.repair(self.ops))
+
+    async def workers(self) -> list[WorkerState]:
+        """Like `Queue.workers`."""
+        return await self._run(self.ops.workers())
+
+    def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> AsyncEventStream:
+        """Like `Queue.events`."""
+        return AsyncEventStream(self.ops, self._executor, *self._listening(kinds, timeout))
+
+    async def reschedule(self, id: str, delay: Delay) -> bool:
+        """Like `Queue.reschedule`."""
+        return await self._run(self.ops.reschedule(id, delay))
+
+    async def schedule(
+        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> bool:  # fmt: skip
+        """Like `Queue.schedule`."""
+        job = NewJob(payload, headers=headers, priority=priority)
+        return await self._drive(self._schedule(name, job, every, cron, timezone, missed))
+
+    async def unschedule(self, name: str) -> bool:
+        """Like `Queue.unschedule`."""
+        return await self._run(self.ops.unschedule(name))
+
+    async def schedules(self) -> list[Schedule]:
+        """Like `Queue.schedules`."""
+        return await self._run(self.ops.schedules())
+
+    async def close(self) -> None:
+        """Like `Queue.close`."""
+        await self._waiters.close()
+        await self._executor.close(self._parting())
+        self._address.leave()

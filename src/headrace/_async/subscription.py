@@ -1,0 +1,82 @@
+"""A connection that is subscribed to channels, under asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis import exceptions as errors
+from redis.asyncio.retry import Retry as AsyncNoRetry
+from redis.backoff import NoBackoff
+
+from headrace._async.executor import AsyncExecutor
+from headrace._base.connections import own_pool
+from headrace._base.subscription import (
+    PING,
+    BaseSubscription,
+)
+from headrace._core.notices import Received
+from headrace._protocol.op import Op, pack
+
+
+class AsyncSubscription(BaseSubscription):
+    """Like `Subscription`; it is closed when nobody is in `hear`."""
+
+    def __init__(self, executor: AsyncExecutor, announce: Op[Any] | None = None) -> None:
+        super().__init__(announce)
+        self._executor = executor
+        self._pool: Any = own_pool(executor.pool, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0))
+        self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
+
+    async def hear(self, channels: Sequence[str], seconds: float) -> Received:
+        """Like `Line.hear`."""
+        try:
+            if self._closed:
+                return Received("cut")
+            anew = self._connection is None
+            if anew:
+                try:
+                    async with asyncio.timeout(self._executor.timeout):
+                        await self._subscribe(channels)
+                except BaseException:
+                    await self._hang_up()  # half subscribed
+                    raise
+            op = self._announcing()
+            if op is not None:
+                await self._executor.run(op)
+            return Received("anew") if anew else Received("on", await self._read(seconds))
+        except (errors.RedisError, OSError) as error:
+            await self._hang_up()
+            return self._failed(error)
+
+    async def _subscribe(self, channels: Sequence[str]) -> None:
+        connection = self._connection = await self._pool.get_connection()
+        await connection.send_packed_command([pack(("SUBSCRIBE", *channels))])
+        for _ in channels:
+            await connection.read_response(disable_decoding=True)
+        self._fresh()
+
+    async def _read(self, seconds: float) -> list[tuple[str, bytes]]:
+        try:
+            async with asyncio.timeout(seconds):
+                # A read that is given up loses nothing: what has come stays with the connection.
+                reply = await self._connection.read_response(disable_decoding=True, disconnect_on_error=False)
+        except TimeoutError:
+            if self._idle():
+                await self._connection.send_packed_command([PING])
+            return []
+        return self._message(reply)
+
+    async def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+            await self._pool.release(connection)
+
+    async def close(self) -> None:
+        """For good."""
+        self._closed = True
+        await self._hang_up()

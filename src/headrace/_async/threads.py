@@ -1,0 +1,71 @@
+"""Threads for the plain functions among an `AsyncWorker`'s handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from headrace._core.effects import (
+    Held,
+)
+from headrace._telemetry.worker import WorkerTelemetry
+
+Unit = list[Held]
+
+
+class Threads:
+    """Threads for a plain function, as many as ever ran at once. Daemons: one that hangs keeps no process alive."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry
+    ) -> None:
+        self._function, self._name, self._loop, self._telemetry = function, name, loop, telemetry
+        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Unit, Any] | None] = queue.SimpleQueue()
+        self._threads = self._busy = 0
+
+    def run(self, unit: Unit, argument: Any) -> asyncio.Future[Any]:
+        """Call the function in a thread."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._busy += 1
+        future.add_done_callback(self._free)
+        if self._busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._calls.put((future, unit, argument))
+        return future
+
+    def _free(self, _future: object) -> None:
+        self._busy -= 1
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, unit, argument = call
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                observed = self._telemetry.on
+                result = self._telemetry.call(self._function, unit, argument) if observed else self._function(argument)
+            except StopIteration as raised:  # no future takes it
+                error = RuntimeError(f"the handler raised {raised!r}")
+            except BaseException as raised:  # judged, whatever it is
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_settle, future, result, error)
+
+    def close(self) -> None:
+        """End those that are idle; the others end with their call."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,86 @@
+"""Those that wait for the ends of a queue's jobs: one subscription for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from headrace._async.executor import AsyncExecutor
+from headrace._async.subscription import AsyncSubscription
+from headrace._base.subscription import (
+    LINGER_S,
+    LISTEN_S,
+    POLL_EVERY_S,
+    POLL_UNHEARD_EVERY_S,
+    channels_of,
+)
+from headrace._core.notices import Received, Waiter, Waitlist
+from headrace._model.event import ENDS
+from headrace._protocol.queue_ops import Ops
+
+
+class AsyncWaiters:
+    """Like `Waiters`."""
+
+    def __init__(self, ops: Ops, executor: AsyncExecutor) -> None:
+        self._ops, self._executor = ops, executor
+        self._board = Waitlist(ops.keys.queue)
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._idle_since = 0.0
+
+    async def waiter(self, names: Sequence[str], seconds: float) -> Waiter:
+        """Like `Notices.watch`."""
+        waiter = Waiter(frozenset(names), asyncio.Event())
+        self._board.add(waiter)
+        if self._task is None or self._task.done():
+            self._ready.clear()
+            self._task = asyncio.create_task(self._listen(), name="headrace-notices")
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._ready.wait()
+        except BaseException:
+            self._board.remove(waiter)
+            raise
+        self._board.looked(waiter)
+        return waiter
+
+    async def wait(self, waiter: Waiter, seconds: float) -> tuple[set[str], bool]:
+        """Like `Notices.wait`."""
+        told = True
+        try:
+            async with asyncio.timeout(min(seconds, POLL_EVERY_S if self._board.sound else POLL_UNHEARD_EVERY_S)):
+                await waiter.wake.wait()
+        except TimeoutError:
+            told = False
+        ended, missed = self._board.read(waiter)
+        return ended, missed or not told
+
+    async def ignore(self, waiter: Waiter) -> None:
+        """Like `Notices.ignore`."""
+        self._board.remove(waiter)
+        self._idle_since = time.monotonic()
+
+    async def _listen(self) -> None:
+        line, channels = AsyncSubscription(self._executor, self._ops.listen()), channels_of(self._ops, ENDS)
+        try:
+            while self._board.waiters or time.monotonic() - self._idle_since < LINGER_S:
+                self._board.take(await line.hear(channels, LISTEN_S))
+                self._ready.set()
+                if not self._board.sound:
+                    await asyncio.sleep(LISTEN_S)
+        finally:
+            self._board.take(Received("cut"))
+            self._ready.set()
+            await line.close()
+
+    async def close(self) -> None:
+        """Like `Notices.close`."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None

@@ -1,0 +1,113 @@
+"""`AsyncWorker`: drives the roles with asyncio. Async handlers get a task each, plain functions a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import redis.asyncio
+
+from headrace._async.engine import Engine
+from headrace._base.worker import BaseWorker, Seconds
+from headrace._telemetry import log
+
+
+class AsyncWorker(BaseWorker):
+    """Runs handlers on an event loop: `@worker.handler("emails")`, then `worker.run()` or `async with worker:`.
+
+    Like `Worker`; *client* is a `redis.asyncio.Redis`. A plain `def` handler runs in a thread.
+    """
+
+    def __init__(
+        self, url: str | None = None, client: redis.asyncio.Redis | None = None, name: str | None = None,
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
+        max_outage: Seconds | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage
+        )
+        self._running: Engine | None = None
+
+    def run(self) -> None:
+        """Like `Worker.run`: its own event loop, until a signal or `stop()`."""
+        asyncio.run(self.serve())
+
+    async def serve(self) -> None:
+        """`run` on the event loop that is running already."""
+        loop = asyncio.get_running_loop()
+        engine: Engine | None = None
+        error: BaseException | None = None
+        signals: list[signal.Signals] = []
+
+        def on_signal() -> None:
+            if engine is not None:  # always: the loop calls us when this task waits
+                engine.stop()
+
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+                    loop.add_signal_handler(number, on_signal)
+                    signals.append(number)
+            engine = self._start()
+            await engine.stopping.wait()
+            await engine.finish()
+            error = engine.error
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+            if engine is not None and not engine.finished:  # cancelled: nothing of it may go on
+                engine.halt()
+                await engine.finish()
+            self._address.leave()
+        if error is not None:
+            raise error
+
+    def start(self) -> None:
+        """Begin working on this event loop; `async with worker:` does it for you."""
+        self._start()
+
+    def _start(self) -> Engine:
+        if self._running is not None and not self._running.gone:
+            raise RuntimeError("this worker is running already")
+        self._address.leave()  # the last run, if nobody has waited for its end
+        self._running = Engine(self._roles(), self._connect(), self._client, self.trace_parent, self._address.attend)
+        log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
+        return self._running
+
+    async def stop(self, wait: bool = True) -> None:
+        """Like `Worker.stop`."""
+        engine = self._running
+        if engine is None:
+            return
+        engine.stop()
+        if wait and not engine.runs_this():
+            await engine.finish()
+            self._address.leave()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        engine = self._running
+        if engine is not None:
+            engine.drain()  # no second stop: somebody may have called the first
+            try:
+                await engine.finish()
+            except asyncio.CancelledError:  # once more: nobody waits for handlers any longer
+                engine.halt()
+                await engine.finish()
+                raise
+            finally:
+                if engine.finished:
+                    self._address.leave()
+            if engine.error is not None and error is None:
+                raise engine.error

@@ -1,0 +1,1 @@
+"""What both colours share but waiting."""

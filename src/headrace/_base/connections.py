@@ -1,0 +1,59 @@
+"""Settings and pools of connections of our own, from a URL or from a client's."""
+
+from __future__ import annotations
+
+from functools import partialmethod
+from typing import Any, Protocol
+
+from headrace._telemetry.client import Outage
+
+
+class Attend(Protocol):
+    """What sees to an embedded server, and says where it is: called before connecting, and again if nobody listens."""
+
+    def __call__(self, *, refused: bool = False) -> str: ...
+
+
+BLOCK_S = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
+OURS = {  # what of a client's connection settings is ours, or makes no sense in another pool
+    "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
+    "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
+    "oss_cluster_maint_notifications_handler", "maintenance_state", "maintenance_notification_hash",
+    "orig_host_address", "orig_socket_timeout", "orig_socket_connect_timeout", "himport_registry",
+    "connection_pool", "command_packer", "parser_class", "encoding", "encoding_errors",
+}  # fmt: skip
+
+
+def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Connection settings of ours, from a client's."""
+    ours = {key: value for key, value in settings.items() if key not in OURS}
+    timeout = settings.get("socket_timeout")
+    ours["socket_timeout"] = max(timeout or 10.0, BLOCK_S + 4.0)
+    ours["decode_responses"] = False
+    return ours
+
+
+def own_pool(theirs: Any, plain: Any, retry: Any) -> Any:
+    """A pool of ours that leads where *theirs* does; Sentinel's finds the primary anew for each connection."""
+    ours = own_settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
+    if hasattr(theirs, "sentinel_manager"):
+        return type(theirs)(
+            theirs.service_name, theirs.sentinel_manager, is_master=theirs.is_master, retry=retry, **ours
+        )
+    return plain(connection_class=theirs.connection_class, retry=retry, **ours)
+
+
+def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
+    """A class of connections like *kind*; *outage* knows when somebody has accepted one, *connect* how to make them."""
+    greet = "on_connect_check_health" if hasattr(kind, "on_connect_check_health") else "on_connect"
+
+    def opened(connection: Any, *args: Any, **options: Any) -> Any:
+        outage.opened = True
+        return getattr(kind, greet)(connection, *args, **options)
+
+    more = {} if connect is None else {"connect": partialmethod(connect, kind)}
+    return type(kind.__name__, (kind,), {greet: opened, **more})
+
+
+def refused(error: BaseException) -> bool:
+    return isinstance(error.__context__, (FileNotFoundError, ConnectionRefusedError))

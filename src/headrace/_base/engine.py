@@ -1,0 +1,123 @@
+"""The base of both engines: what of a worker's run is the same with threads and with tasks."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from headrace._base.executor import BaseExecutor
+from headrace._base.retrying import RETRY_PAUSE_S
+from headrace._base.worker import left_behind
+from headrace._core.effects import Held, Phase
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.roles import Channel, Farewell, Roles
+from headrace._protocol.op import Op
+from headrace._telemetry import log
+from headrace._telemetry.worker import WorkerTelemetry
+from headrace.errors import said
+
+LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
+
+
+class Event(Protocol):
+    """What a role sleeps on: of threads, or of tasks."""
+
+    def set(self) -> None:
+        """Wake it."""
+
+
+class BaseEngine(ABC):
+    """One run of a worker: its phases, what wakes its roles, and what is observed of it."""
+
+    stopping: Any  # set when the worker begins to stop
+
+    def __init__(self, roles: Roles, work: BaseExecutor, pulse: BaseExecutor, trace_parent: str) -> None:
+        self.roles = roles
+        self.error: BaseException | None = None
+        self.finished = False
+        self._asked = False  # to stop
+        self._gave_up = False  # the server, as it did not answer
+        self._outage = work.outage
+        pulse.pause = min(RETRY_PAUSE_S, roles.settings.heartbeat / 2)  # after an outage, others count the time
+        settings = work.pool.connection_kwargs
+        self._telemetries = {
+            consumer.ops.keys.part("jobs"): WorkerTelemetry(consumer, settings, trace_parent)
+            for consumer in roles.consumers
+        }
+        self._all: list[Event] = []
+        self._events: dict[int, list[Event]] = {id(consumer): [] for consumer in roles.consumers}
+
+    def wakes(self, event: Event, consumer: Consumer | None) -> None:
+        """Add what a role sleeps on, which is *consumer*'s, if it is of one."""
+        self._all.append(event)
+        if consumer is not None:
+            self._events[id(consumer)].append(event)
+
+    def wake(self, consumer: object = None) -> None:
+        """Wake the roles of *consumer*, or all."""
+        for event in self._events.get(id(consumer), self._all):
+            event.set()
+
+    def telemetry(self, consumer: Consumer) -> WorkerTelemetry:
+        """What observes this consumer."""
+        return self._telemetries[consumer.ops.keys.part("jobs")]
+
+    def answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any], since: float) -> None:
+        """A round trip that began at *since* is over."""
+        for op, reply in zip(ops, replies, strict=True):
+            telemetry = self._telemetries.get(op.keys[0])
+            if telemetry is not None:
+                telemetry.answered(op, reply, since)
+
+    def failed(self, error: BaseException, channel: Channel) -> None:
+        """A role has ended by *error*, which comes out of `run()`; but not of a stop that it may come of."""
+        if self._gave_up or self.roles.phase >= Phase.STOPPED:
+            return
+        if channel == "ears" and self.roles.phase is not Phase.RUNNING:
+            return  # closed under its blocked read, it may raise anything
+        log.say("role_failed", "%s", said(error), error=error, level=logging.DEBUG if self.error else None)
+        self.error = self.error or error  # the others fail of the same, as a rule
+        self.drain()
+
+    @abstractmethod
+    def abort(self, held: Sequence[Held]) -> None:
+        """Tell the handlers of these jobs that nothing of them is wanted any more."""
+
+    @abstractmethod
+    def _listen_no_more(self) -> None:
+        """End the blocked reads: one would still be given a job, which no other worker is then woken for."""
+
+    def stop(self) -> None:
+        """Once: drain. Again: halt."""
+        if self._asked:
+            self.halt()
+        else:
+            self._asked = True
+            self.drain()
+
+    def drain(self) -> None:
+        """Take nothing new, let handlers finish."""
+        self.roles.advance_to(Phase.DRAINING)
+        self.stopping.set()
+        for consumer in self.roles.consumers:
+            self.abort(consumer.endless())
+        self.wake()
+        self._listen_no_more()
+
+    def halt(self) -> None:
+        """Release everything now; handlers are told, async ones cancelled."""
+        self.roles.advance_to(Phase.HALTING)
+        for consumer in self.roles.consumers:
+            self.abort(list(consumer.held.values()))
+        self.drain()
+
+    def _farewell(self, now: float) -> Farewell:
+        return Farewell(self.roles, LEAVE_WITHIN_S, now, self._outage.answers)
+
+    def _stopped(self) -> None:
+        """Everything has ended."""
+        self.error = self.error or left_behind(self.roles)
+        self.finished = True
+        log.say("worker_stopped", "%s", self.roles.consumers[0].worker, worker=self.roles.consumers[0].worker)

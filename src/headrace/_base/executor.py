@@ -1,0 +1,63 @@
+"""What both executors share: how long a round trip is tried again, and what is known of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace._base.connections import noticed
+from headrace._base.lanes import Lane, shared
+from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
+from headrace._protocol.op import Op, pack
+from headrace._telemetry.client import Outage
+
+CLOSE_WITHIN_S = 1.0  # seconds that a server has for what is said last
+
+
+class BaseExecutor:
+    """What both colours share: how long a round trip is tried again, and what is known of the server."""
+
+    pool: Any
+
+    def __init__(self, pool: Any, budget: float, outage: Outage | None, connect: Any) -> None:
+        self.pool = pool
+        self.timeout: float = pool.connection_kwargs["socket_timeout"]
+        self.timeout += pool.connection_kwargs.get("socket_connect_timeout") or 0.0
+        self.budget, self.pause = budget, RETRY_PAUSE_S
+        self.outage = Outage(pool.connection_kwargs) if outage is None else outage
+        pool.connection_class = noticed(pool.connection_class, self.outage, connect)
+        self._lanes = shared(pool)
+        self._prefixes: set[str] = set()  # of the records of our calls
+
+    def _lane(self, op: Op[Any]) -> Lane:
+        self._prefixes.add(op.lane_prefix)
+        return self._lanes.take(op.lane_prefix)
+
+    def _clearing(self) -> list[bytes]:
+        """Commands that delete the records of lanes that are free. Records expire: none is worth waiting for a server
+        that is away."""
+        prefixes, self._prefixes = self._prefixes - {""}, set()
+        keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
+        return [pack(("DEL", *some)) for some in keys if some]
+
+    def _budget_left(self) -> float:
+        return bound(self.outage, self.budget)
+
+    def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
+        """The first attempt did: what counts the others."""
+        patience = Patience(self.outage, self._budget_left, self.timeout, trip)
+        patience.failed(error)
+        for lane in lanes:
+            lane.repeated = True
+        self.outage.begins()
+        return patience
+
+    def _answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any]) -> list[Any]:
+        self.outage.answers += 1
+        if self.outage.since:
+            self.outage.over()
+        return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
+
+
+def undecoded(reply: Any) -> Any:
+    return reply

@@ -1,0 +1,52 @@
+"""The base of `Flow` and `AsyncFlow`: arguments turned into operations and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from headrace._base.address import Address
+from headrace._base.lease import BaseLease
+from headrace._base.queue import Delay
+from headrace._base.stages import Stages
+from headrace._core import flow_calls
+from headrace._core.effects import Step
+from headrace._model import checks
+from headrace._model.job import Claim, Receipt
+from headrace._protocol.op import Op
+from headrace._telemetry.client import SendSpan, SettleSpan, wanted
+from headrace._telemetry.tracing import Place
+
+
+class BaseFlow(Stages):
+    """What both colours do alike."""
+
+    _address: Address
+    _settings: Mapping[str, Any]
+
+    def _start(
+        self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,
+        headers: Mapping[str, str] | None,
+    ) -> tuple[Op[Receipt], SendSpan | None]:  # fmt: skip
+        place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
+        sending = SendSpan(place, headers=headers) if wanted() else None
+        context = None if sending is None else sending.context
+        return self.ops.start(payload, id, attributes, stage, delay, headers, context), sending
+
+    def _complete(self, lease: object, outcome: Any, fenced: bool | None) -> tuple[Op[list[bool]], SettleSpan | None]:
+        if not isinstance(lease, BaseLease):
+            raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
+        claim: Claim = lease.claim
+        place = Place(claim.job.queue, self._settings, claim.worker)
+        settling = SettleSpan(place, "complete", [claim.job]) if wanted() else None
+        step = self.ops.step(claim, outcome, None if settling is None else settling.headers)
+        fence = self.ops.settings.fenced if fenced is None else fenced
+        if step is not None:
+            return self.ops.advance([step], claim.worker if fence else ""), settling
+        ops = self.ops.stages[claim.job.queue.partition("/")[2]].ops
+        results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
+        return ops.complete([claim], fenced=fence, results=results), settling
+
+    def _result(self, id: str, timeout: float | timedelta | None) -> Step[bytes | None]:
+        return flow_calls.result(self.ops, id, None if timeout is None else checks.seconds("timeout", timeout))

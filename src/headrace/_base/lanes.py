@@ -1,0 +1,80 @@
+"""Lanes: numbered calls, one in flight each, so that a repeated call is told from a new one.
+
+What leads to one server in this process shares them, so that those who come and go leave no record each behind.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from attrs import define, field
+
+from headrace._protocol.op import Op
+
+Meanwhile = Callable[[], None] | None
+
+
+@define
+class Lanes:
+    """Lanes that are free now, by where their records are. Taking and returning one is atomic under the interpreter's
+    lock."""
+
+    free: dict[str, list[Lane]] = field(factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    pid: int = field(factory=os.getpid)
+
+    def take(self, prefix: str) -> Lane:
+        """A lane for a call whose record begins with *prefix* ('': it has none)."""
+        if self.pid != os.getpid():  # a fork copied them: two processes on one lane would answer each other
+            self.free, self.pid = {}, os.getpid()
+        try:
+            lane = self.free[prefix].pop()
+        except LookupError:
+            lane = Lane()
+        lane.calls += 1
+        return lane
+
+    def give(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane]) -> None:
+        """Their calls were answered."""
+        for op, lane in zip(ops, lanes, strict=True):
+            if not lane.repeated:
+                self.free.setdefault(op.lane_prefix, []).append(lane)
+
+    def drop(self, prefix: str) -> list[str]:
+        """Forget those that are free; the keys of their records, which nobody needs any more."""
+        free = self.free.get(prefix, []) if self.pid == os.getpid() else []
+        keys: list[str] = []
+        with suppress(IndexError):
+            while True:
+                keys.append(prefix + free.pop().name)
+        return keys
+
+
+@define(eq=False)
+class Lane:
+    """One call in flight, numbered."""
+
+    name: str = field(factory=lambda: secrets.token_hex(8))
+    calls: int = 0
+    repeated: bool = False  # a call was sent again: a copy may still be on its way, and must find this record
+
+
+_SHARED: dict[Hashable, Lanes] = {}  # by server
+
+
+def shared(pool: Any) -> Lanes:
+    """The lanes of this process for the server that *pool* leads to.
+
+    A server under two names has two sets, two servers under one name share theirs: either way a lane has one call in
+    flight, and its numbers grow.
+    """
+    settings = pool.connection_kwargs
+    place = tuple(settings.get(name) for name in ("host", "port", "path", "db"))
+    return _SHARED.setdefault((*place, getattr(pool, "service_name", None)), Lanes())
+
+
+def pack_all(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[bytes]:
+    return [op.packed(verb, lane.name, str(lane.calls)) for op, lane in zip(ops, lanes, strict=True)]

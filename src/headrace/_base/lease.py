@@ -1,0 +1,32 @@
+"""The base of `Lease` and `AsyncLease`: what a handle shows of its job."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from attrs import field, frozen
+
+from headrace._model.job import Claim, Job
+
+Q = TypeVar("Q")
+
+
+@frozen(eq=False)
+class BaseLease(Generic[Q]):
+    claim: Claim
+    _queue: Q = field(repr=False)
+
+    @property
+    def job(self) -> Job:
+        """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`."""
+        return self.claim.job
+
+    @property
+    def token(self) -> int:
+        """Grows with every delivery of the job: for your own fencing (`… WHERE token < :token`)."""
+        return self.claim.token
+
+    @property
+    def worker(self) -> str:
+        """The name it was leased under."""
+        return self.claim.worker

@@ -1,0 +1,163 @@
+"""What errors lead to: which heal, how often and how long a round trip is tried again, and when it no longer may be."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+from redis import exceptions as errors
+from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
+
+from headrace._protocol.limits import HEALING_ERRORS, RECORD_S
+from headrace._protocol.op import Op, pack
+from headrace._telemetry.client import Outage
+from headrace.errors import OutcomeUnknown, PrioritiesMismatch
+
+RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
+FIRST_ANSWER_S = 5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
+SLACK_S = 1.0  # seconds by which a step may be late: what takes longer than it can, stood still
+_HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
+_FULL = "max number of clients"
+_LEVELS = re.compile(r"\bPRIORITIES (\d+)")
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, as records do
+
+
+def since_boot() -> float:
+    """Seconds by a clock that never goes back, and does not stop while this machine is suspended."""
+    return time.clock_gettime(_CLOCK)
+
+
+def heals(error: BaseException) -> bool:
+    """Whether trying again can help. What is not listed fails at once."""
+    if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)):
+        return False  # redis-py calls these connection errors; they won't heal
+    if isinstance(error, (errors.ConnectionError, errors.TimeoutError, OSError)):
+        return True
+    recovers = errors.OutOfMemoryError, errors.ReadOnlyError, errors.TryAgainError, errors.ClusterDownError
+    if isinstance(error, recovers):
+        return True
+    return isinstance(error, errors.ResponseError) and bool(_HEALS.search(str(error)[:300]))
+
+
+def answers(error: BaseException) -> bool:
+    """Whether the server has said so itself: it is there, and loads, is full, or is no primary now."""
+    return isinstance(error, (errors.ResponseError, errors.BusyLoadingError)) or _FULL in str(error)[:300]
+
+
+def bound(outage: Outage, budget: float) -> float:
+    """Seconds for which to try again: *budget*, or less as long as it is not known that there is a server."""
+    return budget if outage.there or outage.answers else min(FIRST_ANSWER_S, budget)
+
+
+LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # what asks for the largest value that a server takes
+LEAST_LIMIT = 1 << 20  # bytes: no server has a smaller one
+
+
+def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
+    """Bytes of the largest value, and the operation that it is an argument of."""
+    return max(((len(arg), op.name) for op in ops for arg in op.args if not isinstance(arg, int)), default=(0, ""))
+
+
+def too_large(ops: Sequence[Op[Any]], reply: Any) -> ValueError | None:
+    """What is wrong with the values of *ops* on a server that has answered so when it was asked for its limit."""
+    words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    size, name = largest(ops)
+    if not isinstance(words, list) or len(words) != 2 or size <= (limit := int(words[1])):  # pyright: ignore[reportUnknownArgumentType]
+        return None  # it is nothing of this, or a secret
+    return ValueError(f"{name}: a value of {size:,} bytes; this server takes {limit:,} at most (proto-max-bulk-len)")
+
+
+def stale(error: BaseException) -> bool:
+    """Whether this connection leads to a server that is no primary any more: connect anew."""
+    return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
+
+
+def missing(replies: Sequence[Any]) -> list[int]:
+    """Which replies say that the server does not have the script: nothing ran, send the source."""
+    return [
+        i
+        for i, reply in enumerate(replies)
+        if isinstance(reply, errors.NoScriptError)
+        or (isinstance(reply, errors.ResponseError) and "NOSCRIPT" in str(reply)[:200])
+    ]
+
+
+def first_error(replies: Sequence[Any]) -> BaseException | None:
+    """The error to raise: one that will not heal before one that will."""
+    found = [r for r in replies if isinstance(r, Exception)]
+    for error in found:
+        if levels := _LEVELS.search(str(error)[:300]):
+            return PrioritiesMismatch(int(levels[1]))
+    return next((r for r in found if not heals(r)), found[0] if found else None)
+
+
+@define(eq=False)
+class Trip:
+    """One round trip: the operations of it, and since when they are on their way."""
+
+    ops: Sequence[Op[Any]]
+    sent: float = 0.0
+    error: BaseException | None = None  # of the last attempt
+
+    def leaves(self) -> None:
+        """It is sent now: for the first time, or while the server surely knows what it answered then."""
+        now = since_boot()
+        if not self.sent:
+            self.sent = now
+        elif now - self.sent > RECORD_S / 2 and any(op.lane_prefix for op in self.ops):
+            what = ", ".join(op.name for op in self.ops)
+            raise OutcomeUnknown(
+                f"unknown whether {what} happened: sent {now - self.sent:.0f} s ago and "
+                "not answered since, it is too old to be sent again; look, or repeat it if that does no harm"
+            ) from self.error
+
+
+@define(eq=False)
+class Patience:
+    """How long a round trip has been tried again. While this process stood still, or the machine, is not counted."""
+
+    outage: Outage
+    limit: Callable[[], float]  # seconds; it may change meanwhile
+    step: float  # seconds that an attempt takes at most
+    trip: Trip
+    spent: float = 0.0
+    since: float = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.since = since_boot()
+
+    def stop(self, state: RetryCallState) -> bool:
+        """An attempt failed: whether that was the last."""
+        self._passed(self.step)
+        outcome = state.outcome
+        if outcome is not None and (error := outcome.exception()) is not None:
+            self.failed(error)
+        return self.spent >= self.limit()
+
+    def before(self, state: RetryCallState) -> None:
+        """The pause is over."""
+        self._passed(state.upcoming_sleep)
+
+    def failed(self, error: BaseException) -> None:
+        """Take note of an attempt."""
+        self.trip.error = error
+        self.outage.failed(error, there=answers(error))
+
+    def _passed(self, most: float) -> None:
+        now = since_boot()
+        took, self.since = now - self.since, now
+        self.spent += took if took <= most + SLACK_S else SLACK_S
+
+
+def policy(patience: Patience, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:
+    """What both colours hand to tenacity."""
+    return {
+        "retry": retry_if_exception(heals),
+        "before": patience.before,
+        "wait": wait_random_exponential(0.02, max=pause),
+        "stop": patience.stop,
+        "reraise": True,
+    }

@@ -1,0 +1,55 @@
+"""The stages of a flow, as its class declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from attrs import evolve
+
+from headrace._model.codec import Codec
+from headrace._model.policy import Rate, Retry
+from headrace._protocol.flow_ops import (
+    FlowOps,
+)
+from headrace.errors import ConfigurationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Stages:
+    """What both colours of a flow share: what is declared."""
+
+    def __init__(
+        self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
+        result_ttl: float | timedelta, fenced: bool,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.ops = FlowOps(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def stage(
+        self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
+        concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
+        lease: float | timedelta = 60.0, max_attempts: int | None = None, rate: Rate | Sequence[Rate] | None = None,
+    ) -> Callable[[F], F]:  # fmt: skip
+        """Declare a stage, whose jobs are in the queue `<flow>/<name>`; the first one declared is where runs begin.
+
+        *next*: where its jobs go, or a list: the first is the default, `Next` chooses another. *children*: where the
+        children of its fan-outs may begin. The others are those of `Worker.handler`. Decorates the stage's
+        handler, which takes a `FlowJob`; a program that runs none needs only the call.
+        """
+        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rates=rate)
+        options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
+        stage = self.ops.declare(name, next, children, options)
+
+        def register(function: F) -> F:
+            if stage.functions:
+                raise ConfigurationError(f"stage {name!r} of flow {self.name!r} has a handler already")
+            stage.functions.append(function)
+            return function
+
+        return register

@@ -1,0 +1,108 @@
+"""What both colours' subscriptions and event iterators share: when to ping, what errors lead to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from redis import exceptions as errors
+
+from headrace._base.retrying import RETRY_PAUSE_S, heals
+from headrace._core.notices import Received, events
+from headrace._model.event import Event
+from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.op import Op, pack
+from headrace._protocol.queue_ops import Ops
+from headrace._telemetry import log
+
+PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice that for its answer
+ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that somebody listens
+POLL_EVERY_S = 5.0  # seconds between looks for a result all the same: who completes may not be allowed to publish
+POLL_UNHEARD_EVERY_S = 0.2  # the same, where nothing is heard
+LISTEN_S = 1.0  # seconds: how often a listener looks whether anybody still waits, or tries to connect again
+LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
+PING = pack(("PING",))
+
+
+class BaseSubscription:
+    """What both colours share: when to ping, what replies mean, what errors lead to."""
+
+    def __init__(self, announce: Op[Any] | None) -> None:
+        self._announce = announce
+        self._connection: Any = None
+        self._closed = False
+        self._last = self._due = 0.0
+        self._pinged: float | None = None
+        self._warned = False
+
+    def _fresh(self) -> None:
+        self._last, self._due, self._pinged = time.monotonic(), -math.inf, None
+
+    def _message(self, reply: Any) -> list[tuple[str, bytes]]:
+        self._last, self._pinged = time.monotonic(), None
+        return [(bytes(reply[1]).decode(), bytes(reply[2]))] if bytes(reply[0]) == b"message" else []
+
+    def _idle(self) -> bool:
+        """Nothing came: whether to ping."""
+        now = time.monotonic()
+        if self._pinged is None:
+            if now - self._last < PING_AFTER_S:
+                return False
+            self._pinged = now
+            return True
+        if now - self._pinged >= 2 * PING_AFTER_S:
+            raise errors.ConnectionError("the server does not answer on a subscribed connection")
+        return False
+
+    def _announcing(self) -> Op[Any] | None:
+        now = time.monotonic()
+        if self._announce is None or now < self._due:
+            return None
+        self._due = now + ANNOUNCE_EVERY_S
+        return self._announce
+
+    def _failed(self, error: BaseException) -> Received:
+        if self._closed or heals(error):
+            return Received("cut", error=error)
+        if not self._warned:
+            self._warned = True
+            log.say("not_heard", "the server does not let us listen (%s); what is told is found out later", error)
+        return Received("refused", error=error)
+
+
+def channels_of(ops: Ops, kinds: Iterable[str]) -> list[str]:
+    return [ops.keys.channel(kind) for kind in kinds]
+
+
+class BaseEvents:
+    """What both colours of a listener share: how long it goes on without a connection, and without an event."""
+
+    def __init__(self, ops: Ops, kinds: Sequence[str], timeout: float | None) -> None:
+        self._queue = ops.keys.queue
+        self._channels = channels_of(ops, kinds)
+        self._timeout = timeout
+        self._found: list[Event] = []
+        self._cut_since: float | None = None
+        self._over = False
+
+    def _seconds_left(self, start: float) -> float:
+        """Seconds to listen; 0: it has been quiet for too long."""
+        if self._timeout is None:
+            return PING_AFTER_S
+        return max(0.0, min(PING_AFTER_S, start + self._timeout - time.monotonic()))
+
+    def _take(self, heard: Received) -> float:
+        """Take in what was heard; seconds until the next try, if there is no connection."""
+        for channel, message in heard.messages:
+            self._found += events(self._queue, channel, message)
+        self._found.reverse()  # taken from the end
+        if heard.state not in ("cut", "refused"):
+            self._cut_since = None
+            return 0.0
+        now = time.monotonic()
+        self._cut_since = self._cut_since if self._cut_since is not None else now
+        if heard.error is not None and (heard.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
+            raise heard.error
+        return RETRY_PAUSE_S / 10

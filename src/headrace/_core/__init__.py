@@ -1,0 +1,1 @@
+"""What is decided: calls of several round trips, and a worker's roles, as generators of effects. No IO, no clock."""

@@ -1,0 +1,232 @@
+"""What a generator of `_core` may ask of its driver: every effect, and typed helpers for those that answer.
+
+A generator yields an effect and is sent its answer: `yield Wake()`, or `now = yield from current_time()`. An error that
+an effect leads to is thrown into the generator, at the `yield` that asked for it; a generator that does not handle it
+ends by it. No IO here, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from enum import IntEnum
+from typing import Any, Generic, TypeVar, cast
+
+from attrs import define, frozen
+
+from headrace._core.notices import Received, Waiter
+from headrace._model.job import Claim
+from headrace._protocol.op import Arg, Op
+
+R = TypeVar("R")
+
+
+class Phase(IntEnum):
+    """A worker's life. It only ever goes up."""
+
+    RUNNING = 0
+    DRAINING = 1  # take nothing new, let handlers finish
+    HALTING = 2  # let go of everything now
+    STOPPED = 3
+
+
+# -- for every driver
+
+
+@frozen
+class Send:
+    """Send these operations in one round trip; answered with their decoded replies."""
+
+    ops: Sequence[Op[Any]]
+
+
+@frozen
+class Overlap:
+    """Send an operation, and do *meanwhile* while the server works on it; it may be asked for again."""
+
+    op: Op[Any]
+    meanwhile: Callable[[], None]
+
+
+@define(eq=False)
+class Undoable(Generic[R]):
+    """Send an operation; when its caller is cancelled before the answer, run *undo*, an operation made of that."""
+
+    op: Op[R]
+    undo: Callable[[Any], Op[Any] | None]
+    answer: R | None = None  # set by the driver, too: a caller that is cancelled as the answer comes finds it here
+
+
+@frozen
+class Undo:
+    """Send these operations, each once, for a caller that was cancelled and waits for nothing any more."""
+
+    ops: Sequence[Op[Any]]
+
+
+@frozen
+class Block:
+    """Block on the server with this command; answered with whether there was something."""
+
+    command: tuple[Arg, ...]
+
+
+@frozen
+class Sleep:
+    """Wait on the client so many seconds, or until woken."""
+
+    seconds: float
+
+
+@frozen
+class Now:
+    """Answered with the time in seconds, by a clock that never goes back."""
+
+
+@frozen
+class WatchEnds:
+    """From now on notice the ends of these jobs; answered with a `Waiter`, after so many seconds at most."""
+
+    names: Sequence[str]
+    seconds: float
+
+
+@frozen
+class AwaitEnds:
+    """Wait so many seconds at most: answered with the jobs that have ended, and whether to look for all others, too."""
+
+    waiter: Waiter
+    seconds: float
+
+
+@frozen
+class ForgetEnds:
+    """Notice them no more."""
+
+    waiter: Waiter
+
+
+# -- for the driver of a worker's roles
+
+
+@frozen
+class Receive:
+    """Listen on these channels for so many seconds, subscribed to them; answered with `Received`."""
+
+    channels: Sequence[str]
+    seconds: float
+
+
+@frozen
+class Start:
+    """Run the consumer's handler on each of these units, as slots become free."""
+
+    units: Sequence[list[Held]]
+
+
+@frozen
+class TakeBack:
+    """Answered with the units that have not started; they no longer will."""
+
+
+@frozen
+class Abort:
+    """Tell these handlers that their job is lost; an async one is cancelled."""
+
+    held: Sequence[Held]
+
+
+@frozen
+class Wake:
+    """Wake sleeping roles: this consumer's; those of *whose*, if given; or all, with *everyone*."""
+
+    everyone: bool = False
+    whose: object = None
+
+
+@frozen
+class Log:
+    """Log something that goes wrong without us."""
+
+    text: str
+
+
+Effect = (
+    Send
+    | Overlap
+    | Undoable[Any]
+    | Undo
+    | Block
+    | Sleep
+    | Now
+    | WatchEnds
+    | AwaitEnds
+    | ForgetEnds
+    | Receive
+    | Start
+    | TakeBack
+    | Abort
+    | Wake
+    | Log
+)
+Step = Generator[Effect, Any, R]  # a generator of effects that returns an R
+Role = Step[None]
+
+
+def send(op: Op[R]) -> Step[R]:
+    """Send one operation; returns its decoded reply."""
+    (reply,) = yield Send((op,))
+    return cast(R, reply)
+
+
+def send_all(ops: Sequence[Op[R]]) -> Step[list[R]]:
+    """Send operations in one round trip; returns their decoded replies."""
+    return cast("list[R]", (yield Send(ops)))
+
+
+def send_undoable(effect: Undoable[R]) -> Step[R]:
+    """Send what can be undone; returns its decoded reply."""
+    return cast(R, (yield effect))
+
+
+def overlap(op: Op[R], meanwhile: Callable[[], None]) -> Step[R]:
+    """Send an operation and do *meanwhile* while the server works; returns its decoded reply."""
+    return cast(R, (yield Overlap(op, meanwhile)))
+
+
+def current_time() -> Step[float]:
+    """Returns the time in seconds, by a clock that never goes back."""
+    return cast(float, (yield Now()))
+
+
+def block(command: tuple[Arg, ...]) -> Step[bool]:
+    """Block on the server; returns whether there was something."""
+    return cast(bool, (yield Block(command)))
+
+
+def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:
+    """Notice the ends of these jobs from now on; returns what to wait with."""
+    return cast(Waiter, (yield WatchEnds(names, seconds)))
+
+
+def await_ends(waiter: Waiter, seconds: float) -> Step[tuple[set[str], bool]]:
+    """Wait for an end; returns the jobs that have ended, and whether to look for all others, too."""
+    return cast("tuple[set[str], bool]", (yield AwaitEnds(waiter, seconds)))
+
+
+def receive(channels: Sequence[str], seconds: float) -> Step[Received]:
+    """Listen on these channels for so many seconds; returns what came."""
+    return cast(Received, (yield Receive(channels, seconds)))
+
+
+def take_back() -> Step[list[list[Held]]]:
+    """Returns the units that have not started; they no longer will."""
+    return cast("list[list[Held]]", (yield TakeBack()))
+
+
+@define(eq=False)
+class Held(Claim):
+    """A claim between lease and settlement."""
+
+    since: float = 0.0  # of the lease, or its last renewal
+    started: float = 0.0  # 0: not yet
+    ended: bool = False  # settled or given up: what the handler still says does not count

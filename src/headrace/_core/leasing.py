@@ -1,0 +1,177 @@
+"""Leasing without a worker: the lease loop of a plain queue, which also tidies up for others."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from attrs import define, field
+
+from headrace._core.calls import each
+from headrace._core.effects import Block, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
+from headrace._model.codec import BytesCodec
+from headrace._model.job import Claim
+from headrace._protocol.answers import Grant
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.op import Op, parts
+from headrace._protocol.queue_ops import SOME, Ops
+from headrace._protocol.replies import Jobs
+from headrace.errors import ReplyError
+
+LEASE_LEVELS_AT_MOST = (
+    250  # jobs leased in one script where there are levels: those behind the first take it 15 µs each
+)
+CLIENT_WAIT_S = (
+    0.1  # seconds before something is due in which we wait ourselves: a server may end a blocked read so late
+)
+
+REFUSALS_AT_MOST = 3  # names in a row that are said to be dead
+
+
+def new_name() -> str:
+    """A name that no other client leases under."""
+    return f"queue-{secrets.token_hex(8)}"
+
+
+@define
+class Taken:
+    """What a call that leases has been granted so far."""
+
+    claims: list[Claim] = field(factory=list[Claim])
+    whole: Undoable[Grant | None] | None = None
+
+    def all(self) -> list[Claim]:
+        """Each once, also what came just now."""
+        grant = self.whole.answer if self.whole is not None else None
+        last = [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
+        return list({claim.entry: claim for claim in [*self.claims, *last]}.values())
+
+
+@define
+class Peer:
+    """What a queue without a worker does for the others: it leases under a name of its own, and tidies up."""
+
+    ops: Ops
+    name: str
+    tidy_at: float = float("-inf")  # when to look after the others again
+    soon: bool = False  # they need it before a second is over
+    tick: float | None = None  # when a schedule is due
+    registered: bool = False  # perhaps
+    raw: Jobs = field(init=False)  # reads what needs no codec
+
+    def __attrs_post_init__(self) -> None:
+        self.raw = Jobs(self.ops.keys.queue, BytesCodec())
+
+    def ttl(self, duration: float | None) -> float:
+        """How long it counts as alive: nobody beats for it, so as long as its leases last."""
+        return max(self.ops.settings.lease, duration or 0.0) + 10.0
+
+    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
+        """Up to *limit* claims; waits up to *block* seconds (`None`: for ever) for the first.
+
+        A call that is interrupted, or fails at a later part, has nothing: what was granted goes to the front again,
+        untouched.
+        """
+        taken = Taken()
+        try:
+            return (yield from self._lease(limit, block, duration, at_most_once, taken))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            ops = self.release(taken.all())
+            if ops:
+                yield Undo(ops)
+            raise
+
+    def _lease(
+        self, limit: int, block: float | None, duration: float | None, at_most_once: bool, taken: Taken
+    ) -> Step[list[Claim]]:
+        start = yield from current_time()
+        self.registered = True
+        claims = taken.claims
+        woken, refused = False, 0
+        while True:
+            asked = now = yield from current_time()
+            if self.tidy_at <= now:
+                self.tidy_at = now + 1.0
+                swept = yield from send(self.ops.reclaim(self.name, 10.0))
+                self.soon = swept.again is not None
+                self.tidy_at = now + (1.0 if swept.again is None else swept.again)
+                self.tick = None if swept.next_tick is None else now + swept.next_tick
+            if self.tick is not None and self.tick <= now:
+                yield from self.turn()
+            want = min(
+                limit - len(claims), JOBS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASE_LEVELS_AT_MOST
+            )
+            op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
+            taken.whole = Undoable(op, self.give_back)
+            grant = yield from send_undoable(taken.whole)
+            if grant is None:
+                refused = yield from self.start_anew(claims, refused + 1)
+                continue
+            refused = 0
+            claims += grant.claims
+            if grant.undecodable:
+                yield from self.quarantine(grant)
+            got = len(grant.claims) + len(grant.undecodable)
+            if len(claims) >= limit or (claims and got < want and not grant.more):
+                if at_most_once:  # completed before anybody sees them, and not before all are there
+                    won = yield from each(partial(self.ops.complete, fenced=True), claims)
+                    claims[:] = [claim for claim, ours in zip(claims, won, strict=True) if ours]
+                if claims:
+                    return claims
+            if got or grant.more:
+                continue  # there may be more than one script hands out, or passes
+            now = yield from current_time()
+            left = 1.0 if block is None else start + block - now
+            if left <= 0:
+                return claims
+            pause = min(left, 1.0)
+            # From when the call was sent: the next one takes as long to come.
+            dues = [] if grant.next_due is None else [asked + grant.next_due - now]
+            dues += [] if self.tick is None else [self.tick - now]
+            dues += [self.tidy_at - now] if self.soon else []
+            due = min(dues, default=pause)
+            if due < pause and due <= CLIENT_WAIT_S:
+                yield Sleep(max(due, 0.001))
+                continue
+            yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=grant.paused))
+            woken = True
+
+    def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
+        """Take another name, as this one was declared dead; *claims* of this call are lost, or go to the front."""
+        if times == REFUSALS_AT_MOST:
+            raise ReplyError("lease: the server goes on saying that workers are dead which have just come")
+        for op in self.release(claims):
+            yield from send(op)
+        claims.clear()
+        self.name = new_name()
+        return times
+
+    def turn(self) -> Step[None]:
+        """Put in the jobs of schedules that are due."""
+        turn = self.ops.turn((yield from send(self.ops.ticking())))
+        for op in turn.ops:
+            yield from send(op)
+        now = yield from current_time()
+        self.tick = None if turn.wait is None else now + turn.wait
+
+    def give_back(self, reply: Any) -> Op[list[bool]] | None:
+        """What an interrupted call was granted by this *reply* goes to the front again, untouched."""
+        grant = self.raw.grant(reply, self.name, None)
+        claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
+        return self.ops.release(claims) if claims else None
+
+    def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
+        """Give *claims* back to the front, in bounded scripts."""
+        return [
+            self.ops.release(claims[start : start + JOBS_PER_SCRIPT])
+            for start in range(0, len(claims), JOBS_PER_SCRIPT)
+        ]
+
+    def quarantine(self, grant: Grant) -> Step[None]:
+        """Jobs that do not decode go to the dead letters with their bytes: none stops the queue."""
+        for some in parts(grant.undecodable, lambda item: item[0].size, SOME, BYTES_PER_SCRIPT):
+            yield from send(self.ops.dead_letter(some))

@@ -1,0 +1,29 @@
+"""Feeds whose jobs are shared out by kind, or never end. What they do otherwise than others, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import define
+
+from headrace._core.effects import Held
+from headrace._core.verdicts import unknown_kind
+from headrace._core.worker.consumer import Consumer
+from headrace._model.settings import HandlerSettings
+
+
+@define(eq=False)
+class KindConsumer(Consumer):
+    """The jobs of a queue that several handlers share, by the header `kind`."""
+
+    def of(self, held: Held) -> HandlerSettings:
+        """The handler of this job's kind."""
+        return self.handler.takes(held.job) or self.handler
+
+    def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
+        """Jobs of a kind that no handler takes get no slot."""
+        takes = self.handler.takes
+        for held in fresh:
+            if not held.ended and takes(held.job) is None:
+                self.settle(held, unknown_kind(self.handler, held))
+        return [held for held in fresh if not held.ended]

@@ -1,0 +1,1 @@
+"""A private server of a directory, shared by the processes of one machine."""

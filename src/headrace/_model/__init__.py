@@ -1,0 +1,1 @@
+"""Values and settings: what a job, a queue, a flow and a policy are."""

@@ -1,0 +1,43 @@
+"""`Event`, and the kinds of events there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import frozen
+
+KINDS = (
+    "added", "leased", "completed", "retried", "released", "dead", "cancelled", "deleted", "reclaimed", "promoted",
+    "redriven",
+)  # fmt: skip
+ENDS = ("completed", "dead", "cancelled", "deleted")  # after these a job has its result, or won't have one
+
+
+@frozen
+class Event:
+    """Something that happened to a job.
+
+    `kind` is added, leased, completed, retried, released, dead, cancelled, deleted, reclaimed, promoted (a delayed job
+    is due) or redriven. `id` is the job's, or `None` when the whole queue was deleted. `at` is the server's time, in
+    seconds. `worker` leased the job, or settled it, where the script knows; of a reclaimed one it is who died.
+    """
+
+    kind: str
+    queue: str
+    id: str | None
+    at: float
+    worker: str | None = None
+
+
+def kinds(value: object) -> tuple[str, ...]:
+    """*value* if it names kinds of events; `None` for all."""
+    if value is None:
+        return KINDS
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"kinds must be an iterable of str, not {type(value).__name__}")
+    names: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    wrong = [name for name in names if name not in KINDS]
+    if wrong or not names:
+        raise ValueError(f"kinds={names!r}: give some of {', '.join(KINDS)}")
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,109 @@
+"""`Rate` and `Retry`: how fast jobs are handed out, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from headrace._model.checks import (
+    FASTEST,
+    count,
+    delay,
+    headers,
+    seconds,
+)
+from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
+
+
+def per(value: object) -> float:
+    return seconds("per", value, least=0.001)
+
+
+@frozen
+class Rate:
+    """A rate limit: *limit* jobs in *per* seconds, by the server's clock, over all workers of the queue.
+
+    *key*: the name of a header; each of its values has a limit of its own, and jobs without it have none. Without *key*
+    the limit is the whole queue's. It is a token bucket of *burst* tokens (default *limit*): so many may start at once
+    after a quiet time, and then one every `per / limit` seconds.
+    """
+
+    limit: int
+    per: float = field(default=1.0, converter=per)
+    key: str | None = None
+    burst: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        count("limit", self.limit, most=FASTEST * 100)
+        if self.step < 1000 / FASTEST:
+            raise ValueError(f"limit={self.limit} in {self.per:g} s: give at most {FASTEST:,} jobs a second")
+        if self.burst is not None:
+            count("burst", self.burst, most=FASTEST * 100)
+        if self.key is not None:
+            headers({self.key: ""})
+
+    @property
+    def step(self) -> float:
+        """Milliseconds that a token takes to come back."""
+        return self.per * 1000 / self.limit
+
+    @property
+    def tokens(self) -> int:
+        """How many there are at most."""
+        return self.limit if self.burst is None else self.burst
+
+
+On = Mapping[type[BaseException], Verdict | type[Verdict] | Callable[[Any], Verdict | None]]
+
+
+def _on(value: On | None) -> On:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"on must map exception types to verdicts, not {type(value).__name__}")
+    items: Any = value.items()  # nothing is known of them for those who use no type checker
+    for kind, rule in items:
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise TypeError(f"on: {kind!r} is no type of exceptions")
+        if issubclass(kind, Verdict):
+            raise ConfigurationError(f"on: {kind.__name__} says itself how its job ends")
+        if issubclass(kind, KeyboardInterrupt) or kind is BaseException:
+            raise ConfigurationError(f"on: {kind.__name__} is no failure: it always releases the job")
+        if isinstance(rule, RetryLater):
+            delay(rule.delay)
+        elif isinstance(rule, type) and rule not in (DeadLetter, Release, Complete):
+            raise ConfigurationError(f"on: {rule.__name__}: give DeadLetter, Release, Complete, or RetryLater(seconds)")
+        elif not isinstance(rule, Verdict) and not callable(rule):
+            raise TypeError(f"on: {rule!r} is no verdict, and no function that makes one of an exception")
+    return dict(value)
+
+
+@frozen
+class Retry:
+    """How failures of a handler are retried, in tenacity's own strategy objects.
+
+    *attempts*: deliveries in all, after which the job is a dead letter (`None`: the queue's `max_attempts`).
+    *wait*: any `wait_*` object, or seconds. *stop*: any `stop_*` object, asked besides *attempts*. *retry*: any
+    `retry_if_*` object; an exception it does not want makes a dead letter at once. They are asked
+    with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and `idle_for`.
+    *on*: exception types (the nearest counts), and as what a handler is taken that raised one, before all others are
+    asked: `DeadLetter`, `Release`, `Complete`, `RetryLater(seconds)`, or a function from the exception to one of
+    these, or to `None` for none.
+    """
+
+    attempts: int | None = None
+    wait: Any = None
+    stop: Any = None
+    retry: Any = None
+    on: On = field(default=None, converter=_on, hash=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.attempts is not None:
+            count("attempts", self.attempts)
+        for name in ("stop", "retry"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be one of tenacity's {name}_* objects, or None")
+        if self.wait is not None and not callable(self.wait):
+            seconds("wait", self.wait)

@@ -1,0 +1,11 @@
+"""The numbers that bound scripts and retries."""
+
+from __future__ import annotations
+
+JOBS_PER_SCRIPT = 1000  # jobs in one script: it stays under about 5 ms, and under Lua's limit on unpack
+BYTES_PER_SCRIPT = 1 << 20  # bytes in one script
+RETRY_BUDGET_S = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
+RECORD_S = 600.0  # seconds that the server keeps a call's answer, to give it again: see lua/lib/record.lua
+HEALING_ERRORS = (  # errors of a server that will recover, or is being replaced
+    "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "OOM",
+)  # fmt: skip

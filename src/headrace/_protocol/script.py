@@ -1,0 +1,148 @@
+"""Loads a `.lua` file with the fragments it needs. Its header is its signature: the names of its keys and arguments.
+
+A script is headed by its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of its body
+(`local lane, jobs = KEYS[1], KEYS[2]`) and what `Op` sends. A key is written `jobs (stream)`, and `levels...` is a list
+of as many as there are. An argument is a string, or a whole number (`ttl int`), or one from 1 to 1,000 (`limit count`),
+or true for '1' (`woken flag`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+
+from attrs import frozen
+
+_INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
+_SECTION = re.compile(r"(KEYS|ARGV|REPLY|COST)\s+(.*)")
+_TYPES = {"": "{}", "int": "whole({})", "count": "whole({}, 1, 1000)", "flag": "{} == '1'"}
+_NUMBERS = "number"  # the fragment that numbers need
+
+
+@frozen
+class Header:
+    """What the first comment of a script says."""
+
+    name: str
+    purpose: str
+    sections: dict[str, str]  # KEYS, ARGV, REPLY, COST
+    notes: str
+
+    def named_keys(self) -> list[tuple[str, str]]:
+        """(name, type) of the keys that are not a variable tail."""
+        return re.findall(r"(\w+) \((\w+)\)", self.sections["KEYS"])
+
+    def more_keys(self) -> str:
+        """The name of the keys behind those, as many as there are, or ''."""
+        tail = self.sections["KEYS"].rpartition(", ")[2]
+        return tail.removesuffix("...") if tail.endswith("...") else ""
+
+    def args(self) -> list[str]:
+        """The names of the arguments; one that ends in `...` stands for as many as there are."""
+        return [name for name, _ in self.typed_args()]
+
+    def typed_args(self) -> list[tuple[str, str]]:
+        """(name, type) of the arguments; the type is '', 'int' or 'flag'."""
+        text = self.sections["ARGV"]
+        pairs = [argument.partition(" ") for argument in text.split(", ")] if text != "(none)" else []
+        return [(name, kind) for name, _, kind in pairs]
+
+
+@frozen
+class Script:
+    """A `.lua` file of the package, its fragments included, and its SHA1."""
+
+    name: str
+    source: str
+    sha: str
+    parts: tuple[str, ...] = ()
+    """The keys that it has for certain, by their names, without the lane's."""
+    recorded: bool = False
+    """Whether its first key is a lane and its first argument a call number."""
+    levelled: bool = False
+    """Whether its last keys are the streams of the queue's priority levels behind the first."""
+
+
+@cache
+def script(name: str) -> Script:
+    """Load `lua/<name>.lua`. Raises `ValueError` for a header of another form, or fragments that include each other."""
+    head = header(name)
+    text = _read(f"{name}.lua")
+    comment, body = _apart(text)
+    fragments: list[str] = []
+    numbers = [_NUMBERS] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
+    _collect([*numbers, *_INCLUDE.findall(text)], (), fragments)
+    pieces = [comment, *(_INCLUDE.sub("", _read(f"lib/{fragment}.lua")) for fragment in fragments)]
+    source = "".join([*pieces, *_locals(head, body), body])
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    parts = [key for key, _ in head.named_keys()]
+    recorded = parts[:1] == ["lane"]
+    return Script(name, source, sha, tuple(parts[recorded:]), recorded, head.more_keys() == "levels")
+
+
+def _read(path: str) -> str:
+    return (files("headrace") / "lua" / path).read_text("utf-8")
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """The head of a script without its includes, and its body."""
+    head = re.match(r"(?:--.*\n)*", text)
+    end = head.end() if head else 0
+    return _INCLUDE.sub("", text[:end]), text[end:]
+
+
+def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None:
+    """Add to *found* the fragments that are *wanted*, each once and behind those that it includes itself."""
+    for name in wanted:
+        if name in path:
+            raise ValueError(f"lua/lib: {' includes '.join((*path, name))}")
+        if name not in found:
+            _collect(_INCLUDE.findall(_read(f"lib/{name}.lua")), (*path, name), found)
+            found.append(name)
+
+
+def _locals(head: Header, body: str) -> list[str]:
+    """The lines that give keys and arguments their names."""
+    keys = [name for name, _ in head.named_keys()]
+    lines = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}\n"]
+    more = head.more_keys()
+    if more and re.search(rf"\b{more}\b", body):
+        lines.append(f"local {more} = {{unpack(KEYS, {len(keys) + 1})}}\n")
+    args = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...") and arg[0] != "call"]
+    if args:
+        values = (_TYPES[kind].format(f"ARGV[{i}]") for i, _, kind in args)
+        lines.append(f"local {', '.join(name for _, name, _ in args)} = {', '.join(values)}\n")
+    return lines
+
+
+def header(name: str) -> Header:
+    """Read the header of `lua/<name>.lua`. Raises `ValueError` when it has another form."""
+    lines: list[str] = []
+    for line in _read(f"{name}.lua").splitlines():
+        if not line.startswith("-- ") or line.startswith("-- @include"):
+            break
+        lines.append(line[3:])
+    title, colon, purpose = lines[0].partition(": ")
+    sections: dict[str, str] = {}
+    notes: list[str] = []
+    last = ""
+    for line in lines[1:]:
+        if match := _SECTION.match(line):
+            last = match[1]
+            sections[last] = match[2]
+        elif line.startswith("       ") and last:
+            sections[last] += " " + line.strip()
+        else:
+            last = ""
+            notes.append(line)
+    if title != name or not colon or list(sections) != ["KEYS", "ARGV", "REPLY", "COST"]:
+        raise ValueError(f"{name}.lua: the header must be '-- {name}: …', KEYS, ARGV, REPLY, COST")
+    return Header(name, purpose, sections, " ".join(notes))
+
+
+def names() -> list[str]:
+    """All scripts, in alphabetical order."""
+    folder = files("headrace") / "lua"
+    return sorted(f.name.removesuffix(".lua") for f in folder.iterdir() if f.name.endswith(".lua"))

@@ -1,0 +1,90 @@
+"""Drives the generators of `_core`: performs each effect and sends its answer back."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from headrace._core.effects import (
+    AwaitEnds,
+    Block,
+    Effect,
+    ForgetEnds,
+    Now,
+    Overlap,
+    Send,
+    Sleep,
+    Step,
+    Undo,
+    Undoable,
+    WatchEnds,
+)  # fmt: skip
+from headrace._protocol.op import Op
+from headrace._sync.executor import Executor
+from headrace._sync.waiters import Waiters
+from headrace._telemetry.client import Span
+
+R = TypeVar("R")
+
+
+class Driver:
+    """How operations and calls are sent, sync."""
+
+    _executor: Executor
+    _waiters: Waiters
+
+    def _run(self, op: Op[R], span: Span | None = None) -> R:
+        if span is None:
+            return self._executor.run(op)
+        with span:
+            return span.done(self._executor.run(op))
+
+    def _drive(self, call: Step[R], span: Span | None = None) -> R:
+        if span is not None:
+            with span:
+                return span.done(self._drive(call))
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = self._perform(effect)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect = call.send(answer)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+        except BaseException as error:
+            with suppress(BaseException):  # interrupted between two effects: it is told, and may undo something
+                effect = call.throw(error)
+                while True:
+                    effect = call.send(self._perform(effect))
+            raise
+
+    def _perform(self, effect: Effect) -> Any:  # noqa: PLR0911 - a line an effect
+        match effect:
+            case Send(ops):
+                return [self._executor.run(ops[0])] if len(ops) == 1 else self._executor.run_all(ops)
+            case Now():
+                return time.monotonic()
+            case Overlap(op, meanwhile):
+                return self._executor.run(op, meanwhile)
+            case Undoable():
+                effect.answer = self._executor.run_whole(effect.op, effect.undo)
+                return effect.answer
+            case Block(command):
+                return self._executor.wait(command)
+            case Sleep(seconds):
+                return self._executor.sleep(seconds)
+            case Undo(ops):
+                return self._executor.undo(ops)
+            case WatchEnds(names, seconds):
+                return self._waiters.waiter(names, seconds)
+            case AwaitEnds(waiter, seconds):
+                return self._waiters.wait(waiter, seconds)
+            case ForgetEnds(waiter):
+                return self._waiters.ignore(waiter)
+            case _:
+                raise TypeError(f"{effect!r} is for a worker's driver")

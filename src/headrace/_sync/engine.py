@@ -1,0 +1,208 @@
+"""One run of a `Worker`: its roles and handlers as threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from headrace._base.connections import Attend
+from headrace._base.engine import BaseEngine
+from headrace._core.effects import (
+    Abort,
+    Effect,
+    Held,
+    Log,
+    Phase,
+    Receive,
+    Role,
+    Send,
+    Sleep,
+    Start,
+    TakeBack,
+    Wake,
+)
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.roles import Channel, Farewell, Roles
+from headrace._protocol.op import Op
+from headrace._sync.driver import Driver
+from headrace._sync.executor import Executor
+from headrace._sync.subscription import Subscription
+from headrace._telemetry import log
+from headrace.errors import OutcomeUnknown
+
+Unit = list[Held]
+
+
+class Engine(BaseEngine):
+    """One run of a worker."""
+
+    def __init__(self, roles: Roles, url: str | None, client: Any, trace_parent: str, attend: Attend | None) -> None:
+        limit = roles.settings.max_outage
+        work = Executor(url, client, limit, attend=attend)
+        ears = Executor(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
+        pulse = Executor(url, client, limit, work.outage, attend)  # a heartbeat waits for nobody's connection
+        super().__init__(roles, work, pulse, trace_parent)
+        self.stopping = threading.Event()
+        self.line = Subscription(work)
+        self._executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "ears": ears}
+        self._finish = threading.Lock()
+        self._units: dict[int, queue.SimpleQueue[Unit | None]] = {
+            id(one): queue.SimpleQueue() for one in roles.consumers
+        }
+        self._runners = [
+            self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
+            for consumer in roles.consumers
+            for number in range(consumer.handler.concurrency)
+        ]
+        self._threads: dict[str, list[threading.Thread]] = {}
+        for name, role, consumer, channel in roles.all():
+            self._threads.setdefault(name, []).append(self._role(name, role, consumer, channel))
+        for thread in [*self._runners, *chain(*self._threads.values())]:
+            thread.start()
+
+    def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
+        return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
+
+    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> threading.Thread:
+        driver = RoleDriver(self, consumer, channel, self._executors[channel])
+        self.wakes(driver.event, consumer)
+        return self._thread(name, driver.run, role)
+
+    def send(self, ops: Sequence[Op[Any]], executor: Executor) -> list[Any]:
+        """Send operations in one round trip, until they are answered or the worker has stopped."""
+        since = time.perf_counter()
+        replies: list[Any] | None = None
+        while replies is None:
+            if self._gave_up:
+                raise TimeoutError("the worker has stopped")
+            with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
+                replies = executor.run_all(ops)
+        self.answered(ops, replies, since)
+        return replies
+
+    def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
+        """Run the handler on these units, as slots become free."""
+        for unit in units:
+            self._units[id(consumer)].put(unit)
+
+    def take_back(self, consumer: Consumer | None) -> list[Unit]:
+        """Return the units that have not started; they no longer will."""
+        units, waiting = self._units[id(consumer)], list[Unit]()
+        with suppress(queue.Empty):
+            while True:
+                unit = units.get_nowait()
+                if unit is not None:
+                    waiting.append(unit)
+        return waiting
+
+    def abort(self, held: Sequence[Held]) -> None:
+        """A thread can only be told."""
+        for one in held:
+            one.job.lost.set()
+
+    def _handle(self, consumer: Consumer) -> None:
+        """One slot: run the handler on unit after unit."""
+        units, function, batch = self._units[id(consumer)], consumer.handler.function, consumer.handler.batch
+        telemetry = self.telemetry(consumer)
+        while (unit := units.get()) is not None:
+            jobs = consumer.begin(unit, time.monotonic())
+            error: BaseException | None = None
+            result: Any = None
+            if not jobs:
+                self.wake(consumer)
+                continue
+            try:
+                argument = jobs if batch else jobs[0]
+                result = telemetry.call(function, unit, argument) if telemetry.on else function(argument)
+            except BaseException as raised:  # judged, whatever it is
+                error = raised
+            consumer.finish(unit, time.monotonic(), error, result)
+            self.wake(consumer)
+
+    def _listen_no_more(self) -> None:
+        self._executors["ears"].close()
+
+    def runs_this(self) -> bool:
+        """Whether it is one of our handlers that asks."""
+        return threading.current_thread() in self._runners
+
+    def finish(self) -> None:
+        """Wait until everything is settled or released, or no server answers, and close."""
+        with self._finish:
+            if self.finished:
+                return
+            farewell = self._farewell(time.monotonic())
+            # A listener may have been connecting as drain() closed what it found.
+            self._await(self._threads["listen"], farewell, self._listen_no_more)
+            self._await(self._threads["fetch"], farewell)
+            self.roles.advance_to(Phase.STOPPED)
+            self.wake()
+            for consumer in self.roles.consumers:
+                for _ in range(consumer.handler.concurrency):
+                    self._units[id(consumer)].put(None)
+            self.line.close()
+            self._await([*chain(*self._threads.values())], farewell)
+            leaving = self._role("leave", self.roles.leave(), None, "work")
+            leaving.start()
+            self._await([leaving], farewell)
+            for executor in self._executors.values():
+                executor.close()
+            self._stopped()
+
+    def _await(
+        self, threads: Sequence[threading.Thread], farewell: Farewell, prod: Callable[[], None] | None = None
+    ) -> None:
+        """Wait until they have ended, or the server is given up; then nothing waits for it any more."""
+        for thread in threads:
+            while thread.is_alive() and not self._gave_up:
+                if prod is not None:
+                    prod()
+                thread.join(0.02)
+                if farewell.over(time.monotonic(), self._outage.answers):
+                    self._gave_up = True
+                    for executor in self._executors.values():
+                        executor.give_up()
+
+
+class RoleDriver(Driver):
+    """The driver of one role: it knows the consumer, the executor, and what the role sleeps on."""
+
+    def __init__(self, engine: Engine, consumer: Consumer | None, channel: Channel, executor: Executor) -> None:
+        self._engine, self._consumer, self._executor = engine, consumer, executor
+        self._channel: Channel = channel
+        self.event = threading.Event()
+
+    def run(self, role: Role) -> None:
+        """Drive a role to its end."""
+        try:
+            self._drive(role)
+        except BaseException as error:
+            self._engine.failed(error, self._channel)
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Send(ops):
+                return self._engine.send(ops, self._executor)
+            case Sleep(seconds):
+                self.event.wait(seconds)
+                self.event.clear()
+            case Start(units):
+                self._engine.start(self._consumer, units)
+            case Wake(everyone, whose):
+                self._engine.wake(None if everyone else whose or self._consumer)
+            case Receive(channels, seconds):
+                return self._engine.line.hear(channels, seconds)
+            case TakeBack():
+                return self._engine.take_back(self._consumer)
+            case Abort(held):
+                self._engine.abort(held)
+            case Log(text):
+                log.say("schedule_failed", "%s", text)
+            case _:
+                return super()._perform(effect)
+        return None

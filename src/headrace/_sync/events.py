@@ -1,0 +1,64 @@
+"""The iterator over a queue's events that `Queue.events` returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from headrace._base.subscription import (
+    BaseEvents,
+)
+from headrace._model.event import Event
+from headrace._protocol.queue_ops import Ops
+from headrace._sync.executor import Executor
+from headrace._sync.subscription import Subscription
+
+
+class EventStream(BaseEvents):
+    """What happens in a queue, as it happens: an iterator, and a context manager that subscribes on entry."""
+
+    def __init__(self, ops: Ops, executor: Executor, kinds: Sequence[str], timeout: float | None) -> None:
+        super().__init__(ops, kinds, timeout)
+        self._line = Subscription(executor, ops.listen())
+        self._subscribed = False
+
+    def __enter__(self) -> Self:
+        self._subscribe()
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        self._subscribe()
+        start = time.monotonic()
+        while not self._found:
+            left = self._seconds_left(start)
+            if self._over or not left:
+                self.close()
+                raise StopIteration
+            pause = self._take(self._line.hear(self._channels, left))
+            if pause:
+                time.sleep(pause)
+        return self._found.pop()
+
+    def _subscribe(self) -> None:
+        while not (self._subscribed or self._over):
+            pause = self._take(self._line.hear(self._channels, 0.0))
+            self._subscribed = not pause
+            time.sleep(pause)
+
+    def close(self) -> None:
+        """Hang up; the iteration ends."""
+        self._over = True
+        self._line.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,237 @@
+"""The only place where an operation meets a socket: connections and lanes. What errors lead to is in `_retry`.
+
+- Our connections are our own: made from a URL, or from the settings of a client we were given,
+  which itself is never used, closed or changed. redis-py's retries are off on them: it would send
+  a command again that the server has already carried out. We retry, under the same call number,
+  and the script answers from its record of the first.
+- A lane has one call in flight. Lanes are drawn at random, and drawn anew after a fork. One on
+  which a call was interrupted is not used again: what was sent may still arrive, when the next
+  call's record would have taken the place of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import redis
+from attrs import evolve
+from redis import exceptions as errors
+from redis.backoff import NoBackoff
+from redis.retry import Retry as NoRetry
+from tenacity import Retrying, sleep_using_event
+
+from headrace._base.connections import Attend, own_pool, refused
+from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
+from headrace._base.lanes import Lane, Meanwhile, pack_all
+from headrace._base.retrying import (
+    LEAST_LIMIT,
+    LIMIT,
+    Patience,
+    Trip,
+    bound,
+    first_error,
+    heals,
+    largest,
+    missing,
+    policy,
+    stale,
+    too_large,
+)
+from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.op import Arg, Op, pack
+from headrace._telemetry.client import Outage
+
+R = TypeVar("R")
+
+
+class Executor(BaseExecutor):
+    """Runs operations on a pool of our own. *budget*: seconds for which a round trip is tried again. *outage*: shared
+    with others that lead to the same server."""
+
+    def __init__(
+        self, url: str | None = None, client: redis.Redis | None = None, budget: float = RETRY_BUDGET_S,
+        outage: Outage | None = None, attend: Attend | None = None,
+    ) -> None:  # fmt: skip
+        theirs: Any = redis.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
+        pool = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
+
+        def connect(connection: Any, kind: Any) -> None:
+            assert attend is not None  # noqa: S101
+            connection.path = attend()
+            try:
+                kind.connect(connection)
+            except redis.ConnectionError as error:
+                if not refused(error):
+                    raise
+                connection.path = attend(refused=True)
+                kind.connect(connection)
+
+        super().__init__(pool, budget, outage, attend and connect)
+        self._given_up = threading.Event()
+
+    def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
+        """Send one operation; its decoded reply. *meanwhile* is called while the server works, once an attempt."""
+        result: R = self.run_all([op], meanwhile)[0]
+        return result
+
+    def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
+        """`run`; interrupted, it asks what the server did, and runs *undo*, made of that reply."""
+        lane = self._lane(op)
+        bare: Op[Any] = evolve(op, decode=undecoded)
+        reply: Any = None
+        try:
+            reply = self.run_all([bare], lanes=[lane])[0]
+            result = op.decode(reply)
+            self._lanes.give([op], [lane])
+            return result  # noqa: TRY300 - what is interrupted until here is undone
+        except Exception:
+            raise
+        except BaseException:
+            with suppress(Exception):  # what can't be undone now comes back when its lease expires
+                if reply is None:  # its lane is kept: the same call is answered from its record, or comes first
+                    reply = self._attempt(Trip([bare]), [lane], None)[0]
+                undoing = undo(reply)
+                self.undo([] if undoing is None else [undoing])
+            raise
+
+    def undo(self, ops: Sequence[Op[Any]]) -> None:
+        """Send these, each once: nobody waits for them."""
+        with suppress(Exception):
+            for op in ops:
+                self._attempt(Trip([op]), [self._lane(op)], None)
+
+    def run_all(
+        self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None
+    ) -> list[Any]:
+        """Send several in one round trip; their decoded replies. Each is atomic, all are not. *lanes*: the caller's."""
+        kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
+        trip = Trip(ops)
+        try:
+            replies = self._attempt(trip, lanes, meanwhile)
+        except Exception as error:
+            if not heals(error) or self._given_up.is_set():
+                raise
+            patience = self._failed(error, trip, lanes)
+            try:
+                again = Retrying(**policy(patience, self.pause), sleep=sleep_using_event(self._given_up))
+                replies = again(self._attempt, trip, lanes, meanwhile)
+            finally:
+                self.outage.ends()
+        else:
+            if not kept:
+                self._lanes.give(ops, lanes)
+        return self._answered(ops, replies)
+
+    def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        ops = trip.ops
+        try:
+            replies = self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
+        except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
+            if largest(ops)[0] > LEAST_LIMIT:
+                with suppress(errors.RedisError, OSError):
+                    if (refusal := too_large(ops, (self.send([LIMIT]))[0])) is not None:
+                        raise refusal from cut
+            raise
+        absent = missing(replies)
+        if absent:
+            packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
+            for i, reply in zip(absent, self.send(packed, leaves=trip.leaves), strict=True):
+                replies[i] = reply
+        error = first_error(replies)
+        if error is not None:
+            if stale(error):
+                self.pool.disconnect(inuse_connections=False)
+            raise error
+        return replies
+
+    def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
+        """Packed commands in one round trip; replies, errors among them as values. Nothing is repeated.
+
+        *leaves* is called when there is a connection, just before they go.
+        """
+        connection = self.pool.get_connection()
+        try:
+            if leaves is not None:
+                leaves()
+            connection.send_packed_command([b"".join(commands)])
+            if meanwhile is not None:
+                meanwhile()
+            return [_read(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()  # half a conversation is left on it
+            raise
+        finally:
+            self.pool.release(connection)
+
+    def wait(self, command: tuple[Arg, ...]) -> bool:
+        """Block until the server has something; `False`: its time was over.
+
+        An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows heals it.
+        """
+        try:
+            return bool(self.send([pack(command)])[0])
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            time.sleep(0.01)
+            return True
+
+    def sleep(self, seconds: float) -> None:
+        """Wait on the client."""
+        time.sleep(seconds)
+
+    def close(self, last: Sequence[Op[Any]] = ()) -> None:
+        """Run *last*, delete the records of our lanes, and close our connections. A server that does not answer at once
+        is not waited for. The executor can be used again; it then opens new connections.
+        """
+        clearing = [] if self._given_up.is_set() else self._clearing()
+        try:
+            if last or clearing:
+                # Beside us: no timeout of a connection bounds all that it may wait for (names, TLS, a server's start).
+                parting = threading.Thread(target=self._part, args=(last, clearing), name="headrace-close", daemon=True)
+                with suppress(RuntimeError):  # the interpreter ends, and has no threads any more
+                    parting.start()
+                    parting.join(CLOSE_WITHIN_S)
+        finally:
+            self.pool.disconnect()
+
+    def _part(self, last: Sequence[Op[Any]], clearing: Sequence[bytes]) -> None:
+        with suppress(Exception):  # all of it expires
+            if last:
+                self._attempt(Trip(last), [Lane() for _ in last], None)
+            if clearing:
+                self.send(clearing)
+
+    def give_up(self) -> None:
+        """Let calls under way fail now, whatever they wait for."""
+        self.budget = 0.0
+        self._given_up.set()
+        self.close()
+
+
+def _read(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except errors.ResponseError as error:
+        return error
+
+
+def meet(executor: Executor) -> None:
+    """Return when there is a server, whatever it says; raise why there is none when it says nothing for `FIRST`."""
+    outage = executor.outage
+
+    def greet() -> None:
+        error = first_error(executor.send([pack(("PING",))]))
+        if error is not None:
+            raise error
+
+    patience = Patience(
+        outage, lambda: 0.0 if outage.there else bound(outage, RETRY_BUDGET_S), executor.timeout, Trip([])
+    )
+    try:
+        Retrying(**policy(patience, executor.pause))(greet)
+    except Exception:
+        if not outage.there:
+            raise

@@ -1,0 +1,84 @@
+"""Connections that listen: Pub/Sub, for workers, for who waits for results, and for who wants to see events.
+
+A line is a connection of ours that is subscribed to some channels and does nothing else; it speaks RESP2, whatever
+the others do. One that is lost is opened again by the next call of `hear`, which says so: what was told meanwhile
+nobody heard. An idle one is pinged, or a server that went away without a word would never be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from redis import exceptions as errors
+from redis.backoff import NoBackoff
+from redis.retry import Retry as NoRetry
+
+from headrace._base.connections import own_pool
+from headrace._base.subscription import (
+    PING,
+    BaseSubscription,
+)
+from headrace._core.notices import Received
+from headrace._protocol.op import Op, pack
+from headrace._sync.executor import Executor
+
+
+class Subscription(BaseSubscription):
+    """One subscribed connection, to where *executor*'s lead. One thread uses it; another may `close` it."""
+
+    def __init__(self, executor: Executor, announce: Op[Any] | None = None) -> None:
+        super().__init__(announce)
+        self._executor = executor
+        self._pool: Any = own_pool(executor.pool, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
+        self._pool.connection_kwargs["protocol"] = 2
+
+    def hear(self, channels: Sequence[str], seconds: float) -> Received:
+        """What is told within so many seconds; or that we have just begun to listen; or why we don't."""
+        try:
+            anew = self._connection is None
+            if anew and not self._closed:
+                self._subscribe(channels)
+            if self._closed:  # perhaps as we connected
+                self._hang_up()
+                return Received("cut")
+            op = self._announcing()
+            if op is not None:
+                self._executor.run(op)
+            return Received("anew") if anew else Received("on", self._read(seconds))
+        except (errors.RedisError, OSError) as error:
+            self._hang_up()
+            return self._failed(error)
+        except Exception as error:
+            if not self._closed:  # else it was closed under us, which may look like anything
+                raise
+            return Received("cut", error=error)
+
+    def _subscribe(self, channels: Sequence[str]) -> None:
+        connection = self._connection = self._pool.get_connection()
+        connection.send_packed_command([pack(("SUBSCRIBE", *channels))])
+        for _ in channels:
+            connection.read_response(disable_decoding=True)
+        self._fresh()
+
+    def _read(self, seconds: float) -> list[tuple[str, bytes]]:
+        connection, found = self._connection, list[tuple[str, bytes]]()
+        ready = connection.can_read(timeout=seconds)
+        if not ready and self._idle():
+            connection.send_packed_command([PING])
+        while ready:
+            found += self._message(connection.read_response(disable_decoding=True))
+            ready = len(found) < 1000 and connection.can_read(timeout=0)
+        return found
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+            self._pool.release(connection)
+
+    def close(self) -> None:
+        """For good; a `hear` under way returns."""
+        self._closed = True
+        self._pool.disconnect()

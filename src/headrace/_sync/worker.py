@@ -1,0 +1,113 @@
+"""`Worker`: drives the roles with threads. Handlers are plain functions; no event loop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import redis
+
+from headrace._base.worker import BaseWorker, Seconds
+from headrace._sync.engine import Engine
+from headrace._telemetry import log
+
+
+class Worker(BaseWorker):
+    """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
+
+    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; started again under it, it has the
+    jobs first that it held when it died, and a second live one is refused (`NameTaken`). *heartbeat*, *timeout*:
+    seconds between signs of life, and without one until peers take over. *trace_parent*: whose child the span of a
+    handler's run is, if somebody traces: the `poll`'s that brought the job, or the `message`'s that it is.
+    *max_outage*: seconds for which the server may be away before that ends the worker (`None`: it waits for ever).
+    """
+
+    _threads_only = True
+    _slots = 10
+
+    def __init__(
+        self, url: str | None = None, client: redis.Redis | None = None, name: str | None = None,
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
+        max_outage: Seconds | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(url, client, redis.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage)
+        self._running: Engine | None = None
+
+    def run(self) -> None:
+        """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases everything at
+        once. Raises what ended the worker, if that was an error."""
+        main = threading.current_thread() is threading.main_thread()
+        before: dict[int, Any] = {}
+        early: list[int] = []  # signals that came before there was anything to stop
+        engine: Engine | None = None
+        error: BaseException | None = None
+
+        def on_signal(number: int, _frame: FrameType | None) -> None:
+            if engine is None:
+                early.append(number)
+            else:  # in a thread of its own: a signal handler must not wait for locks that it may have interrupted
+                threading.Thread(target=engine.stop, daemon=True).start()
+
+        try:
+            if main:
+                before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+            engine = self._start()
+            for _ in early:
+                engine.stop()
+            while not engine.stopping.wait(0.5):
+                pass
+            engine.finish()
+            error = engine.error
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if engine is not None and not engine.finished:  # interrupted otherwise than by our signals
+                engine.halt()
+                engine.finish()
+            self._address.leave()
+        if error is not None:
+            raise error
+
+    def start(self) -> None:
+        """Begin working in the background; `with worker:` does it for you."""
+        self._start()
+
+    def _start(self) -> Engine:
+        if self._running is not None and not self._running.finished:
+            raise RuntimeError("this worker is running already")
+        self._running = Engine(self._roles(), self._connect(), self._client, self.trace_parent, self._address.attend)
+        log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
+        return self._running
+
+    def stop(self, wait: bool = True) -> None:
+        """Stop taking jobs and let handlers finish; called again, release everything to the front at once.
+
+        *wait*: until that is done; a handler that stops its own worker never waits, it would be for itself.
+        """
+        engine = self._running
+        if engine is None:
+            return
+        engine.stop()
+        if wait and not engine.runs_this():
+            engine.finish()
+            self._address.leave()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        engine = self._running
+        if engine is not None:
+            engine.drain()  # no second stop: somebody may have called the first
+            engine.finish()
+            self._address.leave()
+            if engine.error is not None and error is None:
+                raise engine.error

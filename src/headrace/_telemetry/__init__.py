@@ -1,0 +1,1 @@
+"""Spans, metrics and log events, by OpenTelemetry's API alone."""

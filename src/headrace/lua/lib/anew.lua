@@ -1,0 +1,47 @@
+-- An entry whose delivery count was lost goes to the front. These attempts are forgotten, those that it carries are not:
+-- its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as released;
+-- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
+-- @include fields
+-- @include levels
+local function anew(jobs, owner, released, entry, own)
+  local releases, carried = (tonumber(redis.call('HGET', released, entry) or 0) or 0), tonumber(own.attempt or 0)
+  local thousands = math.floor(releases / 1000)
+  local count = 1000 * (thousands + 1)
+  local kept = math.min(releases % 1000, carried) + 1000 * math.min(thousands, math.floor(carried / 1000))
+  redis.call('XCLAIM', jobs, 'workers', owner, 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
+  redis.call('HSET', released, entry, count + kept)
+end
+-- The group was lost, and with it who had leased what and how often: no deadline may outlive it, and what is there may
+-- have been delivered. (Where nobody has looked after the queue yet, this is its first group.)
+local function bereft(jobs, leases, stats)
+  redis.call('DEL', leases)
+  if redis.call('HEXISTS', stats, 'pulse') == 0 then return end
+  local last = redis.call('XREVRANGE', jobs, '+', '-', 'COUNT', 1)[1]
+  if last then redis.call('HSET', stats, 'healed', last[1]) end
+end
+local function beyond(a, b)
+  local ms, n = string.match(a, '^(%d+)%-(%d+)$')
+  local other, m = string.match(b, '^(%d+)%-(%d+)$')
+  ms, other = tonumber(ms), tonumber(other)
+  return ms > other or ms == other and tonumber(n) > tonumber(m)
+end
+-- The next of those that were there when the group was made anew, up to entry *last*, go to the front.
+local function readopt(q, stats, last, limit)
+  local rung = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'bell')
+  for i = 1, #rung do
+    local body = redis.call('XRANGE', q.jobs, rung[i][1], rung[i][1])[1]
+    local own = body and parse(body[2]) or {}
+    anew(q.jobs, front_of(body and level_of(body[2], q.levels.n) or 0), q.released, rung[i][1], own)
+  end
+  local read = redis.call('XREADGROUP', 'GROUP', 'workers', 'parked', 'COUNT', limit, 'STREAMS', q.jobs, '>')
+  local rows = read and read[1][2] or {}
+  for i = 1, #rows do
+    local owner = front_of(level_of(rows[i][2], q.levels.n))
+    if beyond(rows[i][1], last) then
+      redis.call('XCLAIM', q.jobs, 'workers', owner, 0, rows[i][1], 'RETRYCOUNT', 0, 'JUSTID')
+    else
+      anew(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
+    end
+  end
+  if #rung < limit and (#rows < limit or beyond(rows[#rows][1], last)) then redis.call('HDEL', stats, 'healed') end
+end

@@ -1,0 +1,78 @@
+-- What a script reads of jobs is bounded by bytes: about 1 MiB, or one job if that alone is more. How large a job is shows
+-- when it has been read: first one, then as many as fit if all are as large as the largest so far, at most twice as many
+-- as before and at most 8, as small ones say nothing of those behind them: so many large ones are read too much at worst.
+-- A budget is that of one script; who writes what was read weighs it again.
+local function new_budget() return {left = 1048576, largest = 0, step = 0.5} end
+-- How many jobs to read next, at most *limit*, and at most *most* at once (8); 0 when it is enough.
+local function fitting(budget, limit, most)
+  local fit = budget.largest == 0 and 1 or math.max(0, math.floor(budget.left / budget.largest))
+  budget.step = math.min(2 * budget.step, most or 8)
+  return math.min(limit, fit, budget.step)
+end
+local function weigh(budget, fields)
+  local size = 64
+  for i = 1, #fields do size = size + #fields[i] + 8 end
+  budget.left, budget.largest = budget.left - size, math.max(budget.largest, size)
+end
+-- Entries of a stream from *from* to *to*, at most *limit*, as far as they fit; and whether there may be more. *command*:
+-- XRANGE or XREVRANGE.
+local function stretch(budget, command, stream, from, to, limit, most)
+  local page, count = {}, fitting(budget, limit, most)
+  while count > 0 do
+    local some = redis.call(command, stream, from, to, 'COUNT', count)
+    for i = 1, #some do
+      weigh(budget, some[i][2])
+      page[#page + 1] = some[i]
+    end
+    if #some < count then return page, false end
+    from, count = '(' .. page[#page][1], fitting(budget, limit - #page, most)
+  end
+  return page, true
+end
+-- One entry of a stream by its ID, as far as it fits: nil when there is none, false when it is enough.
+local function entry_at(budget, stream, entry)
+  if fitting(budget, 1) == 0 then return false end
+  local body = redis.call('XRANGE', stream, entry, entry)[1]
+  if body then weigh(budget, body[2]) end
+  return body
+end
+-- What a hash has of one name, as far as it fits: likewise.
+local function value_of(budget, key, name)
+  if fitting(budget, 1) == 0 then return false end
+  local value = redis.call('HGET', key, name)
+  if value then weigh(budget, {value}) end
+  return value or nil
+end
+-- Names of a hash, about *limit* of them, one after the other to *visit*, as far as what they weigh fits. *cursor*: of HSCAN,
+-- and behind it the name that was the last, if not all names of a page did. Answers where to go on, '0' at the end. Before
+-- Redis 7.4 and Valkey 8 names come all at once, or in pages with their values only: then *visit* has them, too.
+local function scanned(budget, key, cursor, limit, visit)
+  local at, last = string.match(cursor, '^(%d+) ?(.*)$')
+  local seen, bare = 0, true
+  repeat
+    local page = bare and redis.pcall('HSCAN', key, at, 'COUNT', limit, 'NOVALUES')
+    bare = bare and not page.err
+    local few = not bare and redis.call('HLEN', key) <= 1000
+    if few then page = {'0', redis.call('HKEYS', key)} end
+    if not bare and not few then page = redis.call('HSCAN', key, at, 'COUNT', math.max(1, fitting(budget, 8))) end
+    local names, values, from = page[2], {}, 1
+    if not bare and not few then
+      names = {}
+      for i = 1, #page[2], 2 do names[#names + 1], values[#values + 1] = page[2][i], page[2][i + 1] end
+    end
+    for i = 1, last ~= '' and #names or 0 do
+      if names[i] == last then from = i + 1 end
+    end
+    for i = from, #names do
+      if fitting(budget, 1) == 0 then
+        i = i - 1
+        while i > 0 and redis.call('HEXISTS', key, names[i]) == 0 do i = i - 1 end
+        return at .. ' ' .. (names[i] or '')
+      end
+      if values[i] then weigh(budget, {values[i]}) end
+      visit(names[i], values[i])
+    end
+    at, last, seen = page[1], '', seen + #names
+  until at == '0' or seen >= limit or fitting(budget, 1) == 0
+  return at
+end

@@ -1,0 +1,30 @@
+-- After the clock went back, moments that were kept come as much earlier, or they would be as much later: upwards by
+-- score, 1,000 a look, so that what was moved is behind. Nearer to now than to the last look, at *seen*, is what was kept
+-- since it went back; only in `limited` all are moved, where nothing comes too early.
+-- `rewind` in `stats`: `<ms that it went back> <seen> <which> <from where>`. Answers whether there are more.
+local function rewind(stats, now, seen, workers, leases, limited)
+  local back, which, from = seen - now, 1, nil
+  if back <= 1000 then
+    local kept = redis.call('HGET', stats, 'rewind')
+    if not kept then return false end
+    back, seen, which, from = string.match(kept, '^(%d+) (%d+) (%d) (%d+)$')
+    back, seen, which, from = tonumber(back), tonumber(seen), tonumber(which), tonumber(from)
+  end
+  local most = 1000
+  for at, moments in ipairs({workers, leases, limited}) do
+    if at >= which then
+      if at > which or not from then from = seen - (moments == limited and back or back / 2) end
+      local rows = redis.call('ZRANGEBYSCORE', moments, string.format('%.0f', from), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+      for i = 1, #rows, 2 do
+        redis.call('ZADD', moments, string.format('%.0f', tonumber(rows[i + 1]) - back), rows[i])
+      end
+      if #rows == 2 * most then
+        redis.call('HSET', stats, 'rewind', string.format('%.0f %.0f %d %.0f', back, seen, at, rows[#rows]))
+        return true
+      end
+      most = most - #rows / 2
+    end
+  end
+  redis.call('HDEL', stats, 'rewind')
+  return false
+end

@@ -1,0 +1,94 @@
+"""What befalls the server of a storm besides its death: each fault begins, and answers what ends it, if it lasts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import redis
+
+from tests.awaiting import until
+from tests.chaos.actors import TIMEOUT
+from tests.servers import EXACT, Server
+
+if TYPE_CHECKING:
+    from tests.chaos.storm import Storm
+
+End = Callable[[], object]
+LASTS = 1.5  # seconds that a fault lasts at most, if it does
+QUICK = ["--repl-diskless-sync-delay", "0"]  # a replica is wanted now
+
+
+def full(storm: Storm) -> End:
+    """No memory is left: writes that need some are refused."""
+    used = int(storm.client.info("memory")["used_memory"])
+    storm.client.config_set("maxmemory", max(1, used // 2))
+    return lambda: storm.client.config_set("maxmemory", 0)
+
+
+def crowded(storm: Storm) -> End:
+    """New connections are refused."""
+    clients = int(storm.client.info("clients")["connected_clients"])
+    storm.client.config_set("maxclients", max(2, clients - 2))
+    return lambda: storm.client.config_set("maxclients", 10_000)
+
+
+def forgetful(storm: Storm) -> None:
+    """Scripts are gone, as after a failover."""
+    storm.client.script_flush()
+
+
+def killed(storm: Storm) -> None:
+    """All connections are cut, those that listen, too."""
+    for kind in ("normal", "pubsub"):
+        storm.client.client_kill_filter(_type=kind, skipme=True)
+
+
+def paused(storm: Storm) -> None:
+    """Nobody is served for a while."""
+    storm.client.execute_command("CLIENT", "PAUSE", int(1000 * LASTS * storm.dice.random()), "ALL")
+
+
+def frozen(storm: Storm) -> None:
+    """The whole server stands still, its connections open, for longer than workers may be silent."""
+    os.kill(storm.server.pid, signal.SIGSTOP)
+    try:
+        time.sleep(TIMEOUT * (0.5 + storm.dice.random()))
+    finally:
+        os.kill(storm.server.pid, signal.SIGCONT)
+
+
+def jumped(storm: Storm) -> None:
+    """The server's clock goes forward or back."""
+    storm.clock.jump(storm.dice.choice([-30.0, -5.0, -2.0, 2.0, 5.0, 30.0]))
+
+
+def promoted(storm: Storm) -> None:
+    """A replica takes over, in good order: it has all that was acknowledged, and the former primary is gone."""
+    former = storm.server
+    heir = storm.serve(Server(storm.binary, appendonly=True, tcp=True, extra=[*EXACT, *QUICK]))
+    with redis.Redis(unix_socket_path=heir.path) as replica:
+        replica.replicaof("127.0.0.1", former.port)
+        until(lambda: replica.info("replication")["master_link_status"] == "up", "the replica to be in step")
+        storm.client.execute_command("CLIENT", "PAUSE", 20_000, "WRITE")
+        until(lambda: _offset(replica, "slave_repl_offset") >= _offset(storm.client, "master_repl_offset"), "the last")
+        replica.replicaof("NO", "ONE")
+    storm.lead(heir)
+    former.kill()
+
+
+def _offset(client: redis.Redis, name: str) -> int:
+    return int(client.info("replication")[name])
+
+
+FAULTS: dict[str, Callable[[Storm], End | None]] = {
+    "full": full,
+    "crowded": crowded,
+    "forgetful": forgetful,
+    "killed": killed,
+    "paused": paused,
+    "frozen": frozen,
+}

@@ -1,0 +1,113 @@
+"""What a queue leaves behind when it is closed: nothing, unless it holds jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import redis
+
+from headrace import AsyncQueue, Flow, Queue
+from headrace._base.executor import CLOSE_WITHIN_S
+from tests.conformance.steps import LONG
+from tests.faults.proxy import Proxy
+
+USERS = 200
+
+
+def consumers(client: redis.Redis) -> set[str]:
+    found = client.xinfo_consumers("headrace:{q}:q:jobs", "workers")
+    return {consumer["name"].decode() for consumer in found} - {"parked", "bell", "limited"}
+
+
+def lanes(client: redis.Redis) -> list[bytes]:
+    return list(client.scan_iter("*:lane:*", count=1000))
+
+
+def test_users_that_come_and_go(client, connect):
+    """They leave no registration, no consumer and no record."""
+    for i in range(USERS if connect.colour == "sync" else 20):
+        queue = connect()
+        queue.enqueue(b"%d" % i)
+        assert queue.lease().complete() is True
+        queue.close()
+    assert lanes(client) == []
+    assert consumers(client) == set()
+    assert connect().workers() == []
+
+
+def test_what_is_held_stays_leased(client, connect):
+    queue = connect()
+    queue.enqueue(b"x", id="a")
+    lease = queue.lease(duration=LONG)
+    queue.close()
+    assert consumers(client) == {lease.worker}
+    other = connect()
+    assert [worker.name for worker in other.workers()] == [lease.worker]
+    assert other.lease() is None
+    assert lease.complete(fenced=True) is True
+
+
+def test_one_that_goes_on_is_there_again(client, connect):
+    """A closed queue may be used again, and closed again."""
+    queue = connect()
+    for _ in range(2):
+        queue.enqueue(b"x")
+        lease = queue.lease()
+        assert consumers(client) == {lease.worker}
+        assert lease.complete() is True
+        queue.close()
+        assert (consumers(client), lanes(client), connect().workers()) == (set(), [], [])
+
+
+def test_one_that_did_nothing_says_nothing(server, connect):
+    with Proxy(server.path) as proxy:
+        queue = connect(url=proxy.url)
+        assert queue.counts().waiting == 0
+        proxy.reset()
+        queue.close()
+        assert proxy.requests == b""
+
+
+def test_queues_of_one_name_share_lanes(client, connect):
+    """Those that are forgotten without `close` leave one record, not one each."""
+    queues = [connect() for _ in range(10)]
+    for queue in queues:
+        queue.enqueue(b"x")
+    assert len(lanes(client)) == 1
+    queues[0].close()
+    assert lanes(client) == []
+
+
+def test_a_flow_leaves_no_record(client, server):
+    with Flow("f", url=server.url) as flow:
+        flow.stage("first")
+        flow.start(b"x", id="a")
+        assert lanes(client)
+    assert lanes(client) == []
+
+
+def test_a_server_that_stands_still_is_not_waited_for(server):
+    """Nor is one that is gone."""
+
+    async def story(url):
+        queue = AsyncQueue("q", url=url)
+        await queue.enqueue(b"x")
+        await queue.lease()
+        proxy.mute()
+        start = time.monotonic()
+        await queue.close()
+        return time.monotonic() - start
+
+    with Proxy(server.path) as proxy:
+        assert asyncio.run(story(proxy.url)) < CLOSE_WITHIN_S + 2
+        proxy.reset()
+        for fault in (proxy.mute, proxy.refuse):
+            queue = Queue("q", url=proxy.url)
+            queue.enqueue(b"x")
+            queue.lease()
+            fault()
+            start = time.monotonic()
+            queue.close()
+            assert time.monotonic() - start < CLOSE_WITHIN_S + 2
+            proxy.reset()

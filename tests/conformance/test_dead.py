@@ -1,0 +1,169 @@
+"""Who may be declared dead, and when: the evidence is kept with the queue, so that a peer which is new knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.awaiting import until
+from tests.conformance.steps import LONG, key, looked_after, present
+
+TERM = 10.0  # seconds of a peer's timeout here
+
+
+def ghost(queue: Any, client: Any, late: float = 1.0) -> None:
+    """A worker has leased a job, and its deadline passed so many seconds ago."""
+    queue.enqueue(b"x")
+    assert queue._run(queue.ops.beat("ghost", LONG, register=True))
+    assert len(queue._run(queue.ops.lease("ghost", 1)).claims) == 1
+    client.zadd(key("workers"), {"ghost": now(client) - round(late * 1000)})
+
+
+def now(client: Any) -> int:
+    seconds, micros = client.time()
+    return int(seconds * 1000 + micros // 1000)
+
+
+def pulse(client: Any, since: float, seen: float, *, run: str | None = None) -> None:
+    """As if the queue had been looked after since *since* seconds ago, and last *seen* seconds ago."""
+    run = client.info("server")["run_id"] if run is None else run
+    at = now(client)
+    client.hset(key("stats"), "pulse", f"{at - since * 1000:.0f} {at - seen * 1000:.0f} 0 0 {TERM * 1000:.0f} {run}")
+
+
+def look(queue: Any, name: str = "young") -> int:
+    """How many a peer that has just come declares dead."""
+    assert queue._run(queue.ops.beat(name, LONG, register=True))
+    return int(queue._run(queue.ops.reclaim(name, TERM)).declared)
+
+
+def test_a_peer_that_has_just_started_knows_the_dead(connect: Any, client: Any) -> None:
+    queue = connect()
+    ghost(queue, client)
+    looked_after(client)
+    assert look(queue) == 1
+    assert present(queue) == {"parked": 1}
+
+
+def test_nobody_knows_after_a_gap(connect: Any, client: Any) -> None:
+    """Longer than a timeout: the server may have stood still, or all who are alive were cut off."""
+    queue = connect()
+    ghost(queue, client)
+    pulse(client, since=LONG, seen=TERM + 1)
+    assert [look(queue), look(queue)] == [0, 0]
+    assert present(queue) == {"leased": 1}
+
+
+def test_nobody_knows_where_nobody_has_looked(connect: Any, client: Any) -> None:
+    queue = connect()
+    ghost(queue, client)
+    assert [look(queue), look(queue)] == [0, 0]
+
+
+def test_another_run_of_the_server(connect: Any, client: Any) -> None:
+    """A server that was away for less than a timeout: everybody gets the time to connect again."""
+    queue = connect()
+    ghost(queue, client)
+    pulse(client, since=LONG, seen=TERM * 0.7, run="0123456789abcdef")
+    assert [look(queue), look(queue)] == [0, 0]
+
+
+def test_who_was_late_before_a_short_gap_is_dead(connect: Any, client: Any) -> None:
+    """A server that stood still has the beats of the others before it; those get a moment."""
+    queue = connect()
+    ghost(queue, client, late=TERM * 0.7 + 1)
+    queue.enqueue(b"y")
+    assert queue._run(queue.ops.beat("alive", LONG, register=True))
+    assert len(queue._run(queue.ops.lease("alive", 1)).claims) == 1
+    client.zadd(key("workers"), {"alive": now(client) - 1000})
+    pulse(client, since=LONG, seen=TERM * 0.7)
+    assert [look(queue), look(queue)] == [1, 0]
+    assert present(queue) == {"parked": 1, "leased": 1}
+    assert queue._run(queue.ops.beat("alive", LONG))
+
+
+def test_the_clock_goes_back(connect: Any, client: Any) -> None:
+    """Deadlines that it has left behind come as much earlier, and the dead are found."""
+    queue = connect()
+    ghost(queue, client, late=-600.0)
+    pulse(client, since=LONG, seen=-600.0)
+    look(queue)
+    assert client.zscore(key("workers"), "ghost") < now(client) + 5000
+    client.zadd(key("workers"), {"ghost": now(client) - 1000}, lt=True)
+    looked_after(client)
+    assert look(queue) == 1
+    assert present(queue) == {"parked": 1}
+
+
+def test_told_when_the_next_deadline_passes(connect: Any, client: Any) -> None:
+    """So that its jobs are back then, not a look later."""
+    queue = connect()
+    ghost(queue, client, late=-0.4)
+    looked_after(client)
+    assert queue._run(queue.ops.beat("peer", LONG, register=True))
+    swept = queue._run(queue.ops.reclaim("peer", TERM))
+    assert swept.declared == 0
+    assert swept.again is not None
+    assert 0 < swept.again <= 0.401  # who has come in time to the millisecond lives
+    until(lambda: queue._run(queue.ops.reclaim("peer", TERM)).declared)
+
+
+def gone_back(client: Any, seconds: float) -> None:
+    """As if the clock had gone back by so much since the last look, and the queue had been looked after for long."""
+    pulse(client, since=LONG, seen=-seconds)
+
+
+def test_who_beat_since_the_clock_went_back_lives(connect: Any, client: Any) -> None:
+    """An idle worker whose beat was quicker than the first look is not taken for one from before."""
+    queue = connect()
+    assert queue._run(queue.ops.beat("quick", TERM, register=True))
+    gone_back(client, 600.0)
+    assert [look(queue), look(queue)] == [0, 0]
+    assert queue._run(queue.ops.beat("quick", TERM))
+
+
+def test_the_clock_goes_back_before_many(connect: Any, client: Any) -> None:
+    """However many deadlines and dues there are, they come as much earlier once, part by part."""
+    queue = connect()
+    at = now(client)
+    many = {f"{number}": at + 600_000 + number // 400 for number in range(2500)}
+    for part in ("workers", "leases", "limited"):
+        client.zadd(key(part), many)
+    gone_back(client, 600.0)
+    assert queue._run(queue.ops.beat("young", LONG, register=True))
+    looks = 1
+    while queue._run(queue.ops.reclaim("young", TERM)).more and looks < 20:
+        looks += 1
+    assert looks > 3
+    for part in ("workers", "leases", "limited"):
+        scores = dict(client.zrange(key(part), 0, -1, withscores=True))
+        assert all(at - 10_000 <= score <= now(client) + 10_000 for name, score in scores.items() if name != b"young")
+    assert client.hget(key("stats"), "rewind") is None
+
+
+def test_the_clock_goes_forward(connect: Any, client: Any) -> None:
+    """Everybody is late by ten minutes, and may beat before anybody is dead; leases of less are over."""
+    queue = connect(lease=60.0)
+    queue.enqueue(b"x")
+    for name in ("holder", "idle"):
+        assert queue._run(queue.ops.beat(name, TERM, register=True))
+    (claim,) = queue._run(queue.ops.lease("holder", 1)).claims
+    client.zadd(key("workers"), {name: now(client) - 595_000 for name in ("holder", "idle")})
+    client.xclaim(key("jobs"), "workers", "holder", 0, [claim.entry], idle=600_000, justid=True)
+    pulse(client, since=LONG, seen=601.0)
+    assert [look(queue), look(queue)] == [0, 0]
+    assert present(queue) == {"parked": 1}
+    assert all(queue._run(queue.ops.beat(name, TERM)) for name in ("holder", "idle"))
+    (again,) = queue._run(queue.ops.lease("idle", 1)).claims
+    assert (again.entry, again.token) == (claim.entry, claim.token + 1)  # it runs twice
+    assert queue._run(queue.ops.release([claim])) == [False]
+
+
+def test_who_was_gone_at_the_last_look_is_removed(connect: Any, client: Any) -> None:
+    """Where all come but for a moment: by the visit after the one at which it had been gone for ten timeouts."""
+    queue = connect()
+    assert queue._run(queue.ops.beat("ghost", TERM, register=True))
+    client.zadd(key("workers"), {"ghost": now(client) - 600_000})
+    pulse(client, since=LONG, seen=550.0)
+    assert look(queue) == 0
+    pulse(client, since=LONG, seen=450.0)
+    assert look(queue) == 1

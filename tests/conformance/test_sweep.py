@@ -1,0 +1,179 @@
+"""The sweep for expired leases: by XAUTOCLAIM where all leases last alike, by pages where they differ; never what is
+parked, held back, or leased for longer; found soon behind however many others.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import NewJob, Queue, Rate
+from tests.awaiting import until
+from tests.conformance.steps import LONG, key, present
+from tests.servers import Server
+
+TERM = 0.2  # seconds of a lease
+
+
+def sweep(queue: Any, moved: int) -> None:
+    """Sweep until so many jobs are back at the front."""
+    found = 0
+
+    def swept() -> bool:
+        nonlocal found
+        found += queue._run(queue.ops.reclaim("sweeper", 10.0)).moved
+        return found >= moved
+
+    until(swept)
+    assert found == moved
+
+
+def calls(client: Any, command: str) -> int:
+    """How often the server has run *command*."""
+    return int(client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+def older(client: Any, lease: Any, idle: float = LONG) -> None:
+    """As if this job had been leased so long ago."""
+    client.xclaim(
+        key("jobs"), "workers", lease.worker, 0, [lease.claim.entry], idle=round(idle * 1000), justid=True
+    )  # fmt: skip
+
+
+def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, client: Any) -> None:
+    """In order, with their counts: one that was delivered twice is delivered a third time."""
+    queue = connect(lease=60.0)
+    queue.enqueue_many([b"%d" % i for i in range(6)])
+    leases = queue.lease_many(4)
+    older(client, leases[0])
+    sweep(queue, 1)
+    leases = [queue.lease(), *leases[1:]]
+    assert leases[0].job.attempt == 2
+    for lease in (leases[2], leases[0]):
+        older(client, lease)
+    client.config_resetstat()
+    sweep(queue, 2)
+    assert calls(client, "xautoclaim") > 0
+    assert [(job.job.payload, job.job.attempt) for job in queue.lease_many(9)] == [
+        (b"0", 3), (b"2", 2), (b"4", 1), (b"5", 1),
+    ]  # fmt: skip
+    assert [leases[1].renew(), leases[2].renew(), leases[3].renew()] == [True, False, True]
+
+
+@pytest.mark.parametrize("held", ["parked", "limited", "bell", "longer", "other"])
+def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, held: str) -> None:
+    """However long it has been idle: neither who has it nor since when, nor how often it was delivered, changes."""
+    queue = connect(lease=60.0, rate=Rate(1, per=LONG, key="k") if held == "limited" else None)
+    headers = {"k": "a"} if held == "limited" else {}
+    queue.enqueue_many([NewJob(b"x", headers=headers) for _ in range(2)])
+    if held == "parked":
+        kept = queue.lease()
+        expired = queue.lease()
+        assert kept.release()
+    elif held == "bell":
+        expired = queue.lease()
+        client.execute_command(*queue.ops.wait(1.0))
+    elif held == "longer":
+        queue.lease(duration=LONG)
+        expired = queue.lease()
+    elif held == "other":
+        connect(lease=LONG).lease()
+        expired = queue.lease()
+    else:
+        (expired,) = queue.lease_many(2)
+    (row,) = [
+        row
+        for row in client.xpending_range(key("jobs"), "workers", "-", "+", 9)
+        if row["message_id"].decode() != expired.claim.entry
+    ]
+    long = {"idle": 600_000, "justid": True}
+    client.xclaim(key("jobs"), "workers", row["consumer"], 0, [row["message_id"]], **long)
+    older(client, expired, 600.0)
+    sweep(queue, 1)
+    for _ in range(3):
+        queue._run(queue.ops.reclaim("sweeper", 10.0))
+    (after,) = client.xpending_range(key("jobs"), "workers", row["message_id"], row["message_id"], 1)
+    assert (after["consumer"], after["times_delivered"]) == (row["consumer"], row["times_delivered"])
+    assert after["time_since_delivered"] >= 600_000
+
+
+def test_the_sweep_of_a_queue_with_priorities(connect: Any, client: Any) -> None:
+    """What it takes goes to the front of its level."""
+    queue = connect(lease=60.0, priorities=2)
+    queue.enqueue(b"late", priority=1)
+    queue.enqueue(b"soon")
+    leases = queue.lease_many(2)
+    for lease in leases:
+        older(client, lease)
+    sweep(queue, 2)
+    queue.enqueue(b"new")
+    assert [queue.lease().job.payload for _ in range(3)] == [b"soon", b"new", b"late"]
+
+
+def test_one_cursor_for_all(connect: Any, client: Any) -> None:
+    """Callers do not repeat each other: who comes while another sweeps goes on where that one is, or takes no step."""
+    queue = connect(lease=60.0)
+    queue.enqueue_many([b"x"] * 12_000)
+    queue.lease_many(12_000)
+    names = [f"sweeper-{i}" for i in range(5)]
+    client.hdel(key("stats"), "sweep")  # its own lease calls have begun one
+    client.config_resetstat()
+    cursors: list[bytes] = []
+
+    def ended() -> bool:
+        for name in names:
+            queue._run(queue.ops.reclaim(name, 10.0))
+            cursor = client.hget(key("stats"), "sweep").split()[2]
+            if not cursors or cursors[-1] != cursor:
+                cursors.append(cursor)
+        return cursors[-1] == b"-"
+
+    until(ended)
+    assert len(cursors) in (4, 5)  # 12,000 by 3,000 a step, and perhaps one to see the end
+    assert calls(client, "xautoclaim") <= 3 * len(cursors)
+
+
+@pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
+def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any, differ: bool) -> None:
+    """By steps of bounded length: so many of them that, one every 15 ms, it takes less than two seconds at 100,000."""
+    depth = 20_000
+    with Queue("q", url=server.url, lease=600.0) as queue, Queue("q", url=server.url, lease=300.0) as other:
+        queue.enqueue_many([b"x"] * (depth + 1))
+        leases = queue.lease_many(depth + 1)
+        if differ:
+            other.lease()
+        older(client, leases[-1])
+        steps = 0
+
+        def found() -> int:
+            nonlocal steps
+            before = client.hget(key("stats"), "sweep")
+            moved = queue._run(queue.ops.reclaim("sweeper", 10.0)).moved
+            steps += before != client.hget(key("stats"), "sweep")
+            return moved
+
+        until(found)
+        assert steps * 100_000 / depth * 0.015 < 1.0
+        assert present(queue) == {"leased": depth, "parked": 1}
+
+
+def test_many_that_expire_at_once(connect: Any, client: Any) -> None:
+    """They do not wait for each other's steps."""
+    queue = connect(lease=TERM)
+    queue.enqueue_many([b"x"] * 5000)
+    queue.lease_many(5000)
+    until(lambda: client.xpending_range(key("jobs"), "workers", "-", "+", 5000, idle=200)[4999:])
+    began = time.monotonic()
+    sweep(queue, 5000)
+    assert time.monotonic() - began < 5.0  # twelve times what it takes
+
+
+def test_worker_that_is_not_asked(newest: Server) -> None:
+    """A queue's own lease calls are all that it takes."""
+    with redis.Redis(unix_socket_path=newest.path) as client, Queue("q", url=newest.url, lease=60.0) as queue:
+        queue.enqueue_many([b"x"] * 12_000)
+        older(client, queue.lease_many(12_000)[-1])
+        assert queue.lease(block=10.0).job.attempt == 2

@@ -1,0 +1,53 @@
+"""Bugs planted in the scripts of flows: what the machine must find."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from attrs import evolve
+
+from headrace._protocol import script as scripts
+
+Edit = tuple[str, str, str]
+"""The script ('*': every one that has the text), a text of it, and what replaces it."""
+
+MUTANTS: dict[str, Sequence[Edit]] = {
+    "a child that goes on is not taken over by the next fan-out": [("flow_advance", "      known.of = of\n", "")],
+    "the join comes a child early": [
+        ("flow_advance", "if tonumber(get(run, 'pending', parent)) > 0 then return end", ""),
+        ("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > 1 then"),
+    ],
+    "the join comes a child late": [
+        ("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > -1 then")
+    ],
+    "a run is forgotten while a job of it goes on": [("flow_advance", "redis.call('PERSIST', run)", "local _ = run")],
+    "a run is kept for ever": [("flow_advance", "if live == 0 then redis", "if live == -1 then redis")],
+    "nobody hears of a death": [
+        ("*", "set_mark(flows, id, what, nonce)\nend", "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend")
+    ],
+    "nobody hears of a purge": [("purge", "mark(flows, own.id, 3)", "local _ = own")],
+    "what is redriven has failed all the same": [
+        ("flow_advance", "redis.call('HINCRBY', run, 'failed:' .. parent, -1)\n", "")
+    ],
+}
+
+
+def planted(mutant: str) -> Callable[[str], scripts.Script]:
+    """What takes the place of `script`: it loads scripts with this bug."""
+    plain: Callable[[str], scripts.Script] = scripts.script
+    for script, old, _ in MUTANTS[mutant]:
+        found = [name for name in scripts.names() if script in {name, "*"} and old in plain(name).source]
+        assert found, f"{script}.lua has changed: {old!r} is not in it"
+
+    @cache
+    def changed(name: str) -> scripts.Script:
+        source = plain(name).source
+        for script, old, new in MUTANTS[mutant]:
+            if script in {name, "*"}:
+                source = source.replace(old, new)
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return evolve(plain(name), source=source, sha=sha)
+
+    return changed

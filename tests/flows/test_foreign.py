@@ -1,0 +1,120 @@
+"""What others write into a flow's queues: no header and no id of theirs ends a worker, or is taken for a run's."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import redis
+from hypothesis import HealthCheck, example, given, settings
+
+from headrace import Flow, NewJob, Worker
+from headrace._protocol.flow_ops import FlowOps
+from headrace._protocol.replies import flow_state
+from tests.awaiting import until
+from tests.flows.conftest import Flows
+from tests.servers import Server
+
+KEY = "headrace:{shop}:shop:flow:"
+JOBS = "headrace:{shop}:shop/pick:jobs"
+IDS = [b"", b"o", b"\x00", b"\xff\xfe", b"x" * 501, b"/", b"//", b"o/1/x", b"o/999/", b"\n", "é".encode()]
+
+
+def test_a_worker_takes_foreign_entries_for_jobs_of_no_flow(newest: Server) -> None:
+    """Whatever their header says, and whatever their id is."""
+    with Flow("shop", url=newest.url) as flow, redis.Redis(unix_socket_path=newest.path) as client:
+        seen: list[bytes] = []
+        flow.stage("pick")(lambda job: seen.append(job.payload))
+        worker = Worker(newest.url)
+        worker.flow(flow)
+        number = 0
+        for name in IDS:
+            for header in (b"", b"x", b"\xff", KEY.encode(), KEY.encode() + name.partition(b"/")[0]):
+                number += 1
+                client.xadd(JOBS, {"data": b"%d" % number, "id": name, "headrace-flow": header})
+        client.zadd("headrace:{shop}:shop/pick:flows", {name: 2.0**50 * (1 + i % 5) for i, name in enumerate(IDS)})
+        with worker:
+            flow.start(b"ours", id="run")
+            until(lambda: len(seen) == number + 1)
+            until(lambda: flow.state("run").state == "completed")  # type: ignore[union-attr]
+            until(lambda: client.zcard("headrace:{shop}:shop/pick:flows") == 0)
+        assert sorted(seen) == sorted([b"ours", *(b"%d" % i for i in range(1, number + 1))])
+        counts = flow.counts()["pick"]
+        assert (counts.lost, counts.completed, counts.dead) == (0, number + 1, 0)
+
+
+def test_headers_of_a_job_are_handed_on_without_what_is_ours(flows: Flows) -> None:
+    flows.flow.start(b"order", id="o", headers={"lang": "en"})
+    (lease,) = flows.lease("pick")
+    aside = flows.connect("shop/aside")
+    headers = lease.job.headers
+    assert aside.enqueue(b"1", id="o", headers=headers).added
+    assert aside.enqueue(b"2", headers=headers, delay=3600).added
+    aside.schedule("s", b"3", every=3600, headers=headers)
+    assert flows.connect("shop/plain").enqueue(b"x", id="p").added
+    (plain,) = flows.connect("shop/plain").lease_many(1)
+    assert plain.complete(then=[NewJob(b"4", id="f", queue="shop/aside", headers=headers)])
+    for state in (*aside.waiting(), *aside.delayed()):
+        assert dict(state.job.headers) == {"lang": "en"}
+    assert aside.move("shop/other") == 3
+    other = flows.connect("shop/other")
+    leases = other.lease_many(10)
+    assert {lease.job.payload for lease in leases} == {b"1", b"4"}
+    for one in leases:
+        assert one.dead_letter("why")
+    assert other.redrive() == 2
+    with redis.Redis(unix_socket_path=flows.connect.server.path) as client:
+        assert client.keys("headrace:{shop}:shop/other:flows") == []
+
+
+def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, client: redis.Redis) -> None:
+    """What is no job of that run leaves nothing behind in `flows`."""
+    plain = flows.connect("shop/plain")
+    assert plain.lease() is None
+    for header in (b"x", KEY.encode() + b"other", b"\xff"):
+        client.xadd("headrace:{shop}:shop/plain:jobs", {"data": "1", "id": b"i" + header, "headrace-flow": header})
+    for lease in plain.lease_many(10):
+        assert lease.dead_letter("why")
+    assert plain.redrive() == 3
+    assert client.keys("headrace:{shop}:shop/plain:flows") == []
+
+
+texts = st.binary(max_size=20)
+rows = st.tuples(
+    st.sampled_from([b"active", b"done", b"dead", b"blocked", b"x", b""]), texts, texts, texts, texts, texts, texts,
+    st.lists(texts, max_size=4).map(lambda some: some + some),
+    st.lists(st.tuples(texts, texts, st.integers(0, 1), texts), max_size=3).map(lambda some: list(chain(*some))),
+)  # fmt: skip
+
+
+@given(rows)
+@example((b"done", b"a", b"", b"nan", b"-1", b"[" * 10_000, b"1e9", [], []))
+def test_any_state_of_a_run_can_be_read(row: Any) -> None:
+    state = flow_state("o", row)
+    assert state is not None
+    assert isinstance(state.attributes, dict)
+
+
+@given(st.binary(max_size=600))
+@example(b"")
+@example(b"\xff")
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_any_member_of_flows_can_be_passed_on(member: bytes) -> None:
+    ops = FlowOps("shop", "headrace", None, (), 1000, 60, fenced=False)
+    ops.declare("pick", (), (), {})
+    (move,) = ops.events().decode([1, member])
+    assert move.args[0] in ("event", "forget")
+    assert ops.advance([move]).packed("EVAL", "l", "1")
+
+
+@pytest.mark.parametrize("how", ["waiting", "delayed"])
+def test_a_copied_header_keeps_no_job_from_moving(flows: Flows, client: redis.Redis, how: str) -> None:
+    plain = flows.connect("shop/plain")
+    assert plain.lease() is None
+    if how == "waiting":
+        client.xadd("headrace:{shop}:shop/plain:jobs", {"data": "1", "headrace-flow": KEY + "o"})
+    else:
+        plain.enqueue(b"1", id="o", delay=3600)
+    assert plain.move("shop/other") == 1

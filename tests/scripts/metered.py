@@ -1,0 +1,69 @@
+"""A script that counts what it asks of the server: bytes and commands, which are the same on any machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+_HEAD = """
+local server, cost = redis, {read = 0, written = 0, commands = 0, elements = 0}
+local function weigh(kind, value)
+  if type(value) == 'string' then
+    cost[kind] = cost[kind] + #value
+  elseif type(value) == 'table' then
+    for _, item in ipairs(value) do weigh(kind, item) end
+  end
+  if kind == 'read' then cost.elements = cost.elements + 1 end
+end
+local function metered(ask)
+  return function(...)
+    cost.commands = cost.commands + 1
+    for _, arg in ipairs({...}) do weigh('written', arg) end
+    local reply = ask(...)
+    weigh('read', reply)
+    return reply
+  end
+end
+local redis = setmetatable({call = metered(server.call), pcall = metered(server.pcall)}, {__index = server})
+local function main()
+"""
+_TAIL = """
+end
+local reply = main()
+return {reply, cost.read, cost.written, cost.commands, cost.elements}
+"""
+
+
+@frozen
+class Cost:
+    """What one run of a script has moved inside the server, and what it answered."""
+
+    script: str
+    read: int
+    """Bytes that its commands answered to it."""
+    written: int
+    """Bytes that it handed to its commands, names of keys included."""
+    commands: int
+    elements: int
+    """Items of the answers to it."""
+    answered: int
+    """Bytes of its own answer."""
+
+
+def metered(source: str) -> str:
+    """*source* so that it answers {its reply, and the numbers of `Cost`}."""
+    return _HEAD + source + _TAIL
+
+
+def cost(script: str, reply: Any) -> tuple[Any, Cost]:
+    """What a script that was made by `metered` answered, apart."""
+    answer, *numbers = reply
+    return answer, Cost(script, *map(int, numbers), weight(answer))
+
+
+def weight(reply: Any) -> int:
+    """Bytes of an answer."""
+    if isinstance(reply, list):
+        return sum(map(weight, reply))
+    return len(reply) if isinstance(reply, (bytes, str)) else 8

@@ -1,0 +1,147 @@
+"""Every argument of every script at its extremes: it is taken, or refused while nothing has been written yet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import NewJob, Queue, Repairs
+from headrace._model.checks import FOREVER, MOST
+from headrace._model.job import Claim
+from headrace._model.policy import Rate
+from headrace._model.settings import QueueSettings
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.script import header
+from tests.conftest import Servers
+from tests.servers import Server, binaries
+from tests.unit.test_headers import NAMES, OPS, SAMPLES
+
+LONGEST = int(FOREVER * 1000)
+YEAR_10000 = 253_402_300_800_000
+NO_NUMBERS = ["", "x", "-1", "nan", "inf", "1e400", "1.5", str(sys.maxsize), str(MOST + 2)]
+NUMBERS = ["0", "1", str(LONGEST), str(YEAR_10000), str(MOST)]
+NO_DELAYS = ["x", "+", "5", "+-1", "+1e400", "@nan", "@1.5", f"+{sys.maxsize}"]
+DELAYS = ["", "+0", f"+{LONGEST}", f"+{MOST}", "@0", f"@{YEAR_10000}"]
+CURSORS = ["", "-", "0", "(", "x" * 500, "9" * 40, "\0", "new:9 -", "level:9", "delayed x", "5-1 5", "%d", "1 1 1"]
+KINDS = {  # by the name of an argument; one that has none here fails the test
+    "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
+    " next ageing pause",
+    "delay": "delay",
+    "cursor": "cursor place state which",
+    "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
+    " register decide idle",
+    "items": "items... wanted... rates... fields... ticks...",
+}
+NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members"}
+KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
+CASES = [
+    (name, number, argument)
+    for name in NAMES
+    for number, argument in enumerate(header(name).args())
+    if (name, argument) != ("pause", "pause")  # 1, or anything else
+]
+RATED = Ops(OPS.keys, QueueSettings(rates=(Rate(1), Rate(5, key="k"))))
+
+
+@pytest.fixture(params=[binaries()[0], binaries()[-1]], ids=lambda binary: binary.name)
+def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
+    """The first and the last server of the matrix: numbers are the scripts' own affair."""
+    return servers(request.param)
+
+
+@pytest.fixture
+def queue(server: Server) -> Iterator[Queue]:
+    """With jobs in every state, three of them leased by `w`."""
+    with Queue("shop/orders", url=server.url, dead_limit=5) as queue:
+        yield queue
+
+
+def prepare(queue: Queue) -> list[Claim]:
+    """An empty server filled: the claims of `w`."""
+    queue._executor.pool.reset()
+    claims = []
+    queue.enqueue_many([*(NewJob(b"x", id=f"i{n}", headers={"k": "v"}) for n in range(4)), *[b"x"] * 6])
+    for number, lease in enumerate(queue.lease_many(6)):
+        if number < 3:
+            lease.release()
+        if number == 3:
+            lease.dead_letter("why")
+    queue.enqueue_many([NewJob(b"x", id="late", delay=LONGEST / 1000), NewJob(b"x", id="i", delay=60.0)])
+    queue.schedule("s", b"x", every=60.0)
+    granted = queue._run(queue.ops.lease("w", 3, ttl=60.0, duration=FOREVER))
+    assert granted is not None
+    claims += granted.claims
+    assert len(claims) == 3
+    return claims
+
+
+def operation(name: str, claims: list[Claim]) -> Op[Any]:
+    """One of that name, with as much to do as there can be."""
+    follow = NewJob(b"y", id="next", delay=5.0, queue="shop/bills")
+    made: dict[str, Callable[[], Op[Any]]] = {
+        "complete": lambda: OPS.complete(claims[:1], fenced=True, results={claims[0].entry: b"r"}, then=[follow]),
+        "dead_letter": lambda: OPS.dead_letter([(claim, "why") for claim in claims]),
+        "enqueue": lambda: OPS.enqueue([OPS.item(NewJob(b"x", id="n", delay=5.0)), b"x"]),
+        "expire": lambda: OPS.expire("-", []),
+        "lease": lambda: RATED.lease("w", 10, duration=5.0, ttl=60.0, heir_of="v"),
+        "move": lambda: OPS.move("shop/bills", "-", []),
+        "purge_dead": lambda: OPS.purge_dead("-", []),
+        "redrive": lambda: OPS.redrive("-", []),
+        "release": lambda: OPS.release(claims, pause=5.0),
+        "renew": lambda: OPS.renew(claims, duration=5.0, ttl=5.0),
+        "retry": lambda: OPS.retry([(claim, 5.0, 1, "why") for claim in claims], max_attempts=1),
+    }
+    return made[name]() if name in made else SAMPLES[name]
+
+
+class Sent:
+    """An operation with one of its arguments replaced, on a server that is filled for it; what has come of it."""
+
+    def __init__(self, queue: Queue, client: redis.Redis, name: str, number: int, value: str) -> None:
+        client.flushall()
+        words = [*operation(name, prepare(queue)).wire("EVAL", "l", "1")]
+        words[3 + int(words[2]) + number] = value
+        self._queue, self._client = queue, client
+        before = self._state()
+        self.error = ""
+        try:
+            client.execute_command(*words)
+        except redis.ResponseError as error:
+            self.error = str(error)
+        if self.error:
+            assert self._state() == before, f"{value!r}: half done: {self.error}"
+        else:
+            self._is_sound(value)
+
+    def _state(self) -> dict[Any, Any]:
+        keys = [key for key in self._client.scan_iter(count=1000) if b":lane:" not in key]
+        return {key: self._client.dump(key) for key in keys}
+
+    def _is_sound(self, value: str) -> None:
+        """No job is lost, or in two places; and there is nothing to mend."""
+        assert self._queue.counts().lost == 0, value
+        assert self._queue.repair() == Repairs(), value
+
+
+def test_every_argument_is_of_some_kind() -> None:
+    assert {argument for _, _, argument in CASES} == set(KIND)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "argument"),
+    [pytest.param(*case, id=f"{case[0]}-{case[2]}") for case in CASES if KIND[case[2]] not in {"items", "text"}],
+)
+def test_an_argument_at_its_extremes(queue: Queue, client: redis.Redis, name: str, number: int, argument: str) -> None:
+    kind = KIND[argument]
+    for value in {"number": NUMBERS, "delay": DELAYS, "cursor": CURSORS}[kind]:
+        sent = Sent(queue, client, name, number, value)
+        assert not sent.error or kind != "delay", value
+        assert not sent.error or value not in {"1", str(LONGEST)} or argument in NUMBERS_OF_ITEMS, value
+    for value in {"number": NO_NUMBERS, "delay": NO_DELAYS, "cursor": []}[kind]:
+        if argument != "duration" or value:
+            assert "ARGUMENT" in Sent(queue, client, name, number, value).error, value

@@ -1,0 +1,29 @@
+"""Every planted bug is a change of what the scripts say now: else it would plant nothing, and be found by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace._protocol.script import names, script
+from tests.chaos import mutants as chaos
+from tests.flows import mutants as flows
+from tests.model import mutants as model
+
+
+def edits() -> Iterator[tuple[str, str, str]]:
+    """(bug, script, text)."""
+    for script_name, old, _ in chaos.COUNTED:
+        yield "counted", script_name, old
+    for bug, mutant in chaos.MUTANTS.items():
+        for script_name, old, _ in mutant.edits:
+            yield bug, script_name, old
+    for bug, changes in (*model.MUTANTS.items(), *flows.MUTANTS.items()):
+        for script_name, old, _ in changes:
+            yield bug, script_name, old
+
+
+@pytest.mark.parametrize(("bug", "name", "old"), list(edits()))
+def test_it_fits(bug: str, name: str, old: str) -> None:
+    assert any(old in script(one).source for one in (names() if name == "*" else [name])), f"{bug}: {old!r}"

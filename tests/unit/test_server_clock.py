@@ -1,0 +1,29 @@
+"""Jumps of a server's clock, seen from here."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace._telemetry.clock import ServerClock
+
+
+@pytest.mark.parametrize("jump", [-600.0, -1.5, 1.5, 600.0])
+def test_a_jump_is_told_once(jump: float) -> None:
+    clock = ServerClock()
+    told = [clock.jump(1000.0 + at + (jump if at > 2 else 0.0), 0.01, ours=float(at)) for at in range(6)]
+    assert told == [0.0, 0.0, 0.0, pytest.approx(jump, abs=0.02), 0.0, 0.0]
+
+
+def test_a_reply_that_took_long_is_none() -> None:
+    """What the server's clock was lies between the sending and the answer."""
+    clock = ServerClock()
+    assert [
+        clock.jump(1000.0, 0.0, ours=0.0),
+        clock.jump(1001.0, 45.0, ours=46.0),
+        clock.jump(1050.0, 0.0, ours=50.0),
+    ] == [0, 0, 0]
+
+
+def test_clocks_that_drift() -> None:
+    clock = ServerClock()
+    assert not any(clock.jump(1000.0 + 3600.0 * at * 1.0005, 0.0, ours=3600.0 * at) for at in range(9))
