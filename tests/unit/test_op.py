@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 
 import attrs
 import pytest
@@ -34,6 +36,34 @@ def test_another_script_gets_neither() -> None:
     ]
     assert op.wire() == ("EVAL", op.script.source, 8, *keys, "w", 500, 0)
     assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 8, *keys, "w", 500, 0)
+
+
+INTERRUPTED = """
+import signal
+from headrace._protocol.op import pack
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+interrupted = 0
+for number in range(60):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005 * (1 + number % 7))
+        pack((1234567,) * 100_000)
+    except KeyboardInterrupt:
+        interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+print(interrupted)
+"""
+
+
+def test_ctrl_c_while_a_command_is_packed() -> None:
+    """It raises; hiredis, given a number whose `repr` is interrupted, ends the process with a segmentation fault."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0
 
 
 def test_a_script_is_its_file_with_its_fragments() -> None:

@@ -17,8 +17,13 @@ Arg = str | bytes | int
 
 
 def pack(command: Sequence[Arg]) -> bytes:
-    """A command as it is sent; in C, where redis-py does it in Python for asyncio."""
-    return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(command)
+    """A command as it is sent; in C, where redis-py does it in Python for asyncio.
+
+    Numbers are spelled here: hiredis takes their `repr`, in which a signal may raise, and does not look (3.5: it reads
+    a null pointer, and Ctrl-C ends the process).
+    """
+    spelled = tuple([b"%d" % arg if isinstance(arg, int) else arg for arg in command])
+    return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(spelled)
 
 
 def parts(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
@@ -62,7 +67,7 @@ class Op(Generic[R_co]):
     @cached_property
     def body(self) -> memoryview:
         """Its arguments as they are sent. The head of the command is known when it is sent, this before."""
-        packed = pack(tuple(self.args))
+        packed = pack(self.args)
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 
     def packed(self, verb: str, lane: str, call: str) -> bytes:
