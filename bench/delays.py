@@ -27,7 +27,7 @@ import redis
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from headrace import AsyncWorker, Job, Queue, Worker
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
 Starts = queue.SimpleQueue[tuple[str, float]]
 

@@ -24,7 +24,7 @@ from attrs import frozen
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from headrace import AsyncWorker, BatchError, Job, NewJob, Queue, Retry, Worker
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
 HANDLERS = ("batch", "job", "threads")
 QUARTERS = 4

@@ -24,7 +24,7 @@ import redis
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from headrace import AsyncWorker, Job, NewJob, Queue, Rate, Worker
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
 WAITING = 3000
 

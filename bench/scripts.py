@@ -28,7 +28,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
 R = TypeVar("R")
 DAY = 86400.0

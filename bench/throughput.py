@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.raw import Raw
 from headrace import AsyncWorker, Job, Queue, Worker
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
 GOALS = {"enqueue_many": 0.65, "async batch": 0.50, "async per job": 0.35, "threads": 0.10}
 BASES = {"enqueue_many": "raw enqueue"}

@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.throughput import Bench
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
 CONTEXT = " + context"
 MODES = [

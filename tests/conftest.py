@@ -11,18 +11,15 @@ Which of these cases run is said by two options (see README.md here): `--servers
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
 
-from headrace import AsyncQueue, Queue
-from headrace._async.queue import AsyncLease
-from tests.servers import Binary, Server, binaries
+from tests.support.colours import Connect
+from tests.support.servers import Binary, Server, binaries
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -121,76 +118,6 @@ def client(server: Server) -> Iterator[redis.Redis]:
 def colour(request: pytest.FixtureRequest) -> str:
     """Both colours in turn."""
     return str(request.param)
-
-
-class Blocking:
-    """An asynchronous object as if it were a blocking one: its coroutines and iterators are run to their end."""
-
-    def __init__(self, wrapped: Any, runner: asyncio.Runner) -> None:
-        self._wrapped, self._runner = wrapped, runner
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._wrapped, name)
-        if not callable(found):
-            return self._shown(found)
-        return lambda *args, **options: self._call(found, args, options)
-
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        async def called() -> Any:
-            answer = function(*map(_bare, args), **{name: _bare(value) for name, value in options.items()})
-            if inspect.isawaitable(answer):
-                return await answer
-            if isinstance(answer, AsyncIterator):
-                return iter([item async for item in answer])
-            return answer
-
-        return self._shown(self._runner.run(called()))
-
-    def _shown(self, answer: Any) -> Any:
-        if isinstance(answer, AsyncLease):
-            return Blocking(answer, self._runner)
-        if isinstance(answer, list):
-            return [self._shown(item) for item in answer]
-        return answer
-
-
-def _bare(value: Any) -> Any:
-    """An argument as the wrapped object knows it."""
-    if isinstance(value, Blocking):
-        return value._wrapped
-    return [_bare(item) for item in value] if isinstance(value, list) else value
-
-
-class Connect:
-    """Makes queues of one colour on one server, and closes them."""
-
-    def __init__(self, colour: str, server: Server) -> None:
-        self.colour, self.server = colour, server
-        self._made: list[Any] = []
-        self._runner = asyncio.Runner() if colour == "async" else None
-
-    def __call__(self, name: str = "q", **options: Any) -> Any:
-        """A queue on the server, or on the one that *options* name; arguments as for `Queue`.
-
-        *client* may be a function that makes one, given the module to make it from (`redis` or `redis.asyncio`).
-        """
-        if callable(make := options.get("client")):
-            options["client"] = make(redis.asyncio if self._runner else redis)
-        if not options.keys() & {"url", "client"}:
-            options["url"] = self.server.url
-        if self._runner is None:
-            queue: Any = Queue(name, **options)
-        else:
-            queue = Blocking(AsyncQueue(name, **options), self._runner)
-        self._made.append(queue)
-        return queue
-
-    def close(self) -> None:
-        """Close them all."""
-        for queue in self._made:
-            queue.close()
-        if self._runner is not None:
-            self._runner.close()
 
 
 @pytest.fixture

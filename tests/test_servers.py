@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import MATRIX, binaries, on_path
+from tests.support.servers import MATRIX, binaries, on_path
 
 README = Path(__file__).parents[1] / "README.md"
 

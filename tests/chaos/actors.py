@@ -64,7 +64,8 @@ from headrace import (
     Worker,
     WorkerLost,
 )
-from tests.chaos import mill, mutants
+from tests.chaos import flow_load as load
+from tests.chaos import mutants
 
 HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 1.0
 QUEUE = "chaos"
@@ -249,7 +250,7 @@ class Actor:
         return chance >= 0.25
 
     def fenced(self, lease: Lease, call: Any, *args: Any) -> None:
-        what = f"{self.name} {mill.named(lease.job)} {lease.token}"
+        what = f"{self.name} {load.named(lease.job)} {lease.token}"
         self.write(f"ask {what}")
         self.write(f"did {what} {int(call(*args))}")
 
@@ -312,10 +313,10 @@ class Actor:
     def begin(self) -> None:
         """Start runs; cancel some, and children of some; redrive those that were but sick."""
         with ExitStack() as stack:
-            flow = stack.enter_context(Flow(mill.FLOW, url=self.orders.url, lookup=["who"]))
-            mill.declared(flow, LEASE)
+            flow = stack.enter_context(Flow(load.FLOW, url=self.orders.url, lookup=["who"]))
+            load.declared(flow, LEASE)
             queues = {
-                name: stack.enter_context(Queue(f"{mill.FLOW}/{name}", url=self.orders.url)) for name in mill.STAGES
+                name: stack.enter_context(Queue(f"{load.FLOW}/{name}", url=self.orders.url)) for name in load.STAGES
             }
             while not self.over:
                 time.sleep(6 * PACE * self.dice.random())
@@ -323,7 +324,7 @@ class Actor:
                     time.sleep(5 * PACE)
                     redrive(queues)
                 self.produced += 1
-                name = mill.Plan.drawn(self.dice).name(self.name, self.produced)
+                name = load.Plan.drawn(self.dice).name(self.name, self.produced)
                 self.late.append(name)
                 delay = 0.5 * self.dice.random() if self.dice.random() < 0.1 else None
                 self.write(f"beg {self.name} {name}")
@@ -353,18 +354,18 @@ class Actor:
     def hand(self) -> None:
         """Do without a worker: lease from the stages, settle in every way there is, some twice."""
         with ExitStack() as stack:
-            flow = stack.enter_context(Flow(mill.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6))
-            mill.declared(flow, LEASE)
+            flow = stack.enter_context(Flow(load.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6))
+            load.declared(flow, LEASE)
             queues = [
-                stack.enter_context(Queue(f"{mill.FLOW}/{name}", url=self.orders.url, lease=LEASE, dead_limit=10**6))
-                for name in mill.STAGES
+                stack.enter_context(Queue(f"{load.FLOW}/{name}", url=self.orders.url, lease=LEASE, dead_limit=10**6))
+                for name in load.STAGES
             ]
             while not self.over:
                 try:
                     leases = self.dice.choice(queues).lease_many(self.dice.randint(1, 4), block=0.05)
                 except WorkerLost:
                     continue
-                self.write(*(f"job {self.name} {x.job.payload.decode()} {mill.named(x.job)} {x.token}" for x in leases))
+                self.write(*(f"job {self.name} {x.job.payload.decode()} {load.named(x.job)} {x.token}" for x in leases))
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())
                     if self.dice.random() < 2 * DAWDLE:
@@ -382,7 +383,7 @@ class Actor:
         except DeadLetter as death:
             self.fenced(lease, lease.dead_letter, str(death))
             return
-        name = f"fan|{lease.job.id}" if isinstance(outcome, FanOut) else mill.named(lease.job)
+        name = f"fan|{lease.job.id}" if isinstance(outcome, FanOut) else load.named(lease.job)
         what = f"end {self.name} {name} {lease.token}"
         if stage == "weigh" and self.dice.random() < 0.2:
             self.write(f"{what} {int(lease.complete())}")
@@ -393,7 +394,7 @@ class Actor:
 
     def stepped(self, stage: str, job: Job, known: FlowJob | FlowState) -> Any:
         """What is to become of a job of a stage."""
-        outcome = mill.step(stage, job, known.children, known.failed, self.orders.log.parent)
+        outcome = load.step(stage, job, known.children, known.failed, self.orders.log.parent)
         if stage == "bill":
             self.write(f"bag {self.name} {job.id} {outcome.decode().replace(' ', '')}")
         return outcome
@@ -401,7 +402,7 @@ class Actor:
     # -- workers -------------------------------------------------------------------------------------
 
     def saw(self, jobs: Sequence[Job]) -> None:
-        self.write(*(f"run {self.name} {job.payload.decode()} {mill.named(job)} {job.attempt}" for job in jobs))
+        self.write(*(f"run {self.name} {job.payload.decode()} {load.named(job)} {job.attempt}" for job in jobs))
 
     def judged(self) -> None:
         """Now and then a handler fails."""
@@ -458,8 +459,8 @@ class Actor:
             worker.handler(QUEUE, concurrency=8, **options, **LEVELS)(self.handle_in_task)
         if self.orders.role.startswith("flow"):
             flow: Any = Flow if threads else AsyncFlow
-            made = flow(mill.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6)
-            for stage, register in mill.declared(made, LEASE).items():
+            made = flow(load.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6)
+            for stage, register in load.declared(made, LEASE).items():
                 register(self.serve(stage) if threads else self.serve_in_task(stage))
             worker.flow(made)
         if not self.over:
@@ -470,7 +471,7 @@ def redrive(queues: dict[str, Queue]) -> int:
     """Those that were to die once run again; how many."""
     number = 0
     for queue in queues.values():
-        names = [letter.job.id for letter in queue.dead() if mill.Plan.of(letter.job.id).kind == "sick"]
+        names = [letter.job.id for letter in queue.dead() if load.Plan.of(letter.job.id).kind == "sick"]
         number += queue.redrive(*names) if names else 0
     return number
 

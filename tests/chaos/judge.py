@@ -38,8 +38,8 @@ from attrs import asdict, define, evolve, field, frozen
 
 from headrace import Counts, Queue
 from tests.chaos.actors import METERED, QUEUE, RATE
-from tests.chaos.mill import STAGES
-from tests.chaos.runs import BASE, RUNS, Runs, created_again, sick
+from tests.chaos.flow_judge import BASE, RUNS, Runs, created_again, sick
+from tests.chaos.flow_load import STAGES
 
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
 PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES), f"headrace:{{{METERED}}}:{METERED}:"]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from headrace._protocol import flow_ops, queue_ops
-from headrace._protocol import script as scripts
-
-Edit = tuple[str, str, str]
-"""The script ('*': every one that has the text), a text of it, and what replaces it."""
+from tests.support.planted import Edit, planted
 
 PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
 FLOW = ["runs", "hand", "flow threads", "flow tasks"]
@@ -249,19 +244,5 @@ end""",
 
 def install(mutant: str | None) -> None:
     """Change the scripts of this process, once and for all."""
-    edits = [*COUNTED, *(MUTANTS[mutant].edits if mutant else ())]
-    plain: Callable[[str], scripts.Script] = scripts.script
-    for script, old, _ in edits:
-        names = scripts.names() if script == "*" else [script]
-        assert any(old in plain(name).source for name in names), f"{script}.lua has changed: {old!r} is not in it"
-
-    @cache
-    def changed(name: str) -> scripts.Script:
-        source = plain(name).source
-        for script, old, new in edits:
-            if script in (name, "*"):
-                source = source.replace(old, new)
-        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        return evolve(plain(name), source=source, sha=sha)
-
+    changed = planted([*COUNTED, *(MUTANTS[mutant].edits if mutant else ())])
     queue_ops.script = flow_ops.script = changed  # type: ignore[attr-defined]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from tests.awaiting import until
 from tests.chaos.actors import TIMEOUT
-from tests.servers import EXACT, Server
+from tests.support.awaiting import until
+from tests.support.servers import EXACT, Server
 
 if TYPE_CHECKING:
     from tests.chaos.storm import Storm

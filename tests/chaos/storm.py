@@ -20,15 +20,15 @@ import redis
 from attrs import define, field
 
 from headrace import Counts, Queue
-from tests.awaiting import until
 from tests.chaos.actors import CALM, GAVE_UP, LEVELS, METERED, QUEUE, RATE, TIMEOUT, Orders, redrive, run
 from tests.chaos.clock import Clock
+from tests.chaos.flow_load import FLOW, STAGES
 from tests.chaos.judge import PREFIX, PREFIXES, Fate, Judge
-from tests.chaos.mill import FLOW, STAGES
 from tests.chaos.mutants import CAST, MUTANTS
 from tests.chaos.proxy import Proxy
 from tests.chaos.server_faults import FAULTS, LASTS, End, jumped, promoted
-from tests.servers import EXACT, Binary, Server
+from tests.support.awaiting import until
+from tests.support.servers import EXACT, Binary, Server
 
 # Forked from a small process that has imported everything, so that a new one costs milliseconds.
 FORKS = multiprocessing.get_context("forkserver")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.awaiting import until
 from tests.chaos.clock import Clock
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.storm import Storm
-from tests.servers import Binary, binaries
+from tests.support.awaiting import until
+from tests.support.servers import Binary, binaries
 
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))

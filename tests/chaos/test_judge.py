@@ -11,7 +11,7 @@ import redis
 from headrace import Queue
 from tests.chaos.actors import LEVELS, QUEUE
 from tests.chaos.judge import PREFIX, SAMPLES, Judge
-from tests.servers import Server
+from tests.support.servers import Server
 
 
 class Story:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.memory import HANDLERS, measure
-from tests.servers import Server
+from tests.support.servers import Server
 
 JOBS = 50_000
 

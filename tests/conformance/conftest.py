@@ -11,9 +11,9 @@ import redis
 import redis.asyncio
 
 from headrace import Queue
-from tests.awaiting import PATIENCE, until
-from tests.conftest import Blocking, Connect
-from tests.servers import Server
+from tests.support.awaiting import PATIENCE, until
+from tests.support.colours import Blocking, Connect
+from tests.support.servers import Server
 
 
 @pytest.fixture

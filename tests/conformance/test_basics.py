@@ -11,8 +11,8 @@ from redis.crc import key_slot
 
 from headrace import AsyncLease, AsyncQueue, ConfigurationError, Counts, JSONCodec, Lease, NewJob, Queue
 from headrace._model.job import Claim, Job
-from tests.conformance.steps import LONG, expire, leased, payloads, present
-from tests.conftest import Blocking
+from tests.support.colours import Blocking
+from tests.support.steps import LONG, expire, leased, payloads, present
 
 
 def test_enqueue_lease_complete(queue):

@@ -24,8 +24,8 @@ from headrace import ConfigurationError, Counts, NewJob, Queue
 from headrace._cli.app import app
 from headrace._cli.lines import BadLineError, Reader
 from headrace._cli.processes import load
-from tests.awaiting import until
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.servers import Server
 
 PROGRAM = [sys.executable, "-m", "headrace"]
 NOWHERE = "redis://user:secret@127.0.0.1:1/0"

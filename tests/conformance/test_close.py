@@ -9,8 +9,8 @@ import redis
 
 from headrace import AsyncQueue, Flow, Queue
 from headrace._base.executor import CLOSE_WITHIN_S
-from tests.conformance.steps import LONG
-from tests.faults.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.steps import LONG
 
 USERS = 200
 

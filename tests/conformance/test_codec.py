@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headrace import CodecError, Counts, JSONCodec, NewJob
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 
 class Reversed:

@@ -16,12 +16,12 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from headrace import AsyncQueue, ConfigurationError, Counts, NewJob, Queue, Worker
-from tests.awaiting import PATIENCE
-from tests.conformance.steps import LONG, leased, payloads, present
 from tests.conformance.test_events import listening
-from tests.conftest import Connect
-from tests.servers import Server, binaries
-from tests.tls import TLSProxy
+from tests.support.awaiting import PATIENCE
+from tests.support.colours import Connect
+from tests.support.servers import Server, binaries
+from tests.support.steps import LONG, leased, payloads, present
+from tests.support.tls import TLSProxy
 
 BYTES = b"\x00\xff\r\n\xc3\xa9"
 

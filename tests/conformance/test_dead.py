@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.awaiting import until
-from tests.conformance.steps import LONG, key, looked_after, present
+from tests.support.awaiting import until
+from tests.support.steps import LONG, key, looked_after, present
 
 TERM = 10.0  # seconds of a peer's timeout here
 

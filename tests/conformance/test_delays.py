@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob, Queue
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, key, leased, payloads, present, promote
+from tests.support.awaiting import PATIENCE, until
+from tests.support.steps import LONG, key, leased, payloads, present, promote
 
 
 def test_delayed(queue):

@@ -19,8 +19,8 @@ from headrace import Counts, Queue
 from headrace._cli import demo
 from headrace._cli.demo import facts, modules
 from headrace._cli.demo_report import Evidence, Killed, Note, read_log, report, totals
-from tests.awaiting import until
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.servers import Server
 
 PROGRAM = [sys.executable, "-m", "headrace", "demo"]
 BARE = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_URL", "REDIS_URL")}

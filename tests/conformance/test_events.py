@@ -14,10 +14,10 @@ import redis
 
 from headrace import Event, NewJob, Queue
 from headrace._model.event import KINDS
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, looked_after
-from tests.conftest import Blocking
-from tests.servers import Server
+from tests.support.awaiting import PATIENCE, until
+from tests.support.colours import Blocking
+from tests.support.servers import Server
+from tests.support.steps import LONG, looked_after
 
 QUIET = 0.5  # seconds without an event after which a test has heard all
 

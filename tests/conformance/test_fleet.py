@@ -7,7 +7,7 @@ import redis
 
 import headrace
 from headrace import ConfigurationError
-from tests.conformance.steps import LONG, key, leased
+from tests.support.steps import LONG, key, leased
 
 
 def test_queues(connect, client):

@@ -9,8 +9,8 @@ import redis
 from msgspec import msgpack
 
 from headrace._model.job import Escaped
-from tests.conformance.steps import key
-from tests.conftest import Connect
+from tests.support.colours import Connect
+from tests.support.steps import key
 
 Fields = dict[Any, Any]
 SHAPES: dict[str, Fields] = {

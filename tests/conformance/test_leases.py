@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob, Queue
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present
+from tests.support.awaiting import PATIENCE, until
+from tests.support.steps import LONG, expire, key, leased, payloads, present
 
 # -- how many ----------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace import ConfigurationError, Counts, NewJob, Queue, Repairs
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, key, leased, payloads, present, promote
+from tests.support.awaiting import PATIENCE, until
+from tests.support.steps import LONG, key, leased, payloads, present, promote
 
 MANY = 450  # more than two pages
 

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob
-from tests.conformance.steps import LONG, key, leased, payloads, present
+from tests.support.steps import LONG, key, leased, payloads, present
 
 
 def test_enqueue_in_a_transaction(yours, connect, client):

@@ -6,8 +6,8 @@ from typing import Any
 
 import redis
 
-from tests.conformance.steps import key
-from tests.conftest import Connect
+from tests.support.colours import Connect
+from tests.support.steps import key
 
 
 def test_the_position_is_that_of_the_next_leases(queue: Any, client: redis.Redis) -> None:

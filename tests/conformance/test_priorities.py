@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from headrace import AsyncWorker, Counts, Job, NewJob, PrioritiesMismatch, Queue, Rate, Worker, queues
-from tests.awaiting import until
-from tests.conformance.steps import LONG, expire, key, payloads, present, promote
-from tests.conftest import Connect
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.colours import Connect
+from tests.support.servers import Server
+from tests.support.steps import LONG, expire, key, payloads, present, promote
 
 HEADER = "headrace-priority"
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from headrace import Counts, NewJob, Queue, Rate, Repairs
-from tests.awaiting import until
+from tests.support.awaiting import until
 
 SLOW = Rate(3, per=600)
 BY_GROUP = Rate(3, per=600, key="group")

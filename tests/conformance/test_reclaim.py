@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Counts, Queue
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+from tests.support.awaiting import PATIENCE, until
+from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 TERM = 0.1  # seconds after which a peer here may declare others dead
 

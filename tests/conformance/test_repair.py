@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob, Queue, Repairs, RetryLater
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, key, leased, present
-from tests.servers import Server
-from tests.workers.engines import Running
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Running
+from tests.support.servers import Server
+from tests.support.steps import LONG, key, leased, present
 
 JOBS, IDS, DELAYED, BODIES = key("jobs"), key("ids"), key("delayed"), key("bodies")
 NOTHING = Repairs()

@@ -13,9 +13,9 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, NewJob, Queue
-from tests.awaiting import PATIENCE, until
-from tests.conftest import Connect
-from tests.servers import Server
+from tests.support.awaiting import PATIENCE, until
+from tests.support.colours import Connect
+from tests.support.servers import Server
 
 TELLING = b"headrace:{q}:q:events:completed"
 Then = Callable[[Callable[[Queue], object]], Future[object]]

@@ -12,8 +12,8 @@ import pytest
 
 import headrace
 from headrace import Counts, JSONCodec, Queue, Schedule, TooManySchedules
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, key
+from tests.support.awaiting import PATIENCE, until
+from tests.support.steps import LONG, key
 
 HOUR = 3_600_000
 

@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob
-from tests.awaiting import until
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+from tests.support.awaiting import until
+from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 # -- finishing is a fact about the job, everything else a decision about a lease --------------------------
 

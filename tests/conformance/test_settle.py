@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace import ConfigurationError, Counts, NewJob
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 SETTLE = {
     "complete": lambda lease: lease.complete(fenced=True),

@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue, Rate
-from tests.awaiting import until
-from tests.conformance.steps import LONG, key, present
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.servers import Server
+from tests.support.steps import LONG, key, present
 
 TERM = 0.2  # seconds of a lease
 

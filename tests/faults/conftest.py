@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.proxy import Proxy
-from tests.servers import Binary, Server, binaries
+from tests.support.proxy import Proxy
+from tests.support.servers import Binary, Server, binaries
 
 
 @pytest.fixture(scope="module", params=binaries(), ids=lambda binary: binary.name)

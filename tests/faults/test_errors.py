@@ -25,9 +25,9 @@ from headrace import AsyncQueue, Counts, Queue
 from headrace._base import retrying
 from headrace._protocol.op import Op
 from headrace._protocol.script import Script
-from tests.awaiting import PATIENCE, until
-from tests.faults.proxy import Proxy
-from tests.servers import EXACT, Binary, Server
+from tests.support.awaiting import PATIENCE, until
+from tests.support.proxy import Proxy
+from tests.support.servers import EXACT, Binary, Server
 
 ONE = Counts(waiting=1, enqueued=1)
 

@@ -22,8 +22,8 @@ from headrace import AsyncQueue, Counts, Queue
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, Job
 from headrace._sync.queue import Lease
-from tests.awaiting import PATIENCE
-from tests.servers import Server
+from tests.support.awaiting import PATIENCE
+from tests.support.servers import Server
 
 SPAWN = multiprocessing.get_context("spawn")
 PAIRS, CHUNK = 1000, 10

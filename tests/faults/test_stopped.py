@@ -15,9 +15,9 @@ import redis
 
 from headrace import Counts, Queue
 from headrace._protocol import limits
-from tests.awaiting import until
-from tests.faults.proxy import Proxy
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 CHILD = """
 import asyncio, sys

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import AsyncFlow, Counts, Flow
-from tests.conftest import Blocking, Connect
-from tests.servers import Server
+from tests.support.colours import Blocking, Connect
+from tests.support.servers import Server
 
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
 

@@ -14,9 +14,9 @@ import redis
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from headrace import FanOut, NewJob, Next
-from tests.conftest import Connect
 from tests.flows.conftest import Flows
-from tests.servers import Server
+from tests.support.colours import Connect
+from tests.support.servers import Server
 
 BASE = "headrace:{shop}:shop"
 STAGES = ("pick", "pack", "bill")

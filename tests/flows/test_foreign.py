@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from headrace import Flow, NewJob, Worker
 from headrace._protocol.flow_ops import FlowOps
 from headrace._protocol.replies import flow_state
-from tests.awaiting import until
 from tests.flows.conftest import Flows
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.servers import Server
 
 KEY = "headrace:{shop}:shop:flow:"
 JOBS = "headrace:{shop}:shop/pick:jobs"

@@ -15,8 +15,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from headrace._protocol import flow_ops, queue_ops
 from tests.flows.machine import Machine
-from tests.flows.mutants import MUTANTS, planted
-from tests.servers import Server, binaries
+from tests.flows.mutants import MUTANTS
+from tests.support.planted import planted
+from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "100"))
 STEPS = int(os.environ.get("FLOWS_STEPS", "50"))
@@ -55,7 +56,7 @@ def test_what_holds(server: Server) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found."""
-    scripts = planted(mutant)
+    scripts = planted(MUTANTS[mutant])
     monkeypatch.setattr(queue_ops, "script", scripts)
     monkeypatch.setattr(flow_ops, "script", scripts)
     with pytest.raises((AssertionError, KeyError)):

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from headrace import ConfigurationError, FanOut, Flow, NewJob, Rate, Repairs, Worker
-from tests.awaiting import PATIENCE
 from tests.flows.conftest import Flows
+from tests.support.awaiting import PATIENCE
 
 
 def part(stage: str, name: str) -> str:

@@ -10,8 +10,8 @@ import redis
 from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, JSONCodec, NewJob, Next
 from headrace._protocol.keys import FLOW
 from headrace._sync.executor import Executor
-from tests.conformance.steps import expire
 from tests.flows.conftest import Flows
+from tests.support.steps import expire
 
 
 def test_a_run_begins_in_the_first_stage(flows: Flows, client: redis.Redis) -> None:

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from headrace import FanOut, Flow, NewJob, Next
-from tests.awaiting import PATIENCE
-from tests.conftest import Connect
 from tests.flows.conftest import Flows, shop
-from tests.servers import Server
+from tests.support.awaiting import PATIENCE
+from tests.support.colours import Connect
+from tests.support.servers import Server
 
 ROUNDS = 25
 

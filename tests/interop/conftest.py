@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from attrs import define, field, frozen
 
-from tests.servers import Server
+from tests.support.servers import Server
 
 HERE = Path(__file__).parent
 PATIENCE = 120.0  # seconds for a process, or an answer of it

@@ -18,10 +18,10 @@ import redis
 
 from headrace import Job, NewJob, Queue, Worker
 from headrace._protocol.script import script
-from tests.awaiting import until
-from tests.faults.proxy import Proxy
 from tests.interop.conftest import PATIENCE, Agent, Node
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PREFIX = "headrace:{q}:q:"

@@ -24,10 +24,10 @@ import redis
 from attrs import define, field
 
 from headrace import Queue
-from tests.awaiting import until
 from tests.interop.conftest import Node
 from tests.interop.soak import lines
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.servers import Server
 
 SEED = int(os.environ.get("SOAK_SEED", "11"))
 JOBS = int(os.environ.get("SOAK_JOBS", "1000"))

@@ -11,7 +11,7 @@ import pytest
 
 from headrace import Queue
 from tests.interop.conftest import Agent
-from tests.servers import Server
+from tests.support.servers import Server
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "trace.py"
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop import vectors
 from tests.interop.conftest import Node
-from tests.servers import Server
+from tests.support.servers import Server
 
 FOLDER = vectors.FILE.parent
 

@@ -40,7 +40,7 @@ from headrace._protocol.keys import Keys, job_id, worker_name
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import script
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
 FILE = Path(__file__).parent / "vectors.json"
 SCRIPTS = protocol()["scripts"]

@@ -30,9 +30,9 @@ from hypothesis.stateful import (
 import headrace
 from headrace import JobState, NewJob
 from headrace._protocol.op import Op
-from tests.conftest import Connect, _bare
 from tests.model.model import PRIORITY, Held, Job, Model
-from tests.servers import Server
+from tests.support.colours import Connect, bare
+from tests.support.servers import Server
 
 COLOURS = {"ann": "sync", "bob": "async", "cy": "sync"}
 LISTINGS = ("waiting", "running", "delayed", "dead")
@@ -282,7 +282,7 @@ class Machine(RuleBasedStateMachine):
     ) -> Any:
         lease, held = pair
         made = [self.new(given, queue) for given, queue in then]
-        won = self.queues[client].complete(_bare(lease), result, [new for new, _ in made], fenced)
+        won = self.queues[client].complete(bare(lease), result, [new for new, _ in made], fenced)
         assert won == self.model.complete(held, result, fenced=self.fenced if fenced is None else fenced)
         for new, job in made if won else ():
             (self.next if new.queue else self.model).enqueue(job)
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
     @rule(client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences)
     def complete_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None) -> None:
         pairs = [pair, *more]
-        verdicts = self.queues[client].complete_many([_bare(lease) for lease, _ in pairs], fenced)
+        verdicts = self.queues[client].complete_many([bare(lease) for lease, _ in pairs], fenced)
         fence = self.fenced if fenced is None else fenced
         assert verdicts == [self.model.complete(held, fenced=fence) for _, held in pairs]
 
@@ -322,7 +322,7 @@ class Machine(RuleBasedStateMachine):
         """As a worker does it: in one script, what one worker leased, and without spending an attempt."""
         queue, model = self.queues[client], self.model
         if how == "complete":
-            verdicts = queue.complete_many([_bare(lease) for lease, _ in (pair, *more)], fenced)
+            verdicts = queue.complete_many([bare(lease) for lease, _ in (pair, *more)], fenced)
             fence = self.fenced if fenced is None else fenced
             assert verdicts == [model.complete(held, fenced=fence) for _, held in (pair, *more)]
             return

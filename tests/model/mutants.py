@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
-from attrs import evolve
-
-from headrace._protocol import script as scripts
-
-Edit = tuple[str, str, str]
-"""The script ('*': every one that has the text), a text of it, and what replaces it."""
+from tests.support.planted import Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {
     "a release spends an attempt": [("release", "redis.call('HINCRBY', released, parked[i], 1)", "local _ = i")],
@@ -80,22 +73,3 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "a purge leaves ids behind": [("purge", "redis.call('HDEL', ids, id)", "")],
 }
-
-
-def planted(mutant: str) -> Callable[[str], scripts.Script]:
-    """What takes the place of `_ops.script`: it loads scripts with this bug."""
-    plain: Callable[[str], scripts.Script] = scripts.script
-    for script, old, _ in MUTANTS[mutant]:
-        found = [name for name in scripts.names() if script in {name, "*"} and old in plain(name).source]
-        assert found, f"{script}.lua has changed: {old!r} is not in it"
-
-    @cache
-    def changed(name: str) -> scripts.Script:
-        source = plain(name).source
-        for script, old, new in MUTANTS[mutant]:
-            if script in {name, "*"}:
-                source = source.replace(old, new)
-        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        return evolve(plain(name), source=source, sha=sha)
-
-    return changed

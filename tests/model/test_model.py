@@ -16,8 +16,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from headrace._protocol import queue_ops
 from tests.model.machine import Machine
-from tests.model.mutants import MUTANTS, planted
-from tests.servers import Server, binaries
+from tests.model.mutants import MUTANTS
+from tests.support.planted import planted
+from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "60"))
 STEPS = int(os.environ.get("MODEL_STEPS", "40"))
@@ -47,6 +48,6 @@ def test_server_agrees(server: Server) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model finds it: among the examples that the servers are given, or soon after if the steps are changed."""
-    monkeypatch.setattr(queue_ops, "script", planted(mutant))
+    monkeypatch.setattr(queue_ops, "script", planted(MUTANTS[mutant]))
     with pytest.raises(AssertionError):
         compare(newest, Phase.generate, examples=300)

@@ -14,7 +14,7 @@ import redis
 from headrace._protocol.replies import plain_receipts
 from headrace._protocol.script import header, script
 from tests.scripts.metered import Cost, cost, metered
-from tests.servers import Server
+from tests.support.servers import Server
 
 ACCESS = Path(__file__).parents[2] / "docs" / "how-to" / "run-in-production.md"
 COMMANDS = re.findall(

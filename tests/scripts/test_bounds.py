@@ -9,8 +9,8 @@ import pytest
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
-from tests.awaiting import until
 from tests.scripts.conftest import TERM, Lua
+from tests.support.awaiting import until
 
 PAGE = 500  # what the client asks of scripts that go page by page
 MANY = 2 * PAGE + 1

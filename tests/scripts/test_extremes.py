@@ -18,8 +18,8 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header
 from tests.conftest import Servers
-from tests.servers import Server, binaries
-from tests.unit.test_headers import NAMES, OPS, SAMPLES
+from tests.support.servers import Server, binaries
+from tests.unit.protocol.test_script_headers import NAMES, OPS, SAMPLES
 
 LONGEST = int(FOREVER * 1000)
 YEAR_10000 = 253_402_300_800_000

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.scripts.conftest import Lua
-from tests.scripts.test_full import FULL, fill
+from tests.scripts.test_out_of_memory import FULL, fill
 
 PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",

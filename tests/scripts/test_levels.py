@@ -10,7 +10,7 @@ import redis
 
 from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua
-from tests.scripts.test_full import FULL, fill
+from tests.scripts.test_out_of_memory import FULL, fill
 
 LEVEL = "headrace-priority"
 LATER = "+60000"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.awaiting import until
 from tests.scripts.conftest import TERM, Lua
+from tests.support.awaiting import until
 
 LATER = "+60000"
 

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.sampling import Sampler
 
 from headrace import Queue
 from headrace._telemetry import worker
-from tests.awaiting import until
-from tests.servers import Server
-from tests.workers.engines import KINDS, Running
+from tests.support.awaiting import until
+from tests.support.engines import KINDS, Running
+from tests.support.servers import Server
 
 
 class Spans:

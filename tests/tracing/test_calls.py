@@ -19,8 +19,8 @@ from headrace import NewJob, Queue
 from headrace._telemetry import tracing
 from headrace._telemetry.metrics import instruments
 from headrace._telemetry.tracing import ProviderCache, tracer
-from tests.conftest import Connect
-from tests.servers import Server
+from tests.support.colours import Connect
+from tests.support.servers import Server
 from tests.tracing.conftest import Spans
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

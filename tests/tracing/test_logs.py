@@ -16,12 +16,12 @@ import pytest
 
 from headrace import BatchError, DeadLetter, Job, Queue, Release, Retry, RetryLater
 from headrace._telemetry.log import EVENTS
-from tests.awaiting import until
-from tests.faults.proxy import Proxy
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.engines import Running
+from tests.support.processes import Processes
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 from tests.tracing.conftest import Spans
-from tests.workers.engines import Running
-from tests.workers.processes import Processes
 
 Work = Callable[..., Running]
 FIELDS = ("queue", "job_id", "attempt", "worker", "trace_id", "span_id")

@@ -9,11 +9,11 @@ from headrace import BatchError, DeadLetter, Job, Queue, Retry
 from headrace._telemetry.metrics import SECONDS, Readings, instruments
 from headrace._telemetry.tracing import Place
 from headrace._telemetry.worker import WorkerTelemetry
-from tests.awaiting import until
-from tests.faults.proxy import Proxy
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.engines import Running
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 from tests.tracing.conftest import Points
-from tests.workers.engines import Running
 
 Work = Callable[..., Running]
 CONVENTIONS = {

@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler, SamplingResult
 from opentelemetry.trace import StatusCode
 
 from headrace import BatchError, DeadLetter, FanOut, Flow, Job, NewJob, Queue, Release, Retry, RetryLater
-from tests.awaiting import until
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.engines import Running
+from tests.support.servers import Server
 from tests.tracing.conftest import Spans
-from tests.workers.engines import Running
 
 Work = Callable[..., Running]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace import Queue
-from tests.servers import Server
-from tests.workers.engines import KINDS, Recorder, Running
-from tests.workers.processes import Processes
+from tests.support.engines import KINDS, Recorder, Running
+from tests.support.processes import Processes
+from tests.support.servers import Server
 
 
 @pytest.fixture(params=KINDS)

@@ -24,9 +24,9 @@ from headrace import (
     Retry,
     RetryLater,
 )
-from tests.awaiting import PATIENCE, until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
 
 Work = Callable[..., Running]
 

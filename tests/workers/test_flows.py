@@ -25,10 +25,10 @@ from headrace import (
     RetryLater,
     Worker,
 )
-from tests.awaiting import PATIENCE, until
-from tests.servers import Server
-from tests.workers.engines import Running
-from tests.workers.processes import CONTEXT
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Running
+from tests.support.processes import CONTEXT
+from tests.support.servers import Server
 
 BaseWorker = dict[str, Callable[[FlowJob], Any]]
 

@@ -14,9 +14,9 @@ import redis
 
 from headrace import BatchError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater
 from headrace.testing import run_until_empty
-from tests.awaiting import until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
 
 Work = Callable[..., Running]
 

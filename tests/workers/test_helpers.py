@@ -13,8 +13,8 @@ import pytest
 
 from headrace import AsyncQueue, AsyncWorker, Counts, Job, Queue, Retry, Worker
 from headrace.testing import headrace_server, headrace_url, run_until_empty, run_until_empty_async
-from tests.awaiting import PATIENCE
-from tests.servers import Server
+from tests.support.awaiting import PATIENCE
+from tests.support.servers import Server
 
 __all__ = ["headrace_server", "headrace_url"]  # fixtures
 FASTAPI = Path(__file__).parents[2] / "docs" / "how-to" / "use-in-fastapi.md"

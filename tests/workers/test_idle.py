@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from headrace import Job, Queue
-from tests.awaiting import until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
 from tests.workers.test_handlers import calls
 
 Work = Callable[..., Running]

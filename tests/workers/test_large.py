@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 
 from headrace import Counts, Job, Queue, Worker
-from tests.awaiting import until
-from tests.servers import Server
+from tests.support.awaiting import until
+from tests.support.servers import Server
 
 JOBS, SIZE = 5000, 53_000
 

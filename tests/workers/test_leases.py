@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from headrace import AsyncWorker, Counts, Job, Queue
-from tests.awaiting import PATIENCE, until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
 from tests.workers.test_handlers import calls
 
 Work = Callable[..., Running]

@@ -21,9 +21,9 @@ from headrace._base import retrying as retry
 from headrace._base.engine import LEAVE_WITHIN_S
 from headrace._protocol import limits
 from headrace._telemetry import client as observe
-from tests.awaiting import PATIENCE, until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
 
 Work = Callable[..., Running]
 AWAY = pytest.mark.parametrize("away", ["gone", "frozen"])

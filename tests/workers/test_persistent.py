@@ -12,11 +12,11 @@ import pytest
 import redis
 
 from headrace import Complete, Counts, DeadLetter, Job, Queue, Retry
-from tests.awaiting import until
-from tests.faults.proxy import Proxy
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
-from tests.workers.holders import Holders
+from tests.support.awaiting import until
+from tests.support.engines import Recorder, Running
+from tests.support.holders import Holders
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 Work = Callable[..., Running]
 

@@ -13,9 +13,9 @@ import pytest
 import redis
 
 from headrace import Counts, Job, NewJob, Queue, Rate
-from tests.awaiting import until
-from tests.servers import Server
-from tests.workers.engines import Running
+from tests.support.awaiting import until
+from tests.support.engines import Running
+from tests.support.servers import Server
 from tests.workers.test_handlers import calls
 
 Work = Callable[..., Running]

@@ -16,10 +16,10 @@ import redis
 from attrs import define
 
 from headrace import Counts, Job, Queue
-from tests.awaiting import until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
-from tests.workers.processes import Processes
+from tests.support.awaiting import until
+from tests.support.engines import Recorder, Running
+from tests.support.processes import Processes
+from tests.support.servers import Server
 from tests.workers.test_stop import consumers
 
 HEARTBEAT, TIMEOUT = 0.3, 1.0

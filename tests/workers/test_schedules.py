@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from headrace import Job, Queue
-from tests.awaiting import until
-from tests.servers import EXACT, Server, binaries
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import EXACT, Server, binaries
 
 Work = Callable[..., Running]
 

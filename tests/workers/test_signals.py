@@ -11,9 +11,9 @@ import time
 import pytest
 
 from headrace import Counts, Queue
-from tests.awaiting import PATIENCE, until
-from tests.servers import Server
-from tests.workers.processes import Processes
+from tests.support.awaiting import PATIENCE, until
+from tests.support.processes import Processes
+from tests.support.servers import Server
 from tests.workers.test_stop import consumers, payloads
 
 ENDS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])

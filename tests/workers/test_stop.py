@@ -15,9 +15,9 @@ import redis.asyncio
 from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
 from headrace._base import retrying as retry
 from headrace._core.worker import consumer
-from tests.awaiting import PATIENCE, until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
 
 Work = Callable[..., Running]
 

@@ -24,9 +24,9 @@ from tenacity import (
 from headrace import AsyncWorker, Counts, DeadLetter, Job, JSONCodec, Queue, Release, Retry, RetryLater
 from headrace._core.verdicts import FREE
 from headrace._model.codec import BytesCodec
-from tests.awaiting import PATIENCE, until
-from tests.servers import Server
-from tests.workers.engines import Recorder, Running
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
 
 Work = Callable[..., Running]
 

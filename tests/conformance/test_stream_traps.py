@@ -13,8 +13,8 @@ import redis
 
 from headrace import AsyncQueue, Counts, Lease, NewJob, Queue
 from headrace._async.queue import AsyncLease
-from tests.awaiting import PATIENCE, until
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present
+from tests.support.awaiting import PATIENCE, until
+from tests.support.steps import LONG, expire, key, leased, payloads, present
 
 
 def pending(client, queue="q"):

@@ -14,7 +14,7 @@ from headrace import errors
 from headrace._base import retrying
 from headrace._protocol import limits
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
 FAULTS = ROOT / "tests" / "faults" / "test_errors.py"
 VERDICTS = ("waited out", "raised at once", "handled")

@@ -18,7 +18,7 @@ from typing import Any
 import redis
 from attrs import define, field
 
-from tests.chaos.mill import FLOW, STAGES, Plan, value
+from tests.chaos.flow_load import FLOW, STAGES, Plan, value
 
 BASE = f"headrace:{{{FLOW}}}:{FLOW}"
 

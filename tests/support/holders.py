@@ -12,8 +12,8 @@ import redis
 from attrs import define
 
 from headrace import AsyncWorker, Job, Worker
-from tests.workers.engines import blocking, coroutine
-from tests.workers.processes import CONTEXT, Processes
+from tests.support.engines import blocking, coroutine
+from tests.support.processes import CONTEXT, Processes
 
 
 def main(kind: str, url: str, clock: str, folder: Path, options: dict[str, Any], handler: dict[str, Any]) -> None:

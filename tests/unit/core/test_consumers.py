@@ -16,7 +16,7 @@ from headrace._core.worker.roles import Roles
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Grant
-from tests.unit.test_roles import Hand, grant, keep, limit, make_feed, make_held, names, sent, settled
+from tests.unit.core.test_roles import Hand, grant, keep, limit, make_feed, make_held, names, sent, settled
 
 WORKER = WorkerSettings(heartbeat=2.0, timeout=10.0)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace import JobState
-from tests.awaiting import until
+from tests.support.awaiting import until
 
 LONG = 3600.0  # seconds that no test lasts
 

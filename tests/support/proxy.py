@@ -10,7 +10,7 @@ from typing import Self
 
 from attrs import define, field
 
-from tests.awaiting import PATIENCE
+from tests.support.awaiting import PATIENCE
 
 
 @define(eq=False)

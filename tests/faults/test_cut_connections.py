@@ -20,8 +20,8 @@ from attrs import frozen
 
 from headrace import AsyncQueue, Counts, NewJob, Queue
 from headrace._protocol.op import pack
-from tests.faults.proxy import Proxy
-from tests.servers import Server, binaries
+from tests.support.proxy import Proxy
+from tests.support.servers import Server, binaries
 
 NAME = "g/q"  # short: every byte of a key costs a cut
 ENDS = [binaries()[0], binaries()[-1]]

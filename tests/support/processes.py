@@ -19,8 +19,8 @@ from typing import Any
 from attrs import define, field, frozen
 
 from headrace import AsyncWorker, Job, Worker
-from tests.awaiting import PATIENCE, until
-from tests.workers.engines import blocking, coroutine
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
 CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio"])

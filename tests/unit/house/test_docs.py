@@ -14,9 +14,9 @@ import pytest
 
 import headrace
 from headrace._protocol.script import script
-from tests.servers import Server, binaries
+from tests.support.servers import Server, binaries
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md", DOCS / "how-to" / "flows.md"]

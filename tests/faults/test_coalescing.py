@@ -9,8 +9,8 @@ import redis
 from redis import exceptions
 
 from headrace import AsyncQueue, Counts, Queue
-from tests.faults.proxy import Proxy
-from tests.servers import Server
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 CROWD = 300
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Self
 
 from headrace import AsyncWorker, Worker
-from tests.awaiting import PATIENCE, until
+from tests.support.awaiting import PATIENCE, until
 
 Body = Callable[[Any], Any]
 KINDS = ["threads", "tasks", "plain"]

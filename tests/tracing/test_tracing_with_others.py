@@ -12,10 +12,10 @@ import redis
 from opentelemetry.instrumentation.redis import RedisInstrumentor
 
 from headrace import Job, Queue, Worker
-from tests.servers import Server
+from tests.support.engines import Running
+from tests.support.processes import Processes
+from tests.support.servers import Server
 from tests.tracing.conftest import Spans
-from tests.workers.engines import Running
-from tests.workers.processes import Processes
 
 Work = Callable[..., Running]
 

@@ -10,11 +10,11 @@ import pytest
 import redis
 
 from headrace import Flow, Queue
-from tests.chaos import mill
+from tests.chaos import flow_load
 from tests.chaos.actors import LEVELS, QUEUE
+from tests.chaos.flow_judge import BASE
 from tests.chaos.judge import Judge
-from tests.chaos.runs import BASE
-from tests.servers import Server
+from tests.support.servers import Server
 
 DONE, OPEN, DEAD = "well-fail-2-pick-p-1", "well-fail-3-pick-p-2", "dead-fail-1-pack-p-3"
 
@@ -47,11 +47,11 @@ class Story:
     def serve(self, stage: str) -> None:
         """Do what a stage does; the server would count it."""
         for lease in self.queues[stage].lease_many(10):
-            name, state = mill.named(lease.job), self.state(lease.job.id)
+            name, state = flow_load.named(lease.job), self.state(lease.job.id)
             self.log(f"run w {lease.job.payload.decode()} {name} {lease.job.attempt}")
             try:
-                outcome = mill.step(stage, lease.job, state.children, state.failed, self.folder)
-            except mill.DeadLetter:
+                outcome = flow_load.step(stage, lease.job, state.children, state.failed, self.folder)
+            except flow_load.DeadLetter:
                 assert lease.dead_letter("made to")
                 continue
             if stage == "bill":
@@ -72,7 +72,7 @@ class Story:
 
     def end(self) -> dict[str, list[str]]:
         """The complaints, when everybody has left."""
-        for prefix in (f"{BASE}/{stage}:" for stage in mill.STAGES):
+        for prefix in (f"{BASE}/{stage}:" for stage in flow_load.STAGES):
             self.client.delete(prefix + "workers", prefix + "registered")
             for row in self.client.xinfo_consumers(prefix + "jobs", "workers"):
                 if row["name"].startswith(b"queue-"):
@@ -89,10 +89,10 @@ def story(newest: Server, tmp_path: Path) -> Iterator[Story]:
     with (
         redis.Redis(unix_socket_path=newest.path) as client,
         Queue(QUEUE, url=newest.url, **LEVELS) as queue,
-        Flow(mill.FLOW, url=newest.url, lookup=["who"]) as flow,
+        Flow(flow_load.FLOW, url=newest.url, lookup=["who"]) as flow,
     ):
-        mill.declared(flow, 60)
-        queues = {stage: Queue(f"{mill.FLOW}/{stage}", url=newest.url) for stage in mill.STAGES}
+        flow_load.declared(flow, 60)
+        queues = {stage: Queue(f"{flow_load.FLOW}/{stage}", url=newest.url) for stage in flow_load.STAGES}
         yield Story(Judge(log, client), queue, flow, queues, tmp_path)
         for one in queues.values():
             one.close()

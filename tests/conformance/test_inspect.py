@@ -10,8 +10,8 @@ import pytest
 from headrace import Counts, JSONCodec, NewJob, Queue
 from headrace._async.executor import AsyncExecutor
 from headrace._sync.executor import Executor
-from tests.awaiting import PATIENCE
-from tests.conformance.steps import LONG, expire, key, leased, payloads, present, promote
+from tests.support.awaiting import PATIENCE
+from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 MANY = 1050  # more than two calls of anything that goes through a queue take
 PAGES = 450  # more than two pages of a listing
