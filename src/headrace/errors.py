@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-WORDS = 10_000  # characters of a reason that are kept
+REASON_CHARACTERS = 10_000  # characters of a reason that are kept
 
 
 class HeadraceError(Exception):
@@ -53,7 +53,7 @@ class HeadraceError(Exception):
 
 
 class ConfigurationError(HeadraceError, ValueError):
-    """A setting, URL or missing extra that stops us before anything is sent."""
+    """A bad setting or URL, or a missing extra, found before anything is sent."""
 
 
 class CodecError(HeadraceError, ValueError):
@@ -85,21 +85,21 @@ class TooManySchedules(HeadraceError):
 
 
 class ReplyError(HeadraceError):
-    """The server's reply is not one that this version's scripts give.
+    """The server's reply has a form that no script of this version gives.
 
     Another program answers on this address, or a proxy rewrites replies.
     """
 
 
 class OutcomeUnknown(HeadraceError):
-    """A call was sent, and so long not answered that the server may have forgotten it: whether it happened is unknown.
+    """A call was sent, and went unanswered for so long that the server may have forgotten it: it happened, or did not.
 
     It is not sent again, for it might happen twice. This takes minutes: the process was stopped, or the machine slept.
     """
 
 
 class LeasesLeft(HeadraceError):
-    """A worker has stopped, and could not give back what it held, or say how it ended: its server was away.
+    """A worker stopped while its server was away: it could not give back its jobs, nor report how they ended.
 
     *leases*: queue and id of each job. They come back by themselves, as those of a dead worker do.
     """
@@ -133,7 +133,7 @@ class NameTaken(HeadraceError):
 
 
 class Verdict(Exception):
-    """Base of what a handler raises, or returns, to say how its job ends. Both mean the same."""
+    """Base of the exceptions that a handler raises, or returns, to say how its job ends. Both mean the same."""
 
 
 class RetryLater(Verdict):
@@ -190,13 +190,13 @@ class BatchError(HeadraceError):
 
 
 def said(error: object) -> str:
-    """An exception in words, as many as are kept; its `__str__` is the user's and may raise."""
+    """Describe an exception in words, cut to the length that is kept; its `__str__` is the user's and may raise."""
     try:
-        return f"{type(error).__name__}: {error}"[:WORDS]
+        return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
     except BaseException:  # whatever it is
         return type(error).__name__
 
 
 def without_extra(what: str, extra: str) -> str:
-    """Say that *what* belongs to the extra of this name, and how to install it."""
+    """Tell that *what* belongs to the extra of this name, and how to install it."""
     return f"{what} is an extra: python -m pip install 'headrace[{extra}]'"

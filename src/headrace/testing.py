@@ -31,7 +31,7 @@ __all__ = ["headrace_server", "headrace_url", "run_until_empty", "run_until_empt
 
 @pytest.fixture(scope="session")
 def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A private server for this test session, gone afterwards."""
+    """Start a private server for this test session, and stop it afterwards."""
     server = EmbeddedServer.join(tmp_path_factory.mktemp("headrace"))
     yield server
     server.leave()
@@ -39,7 +39,7 @@ def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedd
 
 @pytest.fixture
 def headrace_url(headrace_server: EmbeddedServer) -> str:
-    """The URL of the private server, emptied (FLUSHALL) for this test."""
+    """Return the URL of the private server, emptied (FLUSHALL) for this test."""
     url = f"unix://{headrace_server.path}"
     with redis.Redis(unix_socket_path=headrace_server.path) as client:
         client.execute_command("FLUSHALL")  # pyright: ignore[reportUnknownMemberType]
@@ -49,7 +49,7 @@ def headrace_url(headrace_server: EmbeddedServer) -> str:
 def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> None:
     """Run *worker* until nothing is waiting, leased or delayed in *queues*.
 
-    Raises `TimeoutError`, saying what is left, after *timeout* seconds, and whatever ended the worker.
+    Raises `TimeoutError`, with the number of jobs left, after *timeout* seconds, and any error that ended the worker.
     """
     deadline = time.monotonic() + timeout
     with worker:

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue, Repairs
-from headrace._model.checks import FOREVER, MOST
+from headrace._model.checks import FOREVER, INTEGER_AT_MOST
 from headrace._model.job import Claim
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
@@ -23,10 +23,10 @@ from tests.unit.protocol.test_script_headers import NAMES, OPS, SAMPLES
 
 LONGEST = int(FOREVER * 1000)
 YEAR_10000 = 253_402_300_800_000
-NO_NUMBERS = ["", "x", "-1", "nan", "inf", "1e400", "1.5", str(sys.maxsize), str(MOST + 2)]
-NUMBERS = ["0", "1", str(LONGEST), str(YEAR_10000), str(MOST)]
+NO_NUMBERS = ["", "x", "-1", "nan", "inf", "1e400", "1.5", str(sys.maxsize), str(INTEGER_AT_MOST + 2)]
+NUMBERS = ["0", "1", str(LONGEST), str(YEAR_10000), str(INTEGER_AT_MOST)]
 NO_DELAYS = ["x", "+", "5", "+-1", "+1e400", "@nan", "@1.5", f"+{sys.maxsize}"]
-DELAYS = ["", "+0", f"+{LONGEST}", f"+{MOST}", "@0", f"@{YEAR_10000}"]
+DELAYS = ["", "+0", f"+{LONGEST}", f"+{INTEGER_AT_MOST}", "@0", f"@{YEAR_10000}"]
 CURSORS = ["", "-", "0", "(", "x" * 500, "9" * 40, "\0", "new:9 -", "level:9", "delayed x", "5-1 5", "%d", "1 1 1"]
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"

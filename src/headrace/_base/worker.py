@@ -23,7 +23,7 @@ from headrace._model import checks, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.job import Job
 from headrace._model.policy import Rate, Retry
-from headrace._model.settings import GRACE, HandlerSettings, QueueSettings, WorkerSettings
+from headrace._model.settings import GRACE_S, HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry import log
@@ -70,7 +70,7 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
         queue, partial(routed, kinds), agreed("concurrency", [handler.concurrency for handler in handlers], slots),
         Retry(), min((handler.deadline for handler in handlers if handler.deadline is not None), default=None),
         QueueSettings(**shared), chosen(agreed("codec", codecs, None)),
-        grace=agreed("grace", [handler.grace for handler in handlers], GRACE), kinds=kinds,
+        grace=agreed("grace", [handler.grace for handler in handlers], GRACE_S), kinds=kinds,
     )  # fmt: skip
 
 
@@ -250,7 +250,8 @@ class BaseWorker:
         made = HandlerSettings(
             queue, function, self._slots if concurrency is None else concurrency, Retry() if retry is None else retry,
             None if deadline is None else checks.seconds("deadline", deadline, zero=False),
-            queue_settings, chosen(codec), grace=GRACE if grace is None else checks.seconds("grace", grace), **special,
+            queue_settings, chosen(codec),
+            grace=GRACE_S if grace is None else checks.seconds("grace", grace), **special,
         )  # fmt: skip
         old = self.handlers.get(queue)
         if old is None and kind is None:

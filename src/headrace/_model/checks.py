@@ -1,4 +1,4 @@
-"""Checks of arguments that many places share: each says what is wrong and what to give instead."""
+"""Checks of arguments that many modules share. Each error names the argument and says what to give instead."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from headrace.errors import WORDS
+from headrace.errors import REASON_CHARACTERS
 
-OWN = ("data", "id", "attempt", "enq")  # fields of an entry that are no headers, in their order
-PRIORITIES = 10  # levels of a queue, at most: a level is one digit wherever entries are named
-HEADERS = 1000  # of one job: Lua's limit on unpack is near 8,000 values
+ENTRY_FIELDS = ("data", "id", "attempt", "enq")  # fields of an entry that are not headers, in their order
+LEVELS_AT_MOST = 10  # levels of a queue: a level is one digit wherever entries are named
+HEADERS_AT_MOST = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it is traced
-FOREVER = 10 * 365 * 86400.0  # longer than any duration we accept
-FASTEST = 10_000_000  # jobs a second that a rate limit may name: none of its tokens comes back in no time
-VALUE_BYTES = 512 << 20  # a server's proto-max-bulk-len, and half of what it lets a client have in flight
-MOST = 2**53 - 1  # as far as the numbers of Lua count exactly
+FOREVER = 10 * 365 * 86400.0  # seconds: longer than any duration we accept
+JOBS_PER_S_AT_MOST = 10_000_000  # of a rate limit: a faster one would refill its tokens in no time
+VALUE_BYTES = 512 << 20  # bytes: the default of proto-max-bulk-len, and half of what a client may have in flight
+INTEGER_AT_MOST = 2**53 - 1  # Lua counts exactly as far as this
 
 
 def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) -> float:
-    """A duration as float seconds. `TypeError` or `ValueError` naming *name*."""
+    """Convert a duration to float seconds. Raises `TypeError` or `ValueError` naming *name*."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -33,7 +33,7 @@ def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) 
 
 
 def term(name: str, value: object, *, zero: bool = False) -> int:
-    """Like `seconds`, in whole milliseconds, as the scripts take it."""
+    """Convert a duration like `seconds`, to the whole milliseconds that scripts take."""
     return millis(seconds(name, value, zero=zero))
 
 
@@ -45,12 +45,12 @@ def _shown(value: object) -> str:
 
 
 def millis(number: float) -> int:
-    """Seconds to milliseconds, rounded up: no positive time becomes 0, which often means for ever."""
+    """Convert seconds to milliseconds, rounded up: no positive time becomes 0, which often means for ever."""
     return math.ceil(number * 1000)
 
 
-def count(name: str, value: object, *, least: int = 1, most: int = MOST, hint: str = "") -> int:
-    """A whole number in a range. `TypeError` or `ValueError` naming *name*."""
+def count(name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MOST, hint: str = "") -> int:
+    """Return *value* if it is an int from *least* to *most*. Raises `TypeError` or `ValueError` naming *name*."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if not least <= value <= most:
@@ -59,7 +59,9 @@ def count(name: str, value: object, *, least: int = 1, most: int = MOST, hint: s
 
 
 def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:
-    """Refuse more *jobs*, as fields, than one script may add: *most*, and *size* bytes if it is not one alone."""
+    """Refuse more *jobs*, each as its fields, than one script may add: *most* jobs, and *size* bytes unless it is a
+    single job.
+    """
     there = sum(len(field) for fields in jobs for field in fields if not isinstance(field, int))
     if len(jobs) > most or (there > size and len(jobs) > 1):
         raise ValueError(
@@ -69,7 +71,7 @@ def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, 
 
 
 def fits(what: str, values: Sequence[str | bytes | int]) -> None:
-    """Refuse what no server takes in one command: it would close the connection, whenever we tried."""
+    """Refuse more bytes than a server takes in one command: it would close the connection at every attempt."""
     some = [value for value in values if not isinstance(value, int)]
     if 4 * sum(map(len, some)) > VALUE_BYTES:  # it may be: no character has more bytes in UTF-8
         there = sum(len(value.encode()) if isinstance(value, str) else len(value) for value in some)
@@ -81,12 +83,14 @@ def fits(what: str, values: Sequence[str | bytes | int]) -> None:
 
 
 def level(value: object, priorities: int) -> int:
-    """A job's priority level, in a queue of so many."""
+    """Return a job's priority level, checked against the number of levels of its queue."""
     return count("priority", value, least=0, most=priorities - 1, hint="; a queue has more levels with priorities=…")
 
 
 def delay(value: object) -> str:
-    """A delay for the scripts: '' none, '+ms' from the server's now, '@ms' a moment of its clock."""
+    """Encode a delay for the scripts: '' for none, '+ms' counted from the server's now, '@ms' for a moment of its
+    clock.
+    """
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -98,27 +102,27 @@ def delay(value: object) -> str:
 
 
 def reason(value: object) -> str:
-    """Why a job is retried, or dead: as much of it as is kept."""
+    """Check the reason for a retry or a death, and cut it to the length that is kept."""
     if not isinstance(value, str):
         raise TypeError(f"reason must be a str, not {type(value).__name__}")
-    return str.encode(value[:WORDS], "utf-8", "backslashreplace").decode()[:WORDS]
+    return str.encode(value[:REASON_CHARACTERS], "utf-8", "backslashreplace").decode()[:REASON_CHARACTERS]
 
 
 def headers(value: object) -> list[str]:
-    """Headers as a flat list. `TypeError` or `ValueError` for anything but text to text."""
+    """Flatten headers to names and values in turn. Raises `TypeError` or `ValueError` unless they are text to text."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
         raise TypeError(f"headers must map str to str, not {type(value).__name__}")
     flat: list[str] = []
     items: Any = value  # pyright: ignore[reportUnknownVariableType]
-    if len(items) > HEADERS:
-        raise ValueError(f"headers: {len(items)} of them; give at most {HEADERS}")
+    if len(items) > HEADERS_AT_MOST:
+        raise ValueError(f"headers: {len(items)} of them; give at most {HEADERS_AT_MOST}")
     for key, text in items.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"headers must map str to str; {key!r}: {text!r} does not")
-        if not key or key in OWN:
-            raise ValueError(f"header name {key!r}: {', '.join(sorted(OWN))} and '' are taken")
+        if not key or key in ENTRY_FIELDS:
+            raise ValueError(f"header name {key!r}: {', '.join(sorted(ENTRY_FIELDS))} and '' are taken")
         try:
             f"{key}{text}".encode()
         except UnicodeEncodeError:
@@ -128,6 +132,6 @@ def headers(value: object) -> list[str]:
 
 
 def joined(headers: Mapping[str, str] | None, context: Context) -> Sequence[str]:
-    """What *context* adds to a job's *headers*: nothing, if its user has said how it is traced."""
+    """Return the headers that *context* adds to a job's *headers*: none if the caller set trace headers already."""
     flat = context()
     return () if headers and not headers.keys().isdisjoint(flat[::2]) else flat

@@ -8,19 +8,19 @@ from headrace.errors import CodecError, ConfigurationError, without_extra
 
 
 class Codec(Protocol):
-    """Turns payloads into bytes and back. `decode` raises anything for bytes it can't read."""
+    """A codec turns payloads into bytes and back. `decode` may raise anything for bytes it can't read."""
 
     def encode(self, payload: Any) -> bytes:
-        """The bytes to store."""
+        """Return the bytes to store."""
         ...
 
     def decode(self, data: bytes) -> Any:
-        """The payload a handler gets."""
+        """Return the payload that a handler gets."""
         ...
 
 
 def chosen(codec: Codec | None) -> Codec:
-    """*codec*, or the default. `TypeError` for what is none."""
+    """Return *codec*, or the default for `None`. Raises `TypeError` for an object that is no codec."""
     if codec is None:
         return BytesCodec()
     if isinstance(codec, type) or not all(callable(getattr(codec, verb, None)) for verb in ("encode", "decode")):
@@ -32,7 +32,9 @@ class BytesCodec:
     """The default: bytes pass untouched, a `str` is encoded as UTF-8."""
 
     def encode(self, payload: Any) -> bytes:
-        """*payload* as bytes; `TypeError` for anything but bytes-like and str, `CodecError` for half a surrogate."""
+        """Return *payload* as bytes. Raises `TypeError` unless it is bytes-like or `str`, `CodecError` for a lone
+        surrogate.
+        """
         if type(payload) is bytes:
             return payload
         if isinstance(payload, str):
@@ -48,7 +50,7 @@ class BytesCodec:
         )
 
     def decode(self, data: bytes) -> bytes:
-        """*data* itself."""
+        """Return *data* as it is."""
         return data
 
 
@@ -64,12 +66,12 @@ class JSONCodec:
         self._decoder: Any = msgspec.json.Decoder(type)
 
     def encode(self, payload: Any) -> bytes:
-        """Compact UTF-8 JSON. Raises `CodecError` for what JSON cannot hold."""
+        """Encode as compact UTF-8 JSON. Raises `CodecError` if JSON cannot hold *payload*."""
         try:
             return self._encoder.encode(payload)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise CodecError(f"payload does not encode as JSON: {error}") from error
 
     def decode(self, data: bytes) -> Any:
-        """The payload; msgspec's own error for bytes that are not it."""
+        """Decode JSON. Raises msgspec's own error for bytes that are not JSON, or not of the codec's *type*."""
         return self._decoder.decode(data)

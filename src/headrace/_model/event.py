@@ -1,4 +1,4 @@
-"""`Event`, and the kinds of events there are."""
+"""`Event`, and the kinds of events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Event:
 
     `kind` is added, leased, completed, retried, released, dead, cancelled, deleted, reclaimed, promoted (a delayed job
     is due) or redriven. `id` is the job's, or `None` when the whole queue was deleted. `at` is the server's time, in
-    seconds. `worker` leased the job, or settled it, where the script knows; of a reclaimed one it is who died.
+    seconds. `worker` leased the job or settled it, where the script knows; of a reclaimed job it is the worker that
+    lost it.
     """
 
     kind: str
@@ -31,7 +32,7 @@ class Event:
 
 
 def kinds(value: object) -> tuple[str, ...]:
-    """*value* if it names kinds of events; `None` for all."""
+    """Check a choice of event kinds; `None` chooses all. Raises `TypeError` or `ValueError`."""
     if value is None:
         return KINDS
     if isinstance(value, str) or not isinstance(value, Iterable):

@@ -1,4 +1,6 @@
-"""What a stage of a flow gets and says: `FlowJob`, `Next`, `FanOut`; and `FlowState`, what is known of a run."""
+"""Values of flows: `FlowJob`, which a stage's handler gets; `Next` and `FanOut`, which it may return; `FlowState` of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,8 @@ class FlowJob(Job):
     """A `Job` as the handler of a flow's stage sees it.
 
     `attributes` are those of the run. `results` are the results of earlier stages, by stage, as bytes (a child sees its
-    parents', too). After a fan-out `children` has the results of the children that completed, by name (`None`
-    for one without a result), and `failed` the names of the others.
+    parents', too). After a fan-out `children` has the results of the children that completed, by name (`None` for one
+    without a result), and `failed` the names of the others.
     """
 
     attributes: Attributes = NOTHING
@@ -61,7 +63,7 @@ class FlowJob(Job):
 
     @classmethod
     def of(cls, job: Job, state: FlowState | None) -> FlowJob:
-        """*job* with what is known of its run."""
+        """Join *job* with the state of its run; `None` for a job of no run."""
         known = (job.id, job.payload, job.queue, job.headers, job.attempt, job.enqueued_at)
         if state is None:
             return cls(*known)

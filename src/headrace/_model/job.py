@@ -1,4 +1,4 @@
-"""The values that cross the public API. What users get is frozen; none knows a client."""
+"""The values that cross the public API. Users get frozen ones; none knows a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Escaped(str):
-    """An id that is no UTF-8, as it is shown; `raw` is what the server knows it by."""
+    """An id that is not UTF-8, in a printable form; `raw` are the bytes by which the server knows it."""
 
     __slots__ = ("raw",)
     raw: bytes
@@ -28,12 +28,12 @@ class Escaped(str):
 
 
 def on_wire(name: str) -> str | bytes:
-    """A job's id as the server knows it."""
+    """Return a job's id as the server knows it."""
     return name.raw if isinstance(name, Escaped) else name
 
 
 class Lost:
-    """Says whether a job was lost under its handler: cancelled, deleted, or reclaimed by a peer. Truthy once it is."""
+    """Flag that says whether a job was lost under its handler: cancelled, deleted, or reclaimed. Truthy once it is."""
 
     __slots__ = ("_job",)
 
@@ -47,17 +47,17 @@ class Lost:
         return f"Lost({bool(self)})"
 
     def is_set(self) -> bool:
-        """`True` once the job is no longer this handler's."""
+        """Return `True` once the job is no longer this handler's."""
         return bool(self)
 
     def set(self) -> None:
-        """Called by the worker."""
+        """Mark the job as lost; called by the worker."""
         object.__setattr__(self._job, "_lost", True)
 
 
 @define(eq=False)
 class _Open:
-    """A job that is being made: one is made for every delivery, and filling a frozen one takes three times as long."""
+    """A job under construction: one is made for every delivery, and filling a frozen class takes 3 times as long."""
 
     id: str
     payload: Any
@@ -93,7 +93,7 @@ class Job(_Open):
 
 
 def make_job(id: str, payload: Any, queue: str, headers: Mapping[str, str], attempt: int, enqueued_at: float) -> Job:
-    """`Job(...)`, for every delivery."""
+    """Make a `Job` quickly: one is made for every delivery."""
     job: Any = _Open(id, payload, queue, headers, attempt, enqueued_at)
     job.__class__ = Job
     made: Job = job
@@ -102,10 +102,10 @@ def make_job(id: str, payload: Any, queue: str, headers: Mapping[str, str], atte
 
 @frozen
 class NewJob:
-    """A job to enqueue, where more than its payload matters.
+    """A job to enqueue that has more than a payload.
 
-    `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a
-    `timedelta`, or an aware `datetime`.
+    `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
+    `datetime`.
     """
 
     payload: Any
@@ -118,7 +118,7 @@ class NewJob:
 
 @define
 class _OpenReceipt:
-    """A receipt that is being made: like `_Open`."""
+    """A receipt under construction, like `_Open`."""
 
     id: str
     added: bool
@@ -126,14 +126,14 @@ class _OpenReceipt:
 
 @frozen  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
 class Receipt(_OpenReceipt):
-    """What became of an enqueue: the job's `id`, and whether it was `added`.
+    """The outcome of an enqueue: the job's `id`, and whether it was `added`.
 
     `added=False`: a job of that id is in the queue already, and was left as it is.
     """
 
 
 def receipts(ids: Iterable[str]) -> list[Receipt]:
-    """`Receipt(id, True)` for each."""
+    """Make `Receipt(id, True)` of each id."""
     made: Any = [_OpenReceipt(name, True) for name in ids]
     for receipt in made:
         receipt.__class__ = Receipt
@@ -142,7 +142,7 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
 
 
 class Traceable:
-    """What may be traced by something. It is no field: unset as long as nobody traces, it costs nothing."""
+    """Base of values that may carry a trace context. It is no field: unset while tracing is off, it costs nothing."""
 
     __slots__ = ("trace",)
     trace: Any

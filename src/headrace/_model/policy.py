@@ -1,4 +1,4 @@
-"""`Rate` and `Retry`: how fast jobs are handed out, and what becomes of those that fail."""
+"""`Rate` and `Retry`: how fast jobs are handed out, and how failed ones are retried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from headrace._model.checks import (
-    FASTEST,
+    JOBS_PER_S_AT_MOST,
     count,
     delay,
     headers,
@@ -18,6 +18,7 @@ from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, R
 
 
 def per(value: object) -> float:
+    """Check `Rate.per`."""
     return seconds("per", value, least=0.001)
 
 
@@ -36,11 +37,11 @@ class Rate:
     burst: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        count("limit", self.limit, most=FASTEST * 100)
-        if self.step < 1000 / FASTEST:
-            raise ValueError(f"limit={self.limit} in {self.per:g} s: give at most {FASTEST:,} jobs a second")
+        count("limit", self.limit, most=JOBS_PER_S_AT_MOST * 100)
+        if self.step < 1000 / JOBS_PER_S_AT_MOST:
+            raise ValueError(f"limit={self.limit} in {self.per:g} s: give at most {JOBS_PER_S_AT_MOST:,} jobs a second")
         if self.burst is not None:
-            count("burst", self.burst, most=FASTEST * 100)
+            count("burst", self.burst, most=JOBS_PER_S_AT_MOST * 100)
         if self.key is not None:
             headers({self.key: ""})
 
@@ -51,7 +52,7 @@ class Rate:
 
     @property
     def tokens(self) -> int:
-        """How many there are at most."""
+        """The most tokens that the bucket holds."""
         return self.limit if self.burst is None else self.burst
 
 
@@ -82,15 +83,16 @@ def _on(value: On | None) -> On:
 
 @frozen
 class Retry:
-    """How failures of a handler are retried, in tenacity's own strategy objects.
+    """A policy for retrying failures of a handler, in tenacity's own strategy objects.
 
-    *attempts*: deliveries in all, after which the job is a dead letter (`None`: the queue's `max_attempts`).
-    *wait*: any `wait_*` object, or seconds. *stop*: any `stop_*` object, asked besides *attempts*. *retry*: any
-    `retry_if_*` object; an exception it does not want makes a dead letter at once. They are asked
-    with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and `idle_for`.
-    *on*: exception types (the nearest counts), and as what a handler is taken that raised one, before all others are
-    asked: `DeadLetter`, `Release`, `Complete`, `RetryLater(seconds)`, or a function from the exception to one of
-    these, or to `None` for none.
+    *attempts*: deliveries in all, after which the job is a dead letter (`None`: the queue's `max_attempts`). *wait*:
+    any `wait_*` object, or seconds. *stop*: any `stop_*` object, asked besides *attempts*. *retry*: any `retry_if_*`
+    object; an exception it does not accept makes a dead letter at once. They are asked with a state that has
+    `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and `idle_for`.
+
+    *on*: a map from exception types to a verdict: `DeadLetter`, `Release`, `Complete`, `RetryLater(seconds)`, or a
+    function from the exception to one of these, or to `None` for no verdict. It is asked before all others; of several
+    types that fit, the nearest base class counts.
     """
 
     attempts: int | None = None

@@ -1,4 +1,4 @@
-"""Validated options, seconds as float. What is wrong is said here, before anything is sent."""
+"""Validated options; durations are float seconds. A bad one is refused here, before anything is sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from headrace._model.checks import (
     FOREVER,
-    PRIORITIES,
+    LEVELS_AT_MOST,
     count,
     seconds,
 )
@@ -18,8 +18,8 @@ from headrace._model.policy import Rate, Retry
 from headrace.errors import ConfigurationError
 
 KIND = "kind"  # the header by which a queue's handlers share its jobs
-ATTEMPT = "headrace-attempt"  # the header that says where an earlier attempt was traced
-GRACE = 300.0  # seconds for which jobs of unknown kinds are put back
+ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
+GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
 
 
 def _lease(value: object) -> float:
@@ -54,7 +54,7 @@ def _rates(value: object) -> tuple[Rate, ...]:
 
 @frozen
 class QueueSettings:
-    """How a queue behaves for this client. Times are seconds."""
+    """Options of a queue, as one client uses it. Durations are seconds."""
 
     lease: float = field(default=60.0, converter=_lease)
     max_attempts: int | None = None
@@ -68,7 +68,7 @@ class QueueSettings:
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:
             count("max_attempts", self.max_attempts)
-        count("priorities", self.priorities, most=PRIORITIES)
+        count("priorities", self.priorities, most=LEVELS_AT_MOST)
         if self.ageing is not None and self.priorities == 1:
             raise ConfigurationError("ageing: for queues with priorities; give priorities=, too")
         count("dead_limit", self.dead_limit, least=0)
@@ -82,7 +82,7 @@ def _max_outage(value: object) -> float:
 
 @frozen
 class WorkerSettings:
-    """How a worker lives. Times are seconds."""
+    """A worker's heartbeat, timeout and longest outage, in seconds."""
 
     heartbeat: float = field(default=2.0, converter=_heartbeat)
     timeout: float = field(default=10.0, converter=_timeout)
@@ -112,9 +112,11 @@ class HandlerSettings:
     max_wait: float = 0.0
     flow: Any = None
     persistent: bool = False
-    grace: float = GRACE
+    grace: float = GRACE_S
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])
-    """If they share the queue: its handlers by kind, `None` for the rest; then this one is what they have in common."""
+    """Of a queue that handlers share by kind: its handlers, `None` for the rest; this one then holds their common
+    options.
+    """
 
     def __attrs_post_init__(self) -> None:
         count("concurrency", self.concurrency, most=10_000)
@@ -136,5 +138,5 @@ class HandlerSettings:
                 raise ConfigurationError(f"persistent: it never ends, so give no {name}")
 
     def takes(self, job: Job) -> HandlerSettings | None:
-        """Which handler of those that share the queue takes *job*."""
+        """Return the handler for *job* among those that share the queue, or `None` if its kind has none."""
         return self.kinds.get(job.headers.get(KIND)) or self.kinds.get(None)

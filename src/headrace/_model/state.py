@@ -1,4 +1,4 @@
-"""What a queue answers about itself: counts, jobs' states, workers, schedules, repairs."""
+"""Values that describe a queue: counts, jobs' states, workers, schedules, repairs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headrace._model.job import (
 
 @frozen
 class Counts:
-    """How many jobs are in each state, and what has become of all others, at one instant.
+    """The number of jobs in each state, and of those that have left the queue, at one instant.
 
-    Always: `enqueued == completed + cancelled + deleted + dead_trimmed + waiting + parked + leased +
-    delayed + blocked + dead`.
+    Always: `enqueued == completed + cancelled + deleted + dead_trimmed + waiting + parked + leased + delayed + blocked
+    + dead`.
     """
 
     waiting: int = 0
@@ -36,21 +36,21 @@ class Counts:
 
     @property
     def lost(self) -> int:
-        """What the law of conservation misses: 0, or foreign commands removed entries."""
+        """Jobs that are missing by the law of conservation; not 0 only if foreign commands removed or added entries."""
         gone = self.completed + self.cancelled + self.deleted + self.dead_trimmed
         return self.enqueued - gone - self.present
 
 
 @frozen
 class Repairs:
-    """What a repair mended, by kind of damage; true if there was any.
+    """Counts of what a repair mended, by kind of damage; truthy if there was any.
 
-    Pending entries without a job were `dangling` and are dropped; jobs that nobody would have been handed were
-    `stranded` and are parked, in front. Delayed jobs without a due time were `undated` and are due now; due times
-    without a job were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs
-    whose id was free have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that are no more,
-    `workers` registrations that were kept by half, `groups` consumer groups that were lost or moved. Jobs that were
-    taken out by hand now count as `deleted`, those that were put in uncounted as `enqueued`, so that the law of
+    Pending entries without a job were `dangling` and are dropped; jobs in no consumer's pending list were `stranded`
+    and are parked, in front. Delayed jobs without a due time were `undated` and are due now; due times without a job
+    were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs whose id was free
+    have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that have ended, `workers`
+    registrations of which only a half was left, `groups` consumer groups that were lost or moved. Jobs that were
+    removed by hand now count as `deleted`, those that were added uncounted as `enqueued`, so that the law of
     conservation holds (`Counts.lost == 0`).
     """
 
@@ -68,7 +68,7 @@ class Repairs:
 
     @property
     def total(self) -> int:
-        """All of them: 0 if nothing was broken."""
+        """The sum of all: 0 if nothing was broken."""
         return sum(astuple(self))
 
     def __bool__(self) -> bool:
@@ -82,9 +82,9 @@ class Repairs:
 class JobState:
     """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead.
 
-    `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to
-    delayed ones, `reason`, `worker` and `since` (of the death) to dead ones. What can't be decoded has its bytes for a
-    payload, and says why in `reason`.
+    `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones,
+    `reason`, `worker` and `since` (of the death) to dead ones. A job that can't be decoded has its bytes for a payload,
+    and the cause in `reason`.
     """
 
     job: Job
@@ -110,9 +110,10 @@ class WorkerState:
 
 @frozen
 class Schedule:
-    """What recurs, and when it is due next (`next_due`, server seconds). Of `every` (seconds) and `cron` one is given.
+    """A recurring job, and when it is due next (`next_due`, server seconds). One of `every` (seconds) and `cron` is
+    set.
 
-    `missed` says what becomes of ticks that nobody was there for: `skip`, `once` or `all`.
+    `missed` says what becomes of ticks that passed while no worker ran: `skip`, `once` or `all`.
     """
 
     name: str

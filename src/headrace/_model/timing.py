@@ -1,9 +1,9 @@
-"""When recurring jobs are due. Pure arithmetic: the present is an argument, and comes from the server.
+"""Times at which recurring jobs are due. Pure arithmetic: the present is an argument, and comes from the server.
 
-Moments are whole milliseconds since the epoch. A tick is a moment at which a job is due. An interval counts
-from its first tick, so that it never drifts. A cron expression is read as Debian's cron does (by cronsim), in a time
-zone: where clocks go forward, what was to run in the hour that is left out runs right after it; where they go back, it
-runs once; an expression whose minute or hour begins with `*` goes by real time.
+Moments are whole milliseconds since the epoch. A tick is a moment at which a job is due. An interval counts from its
+first tick, so that it never drifts. A cron expression is read as Debian's cron does (by cronsim), in a time zone. Where
+clocks go forward, jobs of the hour that is left out run right after it; where they go back, they run once. An
+expression whose minute or hour begins with `*` goes by real time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from headrace._model.checks import seconds
 from headrace.errors import ConfigurationError, without_extra
 
 MISSED = ("skip", "once", "all")
-MISSED_GRACE_MS = 60_000  # ms after which a tick that nobody has taken in counts as missed
-CATCH_UP_AT_MOST = 1000  # ticks put in at a time: of more than that, the latest
+MISSED_GRACE_MS = 60_000  # ms after which a tick that no worker has served counts as missed
+CATCH_UP_AT_MOST = 1000  # ticks enqueued at a time; of more, the latest
 SCHEDULES_AT_MOST = 1000  # schedules of one queue
 
 
 @frozen
 class Timing:
-    """When the ticks are: every *every* ms, or by *cron* in *zone*."""
+    """The rhythm of a schedule: a tick every *every* ms, or by *cron* in *zone*."""
 
     every: int = 0
     cron: str = ""
@@ -34,7 +34,7 @@ class Timing:
 
     @classmethod
     def of(cls, every: object, cron: object, timezone: object) -> Timing:
-        """What the user said, checked."""
+        """Check the user's arguments. Raises `TypeError`, `ValueError` or `ConfigurationError` for bad ones."""
         if (every is None) == (cron is None):
             raise ValueError("give every= or cron=, one of the two")
         if cron is None:
@@ -53,7 +53,7 @@ class Timing:
 
     @classmethod
     def parse(cls, text: str) -> Timing:
-        """From how it is stored."""
+        """Parse the stored form, which `str` makes."""
         kind, _, rest = text.partition(" ")
         if kind == "every":
             if int(rest) < 1:
@@ -66,13 +66,13 @@ class Timing:
         return f"every {self.every}" if self.every else f"cron {self.zone} {self.cron}"
 
     def after(self, moment: int, anchor: int) -> int:
-        """The first tick after *moment*; *anchor* is any tick."""
+        """Return the first tick after *moment*; *anchor* is any tick."""
         if self.every:
             return anchor + ((moment - anchor) // self.every + 1) * self.every
         return next(self._cron(moment))
 
     def passed(self, due: int, now: int, most: int = 1) -> list[int]:
-        """The ticks from *due*, which is one, up to *now*; the latest *most* of them."""
+        """Return the ticks from *due*, which is one, up to *now*; only the latest *most* of them."""
         if self.every:
             count = (now - due) // self.every + 1
             return [due + n * self.every for n in range(max(0, count - most), count)]
@@ -120,7 +120,7 @@ def _zone(name: str) -> Any:
 
 
 def missed_policy(value: object) -> str:
-    """*value* if it says what becomes of missed ticks."""
+    """Return *value* if it is a policy for missed ticks. Raises `TypeError` or `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"missed must be a str, not {type(value).__name__}")
     if value not in MISSED:
@@ -129,7 +129,9 @@ def missed_policy(value: object) -> str:
 
 
 def decide(timing: Timing, missed: str, due: int, now: int) -> tuple[list[int], int]:
-    """The ticks whose jobs go in at *now*, with a tick that was due at *due*; and the next tick."""
+    """Return the ticks whose jobs are enqueued at *now*, *due* being the oldest tick that had none, and the tick after
+    *now*.
+    """
     ticks = timing.passed(due, now, CATCH_UP_AT_MOST if missed == "all" else 1)
     following = timing.after(now, due)
     if missed == "skip" and now - ticks[-1] > MISSED_GRACE_MS:

@@ -1,4 +1,4 @@
-"""What scripts answer, as values."""
+"""Replies of scripts as values."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Page:
 
 @frozen
 class Grant:
-    """What one lease call brought: the claims, jobs that do not decode, and the next due delay.
+    """The answer to a lease call: the claims, jobs that do not decode, and when the next delayed job is due.
 
-    *paused*: nothing more is handed out until `next_due`, whatever waits.
+    *healed*: the consumer group was missing and was created. *paused*: the queue is paused, or a rate limit admits
+    nothing before `next_due`. *now*: the server's clock, in seconds.
     """
 
     claims: Sequence[Claim]
@@ -40,16 +41,16 @@ class Grant:
 
     @property
     def more(self) -> bool:
-        """Whether to ask again at once: one call hands out about 1 MiB, and passes so many that must wait."""
+        """Whether to lease again at once: one call hands out about 1 MiB, and looks at a bounded number of jobs."""
         return self.next_due == 0
 
 
 @frozen
 class Entered:
-    """How it went with a worker that wants in under a name of its own.
+    """The answer to a worker that registers under a name of its own.
 
-    `verdict` 1: it is registered, and *who* was here before it (or nobody, ''); 0: *who* may live, as the server
-    describes them; -1: *who* does live.
+    `verdict` 1: it is registered; *who* is the worker it follows, its heir from now on, or ''. 0: *who* may be alive,
+    in the server's description. -1: *who* is alive.
     """
 
     verdict: int
@@ -58,7 +59,9 @@ class Entered:
 
 @frozen
 class Reclaimed:
-    """What one reclaim call moved to the front, and in how many seconds to come again, if that is soon."""
+    """The answer to a reclaim call: how many jobs went to the front, and the seconds until the next one is useful, if
+    soon.
+    """
 
     moved: int
     again: float | None = None
@@ -71,7 +74,7 @@ class Reclaimed:
 
 @frozen
 class DueSchedules:
-    """Schedules as they are: (name, due, timing, missed) each; times in ms of the server's clock."""
+    """Schedules with a tick that is due: (name, due, timing, missed) each; times in ms of the server's clock."""
 
     now: int
     next: float | None
@@ -80,7 +83,9 @@ class DueSchedules:
 
 @frozen
 class SchedulePlan:
-    """What to send for the ticks that are due, seconds until the next, and what is wrong with which schedule."""
+    """The operations for the ticks that are due, the seconds until the next tick, and a message for each broken
+    schedule.
+    """
 
     ops: Sequence[Any]
     wait: float | None

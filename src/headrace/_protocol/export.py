@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._model.checks import HEADERS, OWN, millis
+from headrace._model.checks import ENTRY_FIELDS, HEADERS_AT_MOST, millis
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._protocol import keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, HEALING_ERRORS, JOBS_PER_SCRIPT, RETRY_BUDGET_S
@@ -13,7 +13,7 @@ from headrace._protocol.script import header, names, script
 
 
 def protocol() -> dict[str, Any]:
-    """All that a client needs and should not copy by hand; made of JSON's types."""
+    """Describe what a client in another language needs and should not copy by hand, in JSON's types."""
     queue, worker = QueueSettings(), WorkerSettings()
     template = keys.Keys("<queue>", "<group>", "<namespace>:{<group>}:<queue>:")
     wait, pause = ([str(word) for word in Ops(template).wait(1.0, paused=paused)] for paused in (False, True))
@@ -27,7 +27,7 @@ def protocol() -> dict[str, Any]:
         "group": keys.GROUP,
         "parked": keys.PARKED,
         "bell": keys.BELL,
-        "fields": list(OWN),
+        "fields": list(ENTRY_FIELDS),
         "names": {
             "namespace": f"^{keys.NAMESPACE.pattern}$",
             "queue": f"^{keys.QUEUE.pattern}$",
@@ -36,7 +36,7 @@ def protocol() -> dict[str, Any]:
             "never_in_id": keys.CONTROL.pattern,
             "id_bytes": keys.ID_BYTES,
         },
-        "limits": {"jobs": JOBS_PER_SCRIPT, "bytes": BYTES_PER_SCRIPT, "headers": HEADERS},
+        "limits": {"jobs": JOBS_PER_SCRIPT, "bytes": BYTES_PER_SCRIPT, "headers": HEADERS_AT_MOST},
         "defaults": {
             "namespace": Ops(template).namespace,
             "lease": millis(queue.lease),

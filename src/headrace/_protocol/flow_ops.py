@@ -1,4 +1,4 @@
-"""A flow as it is declared, and its operations as `Op`s. Pure, like `_ops`."""
+"""A flow as it is declared, and its operations as `Op`s. Pure, like `queue_ops`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.errors import ConfigurationError
 
 CHILDREN = 1000  # of one fan-out: one script creates them
 PAGE = 100  # items of one script
-FAILED = ("fail", "continue", "cancel")
+FAILED_CHOICES = ("fail", "continue", "cancel")
 _PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
     "control",
@@ -36,7 +36,7 @@ _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flow
 
 @frozen
 class Stage:
-    """One stage, as it was declared: where jobs may go from it, who handles them, and how."""
+    """A stage as declared: the stages its jobs may go to, its handlers and their options."""
 
     name: str
     ops: Ops
@@ -48,7 +48,7 @@ class Stage:
 
 @frozen
 class Step:
-    """One item for `FlowOps.advance`, and the key of its run."""
+    """One item of `FlowOps.advance`, and the key of its run."""
 
     run: str
     args: Sequence[Arg]
@@ -56,7 +56,7 @@ class Step:
 
 
 class FlowOps:
-    """A flow's stages, and its operations: what `Ops` is to a queue."""
+    """A flow's stages and its operations, as `Ops` are a queue's."""
 
     def __init__(
         self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
@@ -98,7 +98,7 @@ class FlowOps:
         return name.removeprefix(f"{self.name}/")
 
     def declared(self) -> dict[str, Stage]:
-        """All stages; `ConfigurationError` if one leads to one that there is not."""
+        """Return all stages. Raises `ConfigurationError` if there is none, or one leads to an undeclared one."""
         if not self.stages:
             raise ConfigurationError(f"flow {self.name!r} has no stages: declare one with @flow.stage(name)")
         for stage in self.stages.values():
@@ -110,7 +110,7 @@ class FlowOps:
     # -- operations --------------------------------------------------------------------------------
 
     def run(self, name: str) -> str:
-        """The key of the run that the job *name* belongs to."""
+        """Return the key of the run to which the job *name* belongs."""
         return self.keys.flow(job_id(name).partition("/")[0])
 
     def _op(
@@ -120,7 +120,7 @@ class FlowOps:
         return Op(name, script(name), [*keys, *extra], args, decode, self.keys.lane("") if lane else "")
 
     def first(self, stage: str | None) -> str:
-        """Where a run begins."""
+        """Return the stage in which a run begins: *stage*, or the one declared first."""
         stages = self.declared()
         return next(iter(stages)) if stage is None else self._known("stage", stage)
 
@@ -148,7 +148,9 @@ class FlowOps:
         return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
 
     def step(self, claim: Claim, outcome: Any, context: Context | None = None) -> Step | None:
-        """What a stage's *outcome* means for its job; `None` if that is no job of a flow. *context*: its children's."""
+        """Translate a stage's *outcome* to a step; `None` for a job of no run. *context*: trace headers for its
+        children.
+        """
         job = claim.job
         stage = self.declared().get(job.queue.removeprefix(f"{self.name}/"))
         if stage is None or not job.queue.startswith(f"{self.name}/"):
@@ -165,8 +167,8 @@ class FlowOps:
             target = "" if outcome.stage is None else self._leads("Next", stage.name, stage.next, outcome.stage)
         elif isinstance(outcome, FanOut):
             result, failed = outcome.result, outcome.failed
-            if failed not in FAILED:
-                raise ValueError(f"FanOut: failed={failed!r}: give one of {', '.join(FAILED)}")
+            if failed not in FAILED_CHOICES:
+                raise ValueError(f"FanOut: failed={failed!r}: give one of {', '.join(FAILED_CHOICES)}")
             if outcome.join is not None:
                 target = self._leads("FanOut: join", stage.name, stage.next, outcome.join)
             children = self._children(stage, job.id, outcome, context)
@@ -179,7 +181,7 @@ class FlowOps:
         return Step(self.run(job.id), args, len(children))
 
     def has(self, job: Job) -> bool:
-        """Whether a stage's job is one of a run: a foreign producer may write any header, and any id."""
+        """Check that a stage's job belongs to a run: a foreign producer may write any header, and any id."""
         try:
             return job.headers.get(FLOW) == self.run(job.id)
         except ValueError:
@@ -229,7 +231,7 @@ class FlowOps:
         return short
 
     def event(self, stage: str, member: str | bytes) -> Step:
-        """What `events` told of; a member of `flows` that can't be the id of a job of a run is removed."""
+        """Make the step for a row of `events`; a member of `flows` that can't be the id of a run's job is removed."""
         try:
             name = member.decode() if isinstance(member, bytes) else member
             return Step(self.run(name), ["event", name, stage])
@@ -237,11 +239,11 @@ class FlowOps:
             return Step(self.keys.flow(""), ["forget", member, stage])
 
     def cancelling(self, name: str) -> Step:
-        """Cancel a run, or a child with its own."""
+        """Make the step that cancels a run, or a child with its own children."""
         return Step(self.run(name), ["cancel", job_id(name)])
 
     def advance(self, steps: Sequence[Step], worker: str = "") -> Op[list[bool]]:
-        """Move jobs on, at most `PAGE` or `CHILDREN` at a time. *worker*: the fence, if there is to be one."""
+        """Take steps, at most `PAGE` at a time, with at most `CHILDREN` children. *worker* fences them, unless ''."""
         stages = self.declared().values()
         keys = [stage.ops.keys.part(part) for stage in stages for part in _PARTS]
         args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
@@ -252,7 +254,7 @@ class FlowOps:
         return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, replies.bools, lane=True)
 
     def events(self) -> Op[list[Step]]:
-        """What happened to jobs of this flow outside of it."""
+        """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by calls outside it."""
         stages = self.declared()
         names = list(stages)
         keys = [stage.ops.keys.part("flows") for stage in stages.values()]
@@ -264,7 +266,7 @@ class FlowOps:
         return self._op("flow_events", keys, [PAGE], decode, lane=False)
 
     def read(self, names: Sequence[str]) -> Op[list[FlowState | None]]:
-        """What is known of jobs of this flow, at most `PAGE`: of the first of them, at least of one."""
+        """Fetch the states of jobs of this flow, at most `PAGE`. The answer covers the first of them, at least one."""
         stages = self.declared()
 
         def decode(reply: Any) -> list[FlowState | None]:
@@ -273,13 +275,13 @@ class FlowOps:
         return self._op("flow_read", [self.run(n) for n in names], [len(stages), *stages, *names], decode, lane=False)
 
     def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
-        """A page of the runs of which an attribute has a value."""
+        """Fetch a page of the runs whose attribute *name* has *value*."""
         if name not in self.lookup:
             raise ValueError(f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}")
         return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, 1000], replies.ids, lane=False)
 
     def drawing(self, counts: Mapping[str, Counts] | None) -> str:
-        """The declaration as a Mermaid flowchart."""
+        """Draw the declared stages as a Mermaid flowchart."""
         states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
         number = {name: f"s{i}" for i, name in enumerate(self.declared())}
         lines = ["flowchart LR"]
@@ -294,7 +296,9 @@ class FlowOps:
 
 
 def run_id(value: object) -> str:
-    """*value* if it may be a run's id: a job's, of at most 200 bytes, without `/`."""
+    """Return *value* if it may be a run's id: a job's, of at most 200 bytes, without `/`. Raises `TypeError` or
+    `ValueError`.
+    """
     name = job_id(value)
     if "/" in name or len(name.encode()) > 200:
         raise ValueError(f"id {name!r}: a run's id is 1-200 bytes of UTF-8 without '/' and control characters")
@@ -321,7 +325,7 @@ def _value(name: str, value: object) -> str:
 
 
 def _attributes(given: object) -> dict[str, str | list[str]]:
-    """Attributes, checked: text, or lists of it."""
+    """Check attributes: text, or lists of it."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

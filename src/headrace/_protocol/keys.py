@@ -1,4 +1,4 @@
-"""Every key name there is, and the rules for names. One hash tag per group, nothing escaped."""
+"""Every key name, and the rules for names. One hash tag per group, nothing escaped."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
 PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
-OURS = "headrace-"  # headers that say something of one job, and are not handed on to another
+JOB_HEADER_PREFIX = "headrace-"  # of headers that describe one job, and are not handed on to another
 FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
-LIMITED = "limited"  # reserved consumer: entries that wait for their turn under a rate limit
-BELL = "bell"  # reserved consumer: entries that woke a blocked reader and nobody has taken yet
+LIMITED = "limited"  # reserved consumer: entries that a rate limit holds back
+BELL = "bell"  # reserved consumer: entries that woke a blocked reader, until a lease takes them
 QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
 NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -33,7 +33,7 @@ class Keys:
 
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
-        """Validate both names. Raises `ValueError` saying what a name may hold."""
+        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` saying what a name may hold."""
         _text("queue", queue)
         if not (1 <= len(queue) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
             raise ConfigurationError(
@@ -44,27 +44,27 @@ class Keys:
         return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
 
     def part(self, part: str) -> str:
-        """The key of *part*, such as `jobs` or `dead`."""
+        """Return the key of *part*, such as `jobs` or `dead`."""
         return self.prefix + part
 
     def levels(self, priorities: int) -> list[str]:
-        """The streams of the priority levels behind the first, which is `jobs`."""
+        """Return the streams of the priority levels after the first, whose stream is `jobs`."""
         return [self.part(f"jobs:{level}") for level in range(1, priorities)]
 
     def lane(self, lane: str) -> str:
-        """The record of a lane's last call."""
+        """Return the key that records a lane's last call."""
         return f"{self.prefix}lane:{lane}"
 
     def channel(self, kind: str) -> str:
-        """The Pub/Sub channel of one kind of event."""
+        """Return the Pub/Sub channel for one kind of event."""
         return f"{self.prefix}events:{kind}"
 
     def result(self, job_id: str) -> str:
-        """A kept result, under a TTL."""
+        """Return the key of a kept result, which has a TTL."""
         return f"{self.prefix}result:{job_id}"
 
     def flow(self, run: str) -> str:
-        """The state of a flow's run; these are the keys of the flow, a queue of the group's own name."""
+        """Return the key of a run's state. These keys belong to the flow, a queue that is named like the group."""
         return f"{self.prefix}flow:{run}"
 
 
@@ -80,7 +80,7 @@ def _namespace(value: object) -> None:
 
 
 def job_id(value: object) -> str:
-    """*value* if it may be a job's id, else `TypeError` or `ValueError`."""
+    """Return *value* if it may be a job's id. Raises `TypeError` or `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"id must be a str, not {type(value).__name__}")
     if not value or CONTROL.search(value):
@@ -95,12 +95,12 @@ def job_id(value: object) -> str:
 
 
 def wire_id(name: str) -> str | bytes:
-    """*name* if it may be a job's id, as the server knows it."""
+    """Check a job's id like `job_id`, and return it as the server knows it."""
     return on_wire(job_id(name))
 
 
 def worker_name(value: object) -> str:
-    """*value* if it may be a worker's name, else `TypeError` or `ValueError`."""
+    """Return *value* if it may be a worker's name. Raises `TypeError` or `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"name must be a str, not {type(value).__name__}")
     if not WORKER.fullmatch(value) or value in (PARKED, BELL, LIMITED):
@@ -112,12 +112,14 @@ def worker_name(value: object) -> str:
 
 
 def pattern(namespace: str) -> str:
-    """What SCAN matches to find every queue of *namespace*. Raises `ValueError` for one that is no name."""
+    """Return the SCAN pattern that finds every queue of *namespace*. Raises `ConfigurationError` for a bad name."""
     _namespace(namespace)
     return f"{namespace}:{{*}}:*:[jds][oec]*"
 
 
 def queue_of(key: str) -> str | None:
-    """The queue that *key* shows to exist, or `None`: it has a stream, or only delayed jobs or schedules as yet."""
+    """Return the queue to which *key* belongs, if the key shows that the queue exists: a stream, delayed jobs or
+    schedules.
+    """
     match = re.fullmatch(r"[^{]*:\{([^}]*)\}:([^:]+):(?:jobs|jobs:\d|delayed|schedules)", key)
     return match[2] if match and QUEUE.fullmatch(match[2]) else None

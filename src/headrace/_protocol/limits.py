@@ -1,4 +1,4 @@
-"""The numbers that bound scripts and retries."""
+"""Limits of scripts and of retries."""
 
 from __future__ import annotations
 

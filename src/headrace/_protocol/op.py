@@ -17,17 +17,19 @@ Arg = str | bytes | int
 
 
 def pack(command: Sequence[Arg]) -> bytes:
-    """A command as it is sent; in C, where redis-py does it in Python for asyncio.
+    """Pack a command in wire format; in C, where redis-py does it in Python for asyncio.
 
-    Numbers are spelled here: hiredis takes their `repr`, in which a signal may raise, and does not look (3.5: it reads
-    a null pointer, and Ctrl-C ends the process).
+    Numbers are spelled here: hiredis takes their `repr`, in which a signal may raise, and does not check for that (3.5:
+    it reads a null pointer, and Ctrl-C ends the process).
     """
     spelled = tuple([b"%d" % arg if isinstance(arg, int) else arg for arg in command])
     return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(spelled)
 
 
 def parts(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
-    """*items* in their order, so many at a time and so many bytes, or one that alone is more."""
+    """Cut *items*, in their order, into parts of at most *most* items and *most_bytes* bytes; a larger item is a part
+    alone.
+    """
     start = weight = 0
     for at, item in enumerate(items):
         weight += size(item)
@@ -40,12 +42,11 @@ def parts(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: i
 
 @frozen
 class Op(Generic[R_co]):
-    """One round trip, pure: nothing is sent until an executor runs it.
+    """One round trip as a value: nothing is sent until an executor runs it.
 
-    For a recorded script `lane_prefix` is set: the executor adds the lane's key and the call number,
-    and a call sent again is answered from the record of the first. Other scripts are safe to
-    repeat as they are. To put one into your own pipeline: `pipe.execute_command(*op.wire())`, and
-    `op.decode(reply)` for what came back.
+    For a recorded script `lane_prefix` is set: the executor adds the lane's key and the call number, and a call sent
+    again is answered from the record of the first. Other scripts are safe to repeat as they are. To put one into your
+    own pipeline: `pipe.execute_command(*op.wire())`, and `op.decode(reply)` for its reply.
     """
 
     name: str
@@ -55,28 +56,30 @@ class Op(Generic[R_co]):
     decode: Callable[[Any], R_co]
     lane_prefix: str = ""
     items: Sequence[Any] = ()
-    """What *join* takes: calls of one operation that wait for each other may be sent as one."""
+    """The arguments of *join*: concurrent calls of one operation may be sent as one."""
     join: Callable[[Sequence[Any]], Op[Any]] | None = None
-    """Makes one operation of the items of several; its decoded reply is a list, one for each item."""
+    """Makes one operation of the items of several; its decoded reply is a list, one element for each item."""
 
     @property
     def size(self) -> int:
-        """Bytes of its arguments, about."""
+        """Approximate size of the arguments in bytes."""
         return sum(len(arg) for arg in self.args if not isinstance(arg, int))
 
     @cached_property
     def body(self) -> memoryview:
-        """Its arguments as they are sent. The head of the command is known when it is sent, this before."""
+        """The arguments in wire format. They can be packed early; the head (lane, call number) is known only when
+        sending.
+        """
         packed = pack(self.args)
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 
     def packed(self, verb: str, lane: str, call: str) -> bytes:
-        """`wire` as it is sent."""
+        """Pack what `wire` returns in wire format."""
         head = self._head(verb, lane, call)
         return b"".join((b"*%d\r\n" % (len(head) + len(self.args)), pack(head).partition(b"\r\n")[2], self.body))
 
     def wire(self, verb: str = "EVAL", lane: str = "-", call: str = "") -> tuple[Arg, ...]:
-        """The command. Without *call* nothing is recorded: right inside a MULTI, which we never repeat."""
+        """Return the command. Without *call* nothing is recorded: right inside a MULTI, which we never repeat."""
         return (*self._head(verb, lane, call), *self.args)
 
     def _head(self, verb: str, lane: str, call: str) -> tuple[Arg, ...]:

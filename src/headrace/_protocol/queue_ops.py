@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 from attrs import frozen
 
 from headrace._model import checks
-from headrace._model.checks import PRIORITIES, Context, millis, term
+from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import BytesCodec, Codec
 from headrace._model.job import PRIORITY, Claim, NewJob, Receipt, on_wire
 from headrace._model.settings import QueueSettings
@@ -23,7 +23,7 @@ from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerSta
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
 from headrace._protocol import replies
 from headrace._protocol.answers import DueSchedules, Entered, Grant, Page, Reclaimed, SchedulePlan
-from headrace._protocol.keys import BELL, GROUP, OURS, Keys, job_id, wire_id, worker_name
+from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, wire_id, worker_name
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.script import script
@@ -37,7 +37,9 @@ Delay = float | timedelta | datetime | None
 
 @frozen
 class Ops:
-    """Builds the operations of one queue. `worker` is who leases and settles."""
+    """Maker of the operations of one queue. In their arguments `worker` is the name under which jobs are leased and
+    settled.
+    """
 
     keys: Keys
     settings: QueueSettings = QueueSettings()
@@ -66,7 +68,7 @@ class Ops:
     # -- producing ---------------------------------------------------------------------------------
 
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
-        """A payload or `NewJob`, checked: the encoded payload, if there is nothing else to it."""
+        """Check a payload or `NewJob`, and return its fields; only the encoded payload, if that is all it has."""
         if not isinstance(job, NewJob):
             data = self.codec.encode(job)
             checks.fits("payload", [data])
@@ -89,16 +91,18 @@ class Ops:
         return name, delay, [*fields, *headers]
 
     def _headers(self, job: NewJob, priorities: int | None = None) -> list[str]:
-        """Its headers, and its level; another job's may be handed on, without what we say of that one."""
+        """Return a job's headers, with its level. Those that describe another job, whose headers were copied, are left
+        out.
+        """
         level = checks.level(job.priority, priorities or self.settings.priorities)
         flat = checks.headers(job.headers)
-        if any(name.startswith(OURS) for name in flat[::2]):
+        if any(name.startswith(JOB_HEADER_PREFIX) for name in flat[::2]):
             pairs = zip(flat[::2], flat[1::2], strict=True)
-            flat = [text for pair in pairs if not pair[0].startswith(OURS) for text in pair]
+            flat = [text for pair in pairs if not pair[0].startswith(JOB_HEADER_PREFIX) for text in pair]
         return [*flat, PRIORITY, str(level)] if level else flat
 
     def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
-        """Add what `item` made, at most `JOBS_PER_SCRIPT`."""
+        """Add items made by `item`, at most `JOBS_PER_SCRIPT`."""
         if tuple not in set(map(type, items)):
             plain = cast("Sequence[bytes]", items)
             return self._op("enqueue", ["plain", *plain], replies.plain_receipts, (), items, self.enqueue)
@@ -152,11 +156,11 @@ class Ops:
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
-        """The one command that is no script: block until there may be something to lease.
+        """Block until there may be something to lease: the one command that is no script.
 
-        What it delivers goes to a reserved consumer, from which the next `lease` of anybody takes it: so
-        a reply that is lost, or a read that is cancelled, loses nothing. While the queue is *paused* nothing may be
-        delivered at all, and everybody is to hear when that is over.
+        What it delivers goes to a reserved consumer, from which the next `lease` of any worker takes it: so a reply
+        that is lost, or a read that is cancelled, loses nothing. While the queue is *paused* nothing may be delivered
+        at all, and every waiter is to be woken when it is resumed.
         """
         stream, wake = self.keys.part("jobs"), self.keys.part("wake")
         milliseconds = max(1, term("block", block, zero=True))  # 0 would be for ever
@@ -176,7 +180,7 @@ class Ops:
         results: Mapping[str, bytes] | None = None,
         then: Sequence[NewJob] = (),
     ) -> Op[list[bool]]:
-        """Remove *claims*' jobs for good. *results* by entry; *then* follows the only claim."""
+        """Remove *claims*' jobs for good. *results* by entry; *then*: the follow-ups of a single claim."""
         if isinstance(then, NewJob) or not isinstance(then, Sequence):
             raise TypeError(f"then must be a list of NewJob objects, not {type(then).__name__}")
         if fenced is not None and not isinstance(fenced, bool):
@@ -203,7 +207,7 @@ class Ops:
         for job, (keys, name, delay, fields) in zip(then, follows, strict=True):
             args += (1, name, delay, job.priority, len(fields), *fields)
             extra += [keys.part(part) for part in script("enqueue").parts]
-            extra.append([keys.part("jobs"), *keys.levels(PRIORITIES)][job.priority])
+            extra.append([keys.part("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
         alike = not (fence or results or then)
         return self._op("complete", args, replies.bools, extra, claims, self._complete_all if alike else None)
 
@@ -211,14 +215,14 @@ class Ops:
         return self.complete(claims, fenced=False)
 
     def follow(self, job: NewJob) -> tuple[Keys, str, str, list[str | bytes]]:
-        """A follow-up, checked: it must stay in this queue's group, one hash slot."""
+        """Check a follow-up: its queue must be in this queue's group, which shares one hash slot."""
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
         keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
-        return keys, *self._item(job, None if keys == self.keys else PRIORITIES)
+        return keys, *self._item(job, None if keys == self.keys else LEVELS_AT_MOST)
 
     def _near(self, what: str, queue: str) -> Keys:
-        """The keys of another queue that one script can reach."""
+        """Return the keys of another queue, which must be in this one's group for a script to reach both."""
         keys = Keys.of(queue, self.namespace)
         if keys.group != self.keys.group:
             raise ConfigurationError(
@@ -228,7 +232,7 @@ class Ops:
         return keys
 
     def result_bytes(self, result: Any) -> bytes:
-        """A result as bytes, by the codec. `TypeError` or `CodecError` if it can't be."""
+        """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
         try:
             data = self.codec.encode(result)
         except (TypeError, CodecError) as error:
@@ -237,7 +241,7 @@ class Ops:
         return data
 
     def renew(self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0) -> Op[list[bool]]:
-        """Make leases of one worker last again."""
+        """Make leases of one worker last again from now."""
         term_ms = "" if duration is None else term("duration", duration)
         args: list[Arg] = [claims[0].worker, term_ms, term("ttl", ttl, zero=True)]
         for claim in claims:
@@ -254,7 +258,9 @@ class Ops:
     def retry(
         self, items: Sequence[tuple[Claim, Delay, int, str]], *, max_attempts: int | None = None
     ) -> Op[list[bool]]:
-        """Jobs of one worker go round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)."""
+        """Send jobs of one worker round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)
+        each.
+        """
         limit = self.settings.max_attempts if max_attempts is None else checks.count("max_attempts", max_attempts)
         args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
         for claim, delay, spend, reason in items:
@@ -264,7 +270,7 @@ class Ops:
         return self._op("retry", args, replies.bools)
 
     def dead_letter(self, items: Sequence[tuple[Claim, str]]) -> Op[list[bool]]:
-        """Jobs of one worker will never work: (claim, reason) each."""
+        """Make dead letters of jobs of one worker: (claim, reason) each."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
             args += (claim.entry, claim.count, checks.reason(reason))
@@ -278,20 +284,23 @@ class Ops:
         return self._op("beat", args, bool)
 
     def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
-        """Let *worker* in under *name*; *seen* is who may live under it, and has had its time when we *decide*."""
+        """Register *worker* under *name*, which may be taken.
+
+        *seen*: `who` of the last answer, or ''. With *decide*, those in it that have not beaten since count as dead.
+        """
         args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
         return self._op("register", args, replies.entered)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
-        """Put dead workers' jobs and expired leases to the front; promote what is due. 500 at a time."""
+        """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. 500 at a time."""
         s = self.settings
         args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), 500, millis(s.ageing or 0)]
         return self._op("reclaim", args, replies.reclaimed)
 
     def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
-        """Release what *worker* holds and forget it. A second answer of '1' wants another call.
+        """Release what *worker* holds and end its registration. '1' in the answer asks for another call.
 
-        *idle*: forget it only if it holds nothing; '1' says that it stays.
+        *idle*: only if it holds nothing; then '1' says that it stays.
         """
         return self._op("leave", [worker, 500, int(idle)], replies.moved)
 
@@ -307,27 +316,27 @@ class Ops:
         return self._op("cancel_payload", [payload, place, cursor, 500], replies.place)
 
     def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
-        """Remove a page of what waits."""
+        """Remove a page of waiting jobs."""
         return self._op("purge", [cursor, 500], replies.moved)
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Remove a page of dead letters."""
+        """Remove a page of dead letters, or those of *wanted*."""
         return self._op("purge_dead", [cursor, 500, *map(wire_id, wanted)], replies.moved)
 
     def delete(self) -> Op[tuple[int, str]]:
-        """Remove everything, or a page of the jobs of flows. A second answer of '1' wants another call."""
+        """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another call."""
         return self._op("delete", [], replies.moved)
 
     def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Send a page of dead letters back."""
+        """Send a page of dead letters back to the queue, or those of *wanted*."""
         return self._op("redrive", [cursor, 250, *map(wire_id, wanted)], replies.moved)
 
     def pause(self, pause: bool) -> Op[bool]:
-        """Hand out nothing more, or again; whether that changed something."""
+        """Pause or resume the queue; false if it was so already."""
         return self._op("pause", [int(pause)], bool)
 
     def paused(self) -> Op[bool]:
-        """Whether nothing is handed out."""
+        """Ask whether the queue is paused."""
         return self._op("paused", [], bool)
 
     def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
@@ -335,11 +344,11 @@ class Ops:
         return self._op("expire", [cursor, 500, *map(wire_id, wanted)], replies.moved)
 
     def fail_worker(self, name: str) -> Op[tuple[int, str]]:
-        """Declare a worker dead. A second answer of '1' wants another call."""
+        """Declare a worker dead. '1' in the answer asks for another call."""
         return self._op("fail_worker", [worker_name(name), 500], replies.moved)
 
     def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Move a page of what waits to another queue, or *wanted*."""
+        """Move a page of waiting jobs, or those of *wanted*, to another queue."""
         target = self._near("to", to)
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
@@ -348,36 +357,36 @@ class Ops:
         return self._op("move", [cursor, 200, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 
     def counts(self) -> Op[Counts]:
-        """All counts at one instant."""
+        """Count the jobs in each state, at one instant."""
         return self._op("counts", [], replies.counts)
 
     def levels(self) -> Op[int]:
-        """How many priority levels the queue is known to have, the first included."""
+        """Ask how many priority levels the queue is known to have, the first included."""
         return self._op("levels", [], lambda reply: int(reply) + 1)
 
     def measure(self) -> Op[tuple[Counts, float]]:
-        """All counts, and for how many seconds the oldest of the jobs that are next has been in the queue."""
+        """Count the jobs in each state, and tell the age in seconds of the oldest among those that are next."""
         return self._op("measure", [], replies.measured)
 
     def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
-        """A page of the jobs in *state*: waiting, running, delayed or dead."""
+        """List a page of the jobs in *state*: waiting, running, delayed or dead."""
         return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self._jobs.page)
 
     def find(self, name: str) -> Op[JobState | None]:
-        """Where one job is; of the dead letters it looks at the newest 1,000, or 1 MiB of them."""
+        """Find one job; of the dead letters, the newest 1,000 or 1 MiB are searched."""
         jobs = self._jobs
         return self._op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
 
     def seek(self, name: str, cursor: str) -> Op[tuple[JobState | None, str]]:
-        """Where one job is, and where to go on among the dead letters if they are more than one call looks at."""
+        """Find one job, searching the dead letters on from *cursor*; the answer has the cursor to continue from."""
         return self._op("find", [wire_id(name), cursor], self._jobs.found)
 
     def position(self, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
-        """How many jobs are in front of one that waits, -1 if it does not, and where to go on counting."""
+        """Count the jobs before one that waits, -1 if it does not wait; the answer has the cursor to continue from."""
         return self._op("position", [wire_id(name), limit, cursor], replies.moved)
 
     def workers(self) -> Op[list[WorkerState]]:
-        """Who is registered."""
+        """List the registered workers."""
         return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
 
     def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
@@ -385,29 +394,31 @@ class Ops:
         return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
 
     def result(self, name: str) -> Op[bytes | None]:
-        """What a completion kept."""
+        """Fetch the kept result of a job."""
         keys = [self.keys.result(job_id(name))]
         return Op(
             "result", script("result"), keys, [], lambda reply: None if reply[0] is None else replies.raw(reply[0])
         )
 
     def results(self, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
-        """What the completions of so many jobs kept, at most 500; `False` for those to ask for again."""
+        """Fetch the kept results of jobs, at most 500; `False` for those to ask for again."""
         keys = [self.keys.result(job_id(name)) for name in names]
         return Op("result", script("result"), keys, [], replies.kept, "", names, self.results)
 
     def listen(self) -> Op[bool]:
-        """Say that somebody listens to events."""
+        """Tell the scripts that a client listens to events."""
         return self._op("listen", [], bool)
 
     def reschedule(self, name: str, delay: Delay) -> Op[bool]:
-        """Another delay for a delayed job."""
+        """Give a delayed job another delay."""
         return self._op("reschedule", [wire_id(name), checks.delay(delay)], bool)
 
     # -- what recurs ---------------------------------------------------------------------------------
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob) -> Callable[[int], Op[int]]:
-        """Make a job recur: given the server's now in ms, the operation; it answers -1 when there are too many."""
+        """Make a job recur: return a function from the server's now in ms to the operation, which answers -1 at the
+        limit.
+        """
         if len(job_id(name).encode()) > 400:
             raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
         fields: list[Arg] = ["data", self.codec.encode(job.payload), *self._headers(job)]
@@ -424,15 +435,15 @@ class Ops:
         return self._op("unschedule", [job_id(name)], bool)
 
     def schedules(self) -> Op[list[Schedule]]:
-        """All that recurs."""
+        """List all schedules."""
         return self._op("schedules", ["all"], replies.schedules)
 
     def ticking(self, which: str = "due") -> Op[DueSchedules]:
-        """The schedules with a tick that is due; with 'none', what time it is."""
+        """Fetch the schedules with a tick that is due, and the time; *which* 'none' fetches the time only."""
         return self._op("schedules", [which], replies.ticking)
 
     def turn(self, ticking: DueSchedules) -> SchedulePlan:
-        """What to do about the ticks that are due."""
+        """Plan the operations for the ticks that are due."""
         ops: list[Op[bool]] = []
         waits = [] if ticking.next is None else [ticking.next]
         wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""Raw replies to values. The only module that sees what a server sends.
+"""Decoders of raw replies. The only module that sees what a server sends.
 
 Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 """
@@ -18,17 +18,17 @@ from headrace._protocol.answers import DueSchedules, Entered, Grant, Page, Recla
 from headrace.errors import ReplyError, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
-_OWN = (b"data", b"id", b"attempt", b"enq")
-NONCE = b"headrace-nonce"  # of a flow's job in its stage: the scripts' own affair
+_ENTRY_FIELDS = (b"data", b"id", b"attempt", b"enq")
+NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by scripts only
 
 
 def text(value: Any) -> str:
-    """Bytes (or, from a decoding client, a str) as text; what is not UTF-8 stays visible."""
+    """Decode bytes (or, from a decoding client, pass a str) to text; bytes that are not UTF-8 are shown as escapes."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _named(value: Any) -> str:
-    """A job's id: one that is no UTF-8 can be sent back as it is."""
+    """Decode a job's id; one that is not UTF-8 becomes `Escaped`, so that it can be sent back unchanged."""
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
@@ -36,27 +36,27 @@ def _named(value: Any) -> str:
 
 
 def raw(value: Any) -> bytes:
-    """The bytes of a reply, also from a client that decodes."""
+    """Return the bytes of a reply, also from a client that decodes."""
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def bools(reply: Any) -> list[bool]:
-    """One bool per job: not 0."""
+    """Decode one bool per job: any number but 0 is true."""
     return [x != 0 for x in reply]
 
 
 def one(reply: Any) -> bool:
-    """The verdict on a single job."""
+    """Decode the bool of a single job."""
     return bool(reply[0] != 0)
 
 
 def receipts(reply: Any) -> list[Receipt]:
-    """{id, added} in turn."""
+    """Decode pairs of id and `added`."""
     return [Receipt(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
 
 
 def plain_receipts(reply: Any) -> list[Receipt]:
-    """Ids, all added: {id, number} of consecutive ones, or all of them."""
+    """Decode ids, all of them added: either each id, or the first id and how many follow each other."""
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
         return job_values.receipts([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
@@ -64,19 +64,19 @@ def plain_receipts(reply: Any) -> list[Receipt]:
 
 
 class Jobs:
-    """Turns entries into jobs of one queue. Keeps no state."""
+    """Decoder for the jobs of one queue. Keeps no state."""
 
     def __init__(self, queue: str, codec: Codec) -> None:
         self._queue = queue
         self._decode = codec.decode
 
     def job(self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0) -> tuple[Job, int, str]:
-        """The job, its token, and why it can't be decoded ('' if it can; then `payload` is raw bytes)."""
+        """Return the job, its token, and why it can't be decoded ('' if it can; otherwise `payload` is raw bytes)."""
         name = text(entry)
         headers: dict[str, str] = {}
         if len(fields) == 2 and fields[0] == b"data":  # nearly every job: a payload and nothing else
             job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
-        elif len(fields) == 4 and fields[0] == b"data" and type(fields[2]) is bytes and fields[2] not in _OWN:
+        elif len(fields) == 4 and fields[0] == b"data" and type(fields[2]) is bytes and fields[2] not in _ENTRY_FIELDS:
             job_id, payload, carried, enqueued = name, fields[1], 0, None
             headers = {text(fields[2]): text(fields[3])}  # nearly every other one: how it is traced
         else:
@@ -84,7 +84,7 @@ class Jobs:
             for key, value in zip(fields[::2], fields[1::2], strict=True):
                 if raw(key) == b"id" and not value:
                     continue  # nobody's: as if it were not there
-                if raw(key) in _OWN:
+                if raw(key) in _ENTRY_FIELDS:
                     own.setdefault(raw(key), value)
                 elif raw(key) != NONCE:
                     headers[text(key)] = text(value)
@@ -111,7 +111,7 @@ class Jobs:
         return job, token, wrong
 
     def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
-        """What a lease call brought; `None` when this worker was declared dead."""
+        """Decode the reply to a lease call; `None` when this worker was declared dead."""
         try:
             known, next_due, taken, fresh, healed, now = reply
         except (TypeError, ValueError):
@@ -150,7 +150,7 @@ class Jobs:
         return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2, moment)
 
     def state(self, row: Any, now: int) -> JobState:
-        """One row of a listing."""
+        """Decode one row of a listing."""
         entry, fields, state, deliveries, releases, worker, ms = row
         name = text(state)
         if name == "dead":
@@ -164,7 +164,7 @@ class Jobs:
         return JobState(job, name, reason=reason, entry=text(entry))
 
     def _letter(self, entry: Any, fields: Any) -> JobState:
-        """A dead letter; what somebody else put there is all the job's."""
+        """Decode a dead letter. An entry that a foreign client put there is shown as a job with all its fields."""
         died = _number(text(entry).partition("-")[0]) / 1000
         if [raw(key) for key in fields[:6:2]] != [b"reason", b"worker", b"released"]:
             job, _, wrong = self.job(entry, fields)
@@ -173,12 +173,12 @@ class Jobs:
         return JobState(job, "dead", text(fields[3]), died, None, text(fields[1]) or wrong or "", text(entry))
 
     def page(self, reply: Any) -> Page:
-        """One page of a listing."""
+        """Decode one page of a listing."""
         cursor, now, rows = reply
         return Page([self.state(row, now) for row in rows], text(cursor))
 
     def found(self, reply: Any) -> tuple[JobState | None, str]:
-        """The answer of `find`, and where to go on."""
+        """Decode the answer of `find`, and the cursor to continue from."""
         now, row, cursor = reply
         return self.state(row, now) if row else None, text(cursor)
 
@@ -192,17 +192,17 @@ def _number(value: Any, limit: int = 1 << 53) -> int:
 
 
 def counts(reply: Any) -> Counts:
-    """All of `Counts`, in order."""
+    """Decode `Counts`, whose fields come in order."""
     return Counts(*(int(x) for x in reply))
 
 
 def measured(reply: Any) -> tuple[Counts, float]:
-    """All of `Counts`, and an age in seconds."""
+    """Decode `Counts`, and an age in seconds."""
     return counts(reply[:-1]), reply[-1] / 1000
 
 
 def reclaimed(reply: Any) -> Reclaimed:
-    """What a reclaim moved."""
+    """Decode the answer of `reclaim`."""
     moved, again, declared, more, promoted, due, tick = reply
     return Reclaimed(moved, _wait(again), declared, bool(more), promoted, _wait(due), _wait(tick))
 
@@ -212,27 +212,27 @@ def _wait(ms: int) -> float | None:
 
 
 def moved(reply: Any) -> tuple[int, str]:
-    """How many, and where to go on."""
+    """Decode how many jobs were changed, and the cursor to continue from."""
     return int(reply[0]), text(reply[1])
 
 
 def entered(reply: Any) -> Entered:
-    """The answer of `register`."""
+    """Decode the answer of `register`."""
     return Entered(int(reply[0]), text(reply[1]))
 
 
 def place(reply: Any) -> tuple[int, str, str]:
-    """How many, and where (place, cursor) to go on."""
+    """Decode how many jobs were changed, and where to continue: place and cursor."""
     return int(reply[0]), text(reply[1]), text(reply[2])
 
 
 def repairs(reply: Any) -> tuple[Repairs, str, str]:
-    """What was mended, and where (place, cursor) to go on."""
+    """Decode what was mended, and where to continue: place and cursor."""
     return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 
 
 def workers(reply: Any, queue: str) -> list[WorkerState]:
-    """The registered workers of a queue."""
+    """Decode the registered workers of a queue."""
     now = reply[0]
     return [
         WorkerState(text(name), queue, since / 1000, deadline / 1000, leased, deadline >= now)
@@ -241,17 +241,17 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
 
 
 def kept(reply: Any) -> list[bytes | Literal[False] | None]:
-    """Results, as far as they are there; `False` for those to ask for again."""
+    """Decode kept results; `None` where there is none, `False` where to ask again, as the reply was full."""
     return [None if result is None else result != 0 and raw(result) for result in reply]
 
 
 def ids(reply: Any) -> tuple[str, list[str]]:
-    """Where to go on, and the ids."""
+    """Decode the cursor to continue from, and the ids."""
     return text(reply[0]), [text(one) for one in reply[1:]]
 
 
 def flow_state(name: str, row: Any) -> FlowState | None:
-    """What is known of one job of a flow."""
+    """Decode the state of one job of a flow; `None` if there is no such job."""
     if not row:
         return None
     position, stage, _, started, ended, attributes, left, kept, children = row
@@ -283,7 +283,7 @@ def _attributes(kept: Any) -> dict[str, str | list[str]]:
 
 
 def ticking(reply: Any) -> DueSchedules:
-    """Schedules as the worker needs them."""
+    """Decode schedules for the worker that serves them."""
     now, following, rows = reply
     return DueSchedules(
         now, _wait(following), [(text(n), due, text(timing), text(missed)) for n, due, timing, missed in rows]
@@ -291,7 +291,7 @@ def ticking(reply: Any) -> DueSchedules:
 
 
 def schedules(reply: Any) -> list[Schedule]:
-    """Schedules as their user knows them."""
+    """Decode schedules for the user."""
     found: list[Schedule] = []
     for name, due, stored, missed in ticking(reply).rows:
         try:

@@ -1,9 +1,10 @@
-"""Loads a `.lua` file with the fragments it needs. Its header is its signature: the names of its keys and arguments.
+"""Loader of a `.lua` file with the fragments it needs. Its header is its signature: the names of its keys and
+arguments.
 
-A script is headed by its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of its body
-(`local lane, jobs = KEYS[1], KEYS[2]`) and what `Op` sends. A key is written `jobs (stream)`, and `levels...` is a list
-of as many as there are. An argument is a string, or a whole number (`ttl int`), or one from 1 to 1,000 (`limit count`),
-or true for '1' (`woken flag`).
+A script's header is its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of its body (`local
+lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `jobs (stream)`, and `levels...` is a
+list of any length. An argument is a string, or a whole number (`ttl int`), or one from 1 to 1,000 (`limit count`), or
+true for '1' (`woken flag`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NUMBERS = "number"  # the fragment that numbers need
 
 @frozen
 class Header:
-    """What the first comment of a script says."""
+    """The first comment of a script, in its parts."""
 
     name: str
     purpose: str
@@ -31,20 +32,20 @@ class Header:
     notes: str
 
     def named_keys(self) -> list[tuple[str, str]]:
-        """(name, type) of the keys that are not a variable tail."""
+        """Return (name, type) of each key with a name of its own; not those of a variable tail."""
         return re.findall(r"(\w+) \((\w+)\)", self.sections["KEYS"])
 
     def more_keys(self) -> str:
-        """The name of the keys behind those, as many as there are, or ''."""
+        """Return the name of the variable tail of keys, or ''."""
         tail = self.sections["KEYS"].rpartition(", ")[2]
         return tail.removesuffix("...") if tail.endswith("...") else ""
 
     def args(self) -> list[str]:
-        """The names of the arguments; one that ends in `...` stands for as many as there are."""
+        """Return the names of the arguments; one that ends in `...` stands for any number."""
         return [name for name, _ in self.typed_args()]
 
     def typed_args(self) -> list[tuple[str, str]]:
-        """(name, type) of the arguments; the type is '', 'int' or 'flag'."""
+        """Return (name, type) of the arguments; the type is '', 'int', 'count' or 'flag'."""
         text = self.sections["ARGV"]
         pairs = [argument.partition(" ") for argument in text.split(", ")] if text != "(none)" else []
         return [(name, kind) for name, _, kind in pairs]
@@ -52,13 +53,13 @@ class Header:
 
 @frozen
 class Script:
-    """A `.lua` file of the package, its fragments included, and its SHA1."""
+    """A `.lua` file of the package with its fragments included, and its SHA1."""
 
     name: str
     source: str
     sha: str
     parts: tuple[str, ...] = ()
-    """The keys that it has for certain, by their names, without the lane's."""
+    """The names of its fixed keys, without the lane's."""
     recorded: bool = False
     """Whether its first key is a lane and its first argument a call number."""
     levelled: bool = False
@@ -87,7 +88,7 @@ def _read(path: str) -> str:
 
 
 def _apart(text: str) -> tuple[str, str]:
-    """The head of a script without its includes, and its body."""
+    """Split a script into its header, without the includes, and its body."""
     head = re.match(r"(?:--.*\n)*", text)
     end = head.end() if head else 0
     return _INCLUDE.sub("", text[:end]), text[end:]
@@ -104,7 +105,7 @@ def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None
 
 
 def _locals(head: Header, body: str) -> list[str]:
-    """The lines that give keys and arguments their names."""
+    """Make the lines that declare keys and arguments as locals."""
     keys = [name for name, _ in head.named_keys()]
     lines = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}\n"]
     more = head.more_keys()
@@ -143,6 +144,6 @@ def header(name: str) -> Header:
 
 
 def names() -> list[str]:
-    """All scripts, in alphabetical order."""
+    """List all scripts, in alphabetical order."""
     folder = files("headrace") / "lua"
     return sorted(f.name.removesuffix(".lua") for f in folder.iterdir() if f.name.endswith(".lua"))

@@ -14,7 +14,7 @@ from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
 from headrace._model import checks
-from headrace._model.checks import FOREVER, MOST
+from headrace._model.checks import FOREVER, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 
@@ -59,7 +59,7 @@ def test_millis_round_up(seconds: float, expected: int) -> None:
     assert checks.millis(seconds) == expected
 
 
-@pytest.mark.parametrize(("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (MOST, {})])
+@pytest.mark.parametrize(("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (INTEGER_AT_MOST, {})])
 def test_count(value: int, options: dict[str, Any]) -> None:
     assert checks.count("n", value, **options) == value
 
@@ -70,7 +70,7 @@ def test_count(value: int, options: dict[str, Any]) -> None:
         (0, {}, ValueError),
         (-1, {"least": 0}, ValueError),
         (6, {"most": 5}, ValueError),
-        (MOST + 1, {}, ValueError),
+        (INTEGER_AT_MOST + 1, {}, ValueError),
         (1.0, {}, TypeError),
         ("1", {}, TypeError),
         (True, {}, TypeError),
@@ -125,7 +125,7 @@ def test_headers_stay_in_order() -> None:
     assert checks.headers(None) == checks.headers({}) == []
     assert checks.headers({"b": "1", "a": "", "traceparent": "ä"}) == ["b", "1", "a", "", "traceparent", "ä"]
     assert checks.headers(MappingProxyType({"a": "b"})) == ["a", "b"]
-    assert len(checks.headers({str(i): "" for i in range(checks.HEADERS)})) == 2 * checks.HEADERS
+    assert len(checks.headers({str(i): "" for i in range(checks.HEADERS_AT_MOST)})) == 2 * checks.HEADERS_AT_MOST
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_headers_stay_in_order() -> None:
         *[({name: "x"}, ValueError) for name in ("data", "id", "attempt", "enq")],
         ({"a": "\ud800"}, ValueError),
         ({"\ud800": "a"}, ValueError),
-        ({str(i): "" for i in range(checks.HEADERS + 1)}, ValueError),
+        ({str(i): "" for i in range(checks.HEADERS_AT_MOST + 1)}, ValueError),
     ],
 )
 def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:

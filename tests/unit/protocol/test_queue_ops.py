@@ -11,7 +11,7 @@ import pytest
 
 from headrace import ConfigurationError, JSONCodec, NewJob, Rate, Receipt
 from headrace._model import checks
-from headrace._model.checks import FASTEST
+from headrace._model.checks import JOBS_PER_S_AT_MOST
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
@@ -289,9 +289,9 @@ def test_a_number_that_no_script_could_take_is_refused_by_its_name(name, build, 
 
 
 def test_a_rate_s_tokens_come_back_in_some_time():
-    assert Rate(FASTEST).step == 1000 / FASTEST
+    assert Rate(JOBS_PER_S_AT_MOST).step == 1000 / JOBS_PER_S_AT_MOST
     with pytest.raises(ValueError, match=r"^limit.*10,000,000 jobs a second"):
-        Rate(FASTEST + 1)
+        Rate(JOBS_PER_S_AT_MOST + 1)
 
 
 @pytest.mark.parametrize(
