@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import multiprocessing
 import os
 import random
@@ -265,45 +264,64 @@ def test_wide_leases_that_are_cancelled(shared: Server, once: bool) -> None:
             queue.enqueue_many([b"x"] * (WIDE - counts.present))
 
 
-@pytest.mark.parametrize("once", [False, True])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # redis-py, interrupted as it connects
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
-def test_leases_that_are_interrupted(shared: Server, once: bool) -> None:
-    """Ctrl-C at any moment, in any script, also while payloads are decoded: nobody holds what nobody was given."""
+class Slow(BytesCodec):
+    """Decodes in Python, so that there is a moment to interrupt it in."""
 
+    def decode(self, data: bytes) -> bytes:
+        return bytes(reversed(bytes(reversed(data))))
+
+
+def interrupted(url: str, once: bool, answers: Connection) -> None:
+    """Lease and be interrupted, again and again; answer with (leased, held by us) of each time, and the hits."""
     armed: list[bool] = []
 
     def interrupt(*_: object) -> None:
         if armed:
             raise KeyboardInterrupt
 
-    class Slow(BytesCodec):
-        def decode(self, data: bytes) -> bytes:
-            return bytes(reversed(bytes(reversed(data))))
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    interrupted = 0
-    try:
-        with Queue("ctrl-c", url=shared.url, codec=Slow()) as queue, Queue("ctrl-c", url=shared.url) as other:
-            other.delete()
-            for number in range(60):
-                other.enqueue_many([b"x"] * (WIDE - other.counts().present))
-                leases: list[Any] = []
-                try:
-                    armed.append(True)
-                    signal.setitimer(signal.ITIMER_REAL, 0.001 + number * 0.001)
-                    leases = queue.lease_many(WIDE, at_most_once=once)
-                except KeyboardInterrupt:
-                    interrupted += 1
+    signal.signal(signal.SIGALRM, interrupt)
+    hits, found = 0, []
+    with Queue("ctrl-c", url=url, codec=Slow()) as queue, Queue("ctrl-c", url=url) as other:
+        other.delete()
+        for number in range(30):
+            other.enqueue_many([b"x"] * (WIDE - other.counts().present))
+            leases: list[Any] = []
+            try:
+                armed.append(True)
+                signal.setitimer(signal.ITIMER_REAL, 0.001 + number * 0.002)
+                leases = queue.lease_many(WIDE, at_most_once=once)
                 armed.clear()
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert other.counts().leased == (0 if once else len(leases)), number
-                for lease in leases if not once else ():
-                    lease.release()
+            except KeyboardInterrupt:
+                armed.clear()
+                hits += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            found.append((other.counts().leased, 0 if once else len(leases)))
+            for lease in leases if not once else ():
+                lease.release()
+    answers.send((found, hits))
+    answers.close()
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
+def test_leases_that_are_interrupted(shared: Server, once: bool) -> None:
+    """Ctrl-C at any moment, in any script, also while payloads are decoded: nobody holds what nobody was given.
+
+    In a process of its own, which a signal at the wrong moment may end.
+    """
+    mine, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=interrupted, args=(shared.url, once, theirs))
+    process.start()
+    theirs.close()
+    try:
+        assert mine.poll(PATIENCE)
+        found, hits = mine.recv()
     finally:
-        signal.signal(signal.SIGALRM, before)
-    assert interrupted
-    gc.collect()
+        process.kill()
+        process.join(PATIENCE)
+        mine.close()
+    assert [leased for leased, _ in found] == [held for _, held in found]
+    assert hits
 
 
 def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:
