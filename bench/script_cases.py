@@ -1,0 +1,364 @@
+"""The cases of `scripts.py`: a name, and a function from a `Stand` to an operation to measure, made anew each round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import evolve
+from stands import DAY, FILL, LEVELS, WORKER, Stand, chunks, queue
+
+from headrace import FanOut, NewJob, Rate
+from headrace._model.job import Claim
+from headrace._model.timing import Timing
+from headrace._protocol.flow_ops import FlowOps
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+
+MISSED = """
+local name, timing, moment = ARGV[1], ARGV[2], redis.call('TIME')[1] * 1000 - ARGV[3]
+redis.call('HSET', KEYS[1], name, cmsgpack.pack({timing, 'all', {'data', ARGV[4]}}))
+redis.call('ZADD', KEYS[2], moment, name)
+return moment
+"""
+
+
+def hot(s: Stand) -> Op[Any]:
+    """One key has all that waits, and one of it may start."""
+    ops = queue("hot", rates=(Rate(1, per=3600, key="account"),))
+    if not s.client.exists(ops.keys.part("jobs")):
+        s.group(ops)
+        number = min(100_000, s.fill.waiting)
+        for at in range(0, number, s.batch):
+            parts = [ops.keys.part(part) for part in ("jobs", "ids", "dead", "delayed", "bodies", "stats")]
+            upto = min(at + s.batch, number)
+            s.client.eval(FILL, 6, *parts, "waiting", s.payload(), at, upto, "", "account", "hot")
+    return ops.lease(WORKER, 250, ttl=DAY)
+
+
+def heir(s: Stand) -> Op[Any]:
+    ops = s.leased(s.fresh("heir", s.some(2000)), s.some(2000), "before.w")
+    return ops.lease("after.w", 250, ttl=DAY, heir_of="before.w")
+
+
+def heir_levels(s: Stand) -> Op[Any]:
+    heir(s)
+    s.client.hset("headrace:{bench}:bench/heir:stats", "levels", 9)
+    return queue("heir", priorities=LEVELS).lease("after.w", 250, ttl=DAY, heir_of="before.w")
+
+
+def due(s: Stand) -> Op[Any]:
+    ops = s.fresh("due", 0)
+    s.put(ops, "delayed", s.some(1000))
+    delayed = ops.keys.part("delayed")
+    s.client.zadd(delayed, dict.fromkeys(s.client.zrange(delayed, 0, -1), 1))
+    return ops.lease(WORKER, 250, ttl=DAY)
+
+
+def promote(s: Stand) -> Op[Any]:
+    due(s)
+    return queue("due").reclaim(WORKER, 10)
+
+
+def lease_levels(s: Stand) -> Op[Any]:
+    ops = queue("levels", priorities=LEVELS)
+    if not s.client.exists(ops.keys.part("jobs")):
+        s.group(ops)
+        for level in range(1, LEVELS):
+            s.put(ops, "waiting", min(10_000, 10 * s.batch), level=level)
+    return ops.lease(WORKER, 250, ttl=DAY)
+
+
+def expired(s: Stand, **options: Any) -> Op[Any]:
+    """A step of the sweep, where much has expired."""
+    ops = s.fresh("sweep", s.some(2000), lease=0.002)
+    s.leased(ops, s.some(2000), **options)
+    s.client.hdel(ops.keys.part("stats"), "sweep")
+    return ops.reclaim(WORKER, 10)
+
+
+def expired_levels(s: Stand) -> Op[Any]:
+    expired(s)
+    s.client.hset("headrace:{bench}:bench/sweep:stats", "levels", 9)
+    return queue("sweep", lease=0.002, priorities=LEVELS).reclaim(WORKER, 10)
+
+
+def nothing_expired(s: Stand) -> Op[Any]:
+    s.client.hdel(s.ops.keys.part("stats"), "sweep")
+    return s.ops.reclaim(WORKER, 10)
+
+
+def somewhere(s: Stand) -> Op[Any]:
+    """In the middle of the sweep, where leases differ."""
+    first: Any = s.client.xpending_range(s.ops.keys.part("jobs"), "workers", "-", "+", 1)
+    s.client.hset(s.ops.keys.part("stats"), "sweep", f"0 0 {first[0]['message_id'].decode()}")
+    s.client.zadd(s.ops.keys.part("leases"), {"1-1": 2**52})
+    return s.ops.reclaim(WORKER, 10)
+
+
+def a_dead_worker(s: Stand) -> Op[Any]:
+    ops = s.leased(s.fresh("died", s.some(2000)), s.some(2000), "dies.w")
+    s.sure(ops)
+    s.run(ops.beat("looks.w", DAY, register=True))
+    s.client.zadd(ops.keys.part("workers"), {"dies.w": 1})
+    return ops.reclaim("looks.w", 10)
+
+
+def ageing(s: Stand) -> Op[Any]:
+    ops = queue("old", priorities=LEVELS, ageing=0.001)
+    if not s.client.exists(ops.keys.part("jobs")):
+        s.group(ops)
+        for level in range(1, LEVELS):
+            s.put(ops, "waiting", min(2_000, 4 * s.batch), level=level)
+            s.put(ops, "parked", min(2_000, 4 * s.batch), f"parked:{level}")
+    return ops.reclaim(WORKER, 10)
+
+
+def held_by(s: Stand, worker: str) -> Ops:
+    return s.leased(s.ops, s.some(1000), worker)
+
+
+def deleted(s: Stand) -> Op[Any]:
+    ops = s.fresh("gone", s.some(20_000))
+    s.put(ops, "delayed", s.some(10_000))
+    s.put(ops, "dead", s.some(10_000))
+    return ops.delete()
+
+
+def deleted_flows(s: Stand) -> Op[Any]:
+    ops = s.fresh("gone", s.some(20_000))
+    s.put(ops, "delayed", s.some(20_000))
+    flows = {f"delayed-{n}": 77 + n for n in range(s.numbers["bench/gonedelayed"])}
+    for some in chunks([*flows], 10_000):
+        s.client.zadd(ops.keys.part("flows"), {name: flows[name] for name in some})
+    return ops.delete()
+
+
+def followed(s: Stand, number: int) -> Op[Any]:
+    size = s.batch if s.fill.size > 1000 else number
+    payload = s.payload()[: (BYTES_PER_SCRIPT - 100_000) // min(number, size)]
+    return s.ops.complete(s.claims(1), then=[NewJob(payload, queue="bench/next") for _ in range(min(number, size))])
+
+
+def with_results(s: Stand) -> Op[Any]:
+    claims = s.claims(250)
+    return s.ops.complete(claims, results={claim.entry: claim.job.payload for claim in claims})
+
+
+def enqueued(s: Stand, **options: Any) -> Op[Any]:
+    s.numbers["new"] = s.numbers.get("new", 0) + 1
+    jobs: list[Any] = [NewJob(s.payload(), **options) if options else s.payload() for _ in range(s.batch)]
+    if "id" in options:
+        jobs = [evolve(job, id=f"new-{s.numbers['new']}-{n}") for n, job in enumerate(jobs)]
+    return next(iter(queue("new", priorities=LEVELS).batches(jobs)))
+
+
+def scheduled(s: Stand) -> Op[Any]:
+    ops = queue("schedules")
+    if not s.client.exists(ops.keys.part("schedules")):
+        for n in range(1000 if s.fill.size < 50_000 else 4 * s.batch + 10):
+            build = ops.schedule(f"s{n}", Timing.parse("every 3600000"), "skip", NewJob(s.payload()))
+            s.run(build(10**12))
+    return ops.schedules()
+
+
+def ticked(s: Stand) -> Op[Any]:
+    """A schedule whose ticks were missed, all of which are to be made good."""
+    ops = queue("ticks")
+    s.client.delete(ops.keys.part("ids"), ops.keys.part("schedules"), ops.keys.part("ticks"))
+    keys = [ops.keys.part("schedules"), ops.keys.part("ticks")]
+    s.client.eval(MISSED, 2, *keys, "missed", "every 1000", 999_000, s.payload())
+    plan = ops.turn(s.run(ops.ticking()))
+    assert plan.ops, plan
+    op: Op[Any] = plan.ops[0]
+    return op
+
+
+def results(s: Stand) -> Op[Any]:
+    names = [f"result-{n}" for n in range(99)]
+    for name in names:
+        s.client.set(s.ops.keys.result(name), s.payload())
+    return s.ops.results(names)
+
+
+# -- flows -------------------------------------------------------------------------------------------
+
+
+def flow(**options: Any) -> FlowOps:
+    ops = FlowOps("benchflow", "headrace", None, ["customer"], 10**9, DAY, fenced=False)
+    ops.declare("start", ["next"], ["part"], options)
+    ops.declare("next", [], [], options)
+    ops.declare("part", [], [], options)
+    return ops
+
+
+def runs(s: Stand, number: int) -> tuple[FlowOps, list[Claim]]:
+    """So many runs in their first stage, leased."""
+    ops, claims = flow(), list[Claim]()
+    s.numbers["runs"] = begin = s.numbers.get("runs", 0) + number
+    for n in range(number):
+        attributes = {"customer": "c"}
+        s.run(ops.start(s.payload(), f"r{begin - n}", attributes, None, None, None))
+    stage = ops.stages["start"].ops
+    while len(claims) < number:
+        grant = s.run(stage.lease(WORKER, min(250, number - len(claims)), ttl=DAY))
+        assert grant is not None
+        claims += grant.claims
+    return ops, claims
+
+
+def steps(s: Stand, number: int, make: Callable[[FlowOps, Claim], Any]) -> tuple[FlowOps, list[Any]]:
+    ops, claims = runs(s, number)
+    return ops, [ops.step(claim, make(ops, claim)) for claim in claims]
+
+
+def moved(s: Stand) -> Op[Any]:
+    ops, some = steps(s, min(100, s.some(100)), lambda _, __: None)
+    return ops.advance(some)
+
+
+def moved_with_results(s: Stand) -> Op[Any]:
+    ops, some = steps(s, min(100, s.batch), lambda _, __: s.payload())
+    return ops.advance(some)
+
+
+def fan(s: Stand, number: int) -> tuple[FlowOps, Op[Any]]:
+    size = min(s.fill.size, (BYTES_PER_SCRIPT - 100_000) // number)
+    ops, some = steps(s, 1, lambda _, __: FanOut([b"x" * size] * number, stage="part", join="next"))
+    return ops, ops.advance(some)
+
+
+def fanned(s: Stand) -> Op[Any]:
+    return fan(s, 1000)[1]
+
+
+def cancelled(s: Stand) -> Op[Any]:
+    ops, op = fan(s, 1000)
+    assert s.run(op) == [True]
+    return ops.advance([ops.cancelling(f"r{s.numbers['runs']}")])
+
+
+def cancel_events(s: Stand) -> Op[Any]:
+    """Of children that are to be cancelled, a page."""
+    s.run(cancelled(s))
+    ops = flow()
+    return ops.advance(s.run(ops.events())[:100])
+
+
+def parents(s: Stand, children: int, result: bytes) -> tuple[FlowOps, list[str]]:
+    """Runs that wait for children, of which all but one have a result."""
+    ops, op = fan(s, children)
+    s.run(op)
+    name = f"r{s.numbers['runs']}"
+    stage = ops.stages["part"].ops
+    done: list[Any] = []
+    while len(done) < children - 1:
+        grant = s.run(stage.lease(WORKER, min(250, children - 1 - len(done)), ttl=DAY))
+        assert grant is not None
+        done += [ops.step(claim, result) for claim in grant.claims]
+        for some in chunks(done[-len(grant.claims) :], max(1, min(100, BYTES_PER_SCRIPT // (len(result) + 100)))):
+            s.run(ops.advance(some))
+    return ops, [name]
+
+
+def flow_read(s: Stand) -> Op[Any]:
+    if "parents" not in s.numbers:
+        s.client.delete(*s.client.keys("headrace:{benchflow}*"))
+        for _ in range(2):
+            ops, (name,) = parents(s, 1000 if s.fill.size <= 10_000 else s.some(1000), s.payload())
+            s.numbers["parents"] = int(name[1:])
+    ops = flow()
+    last = s.numbers["parents"]
+    return ops.read([f"r{last}", f"r{last - 1}"] * 50)
+
+
+def flow_find(s: Stand) -> Op[Any]:
+    index = flow().keys.part("index")
+    if int(s.client.zcard(index)) < 10_000:
+        s.client.zadd(index, {f"customer\nmany\n{n:200d}": 0 for n in range(10_000)})
+    return flow().found("customer", "many", "")
+
+
+CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
+    "counts": lambda s: s.ops.counts(),
+    "measure": lambda s: s.ops.measure(),
+    "workers": lambda s: s.ops.workers(),
+    "find, absent": lambda s: s.ops.find("absent"),
+    "find, dead": lambda s: s.ops.find(s.name("dead", 0)),
+    "find, waiting": lambda s: s.ops.find(s.name("waiting", -1)),
+    "find, delayed": lambda s: s.ops.find(s.name("delayed", -1)),
+    "peek": lambda s: s.ops.listing("waiting", "", 1),
+    "list waiting": lambda s: s.ops.listing("waiting", ""),
+    "list waiting, new": lambda s: s.ops.listing("waiting", "new:0 -"),
+    "list running": lambda s: s.ops.listing("running", ""),
+    "list delayed": lambda s: s.ops.listing("delayed", ""),
+    "list dead": lambda s: s.ops.listing("dead", ""),
+    "position, last": lambda s: s.ops.position(s.name("waiting", -1)),
+    "position, 999th": lambda s: s.ops.position(s.name("parked", min(999, s.fill.each - 1))),
+    "cancel_payload": lambda s: s.ops.cancel_payload(b"absent", "jobs", "-"),
+    "cancel_payload, delayed": lambda s: s.ops.cancel_payload(b"absent", "delayed", "0"),
+    "repair": lambda s: s.ops.repair(),
+    "repair, ids": lambda s: s.ops.repair("ids", "0"),
+    "repair, bodies": lambda s: s.ops.repair("bodies", "0"),
+    "reclaim, nothing": nothing_expired,
+    "reclaim, a step where leases differ": somewhere,
+    "reclaim, expired": expired,
+    "reclaim, expired, own durations": lambda s: expired(s, duration=0.001),
+    "reclaim, expired, with levels": expired_levels,
+    "reclaim, a dead worker": a_dead_worker,
+    "reclaim, due": promote,
+    "reclaim, ageing, 10 levels": ageing,
+    "lease 1, parked": lambda s: s.ops.lease("bench.v", 1, ttl=DAY),
+    "lease 250, parked": lambda s: s.ops.lease("bench.v", 250, ttl=DAY),
+    "lease 1000, parked": lambda s: s.ops.lease("bench.v", 1000, ttl=DAY),
+    "lease 250, new": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 250, ttl=DAY),
+    "lease 1000, new": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 1000, ttl=DAY),
+    "lease 250, own duration": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 250, ttl=DAY, duration=9),
+    "lease 250, due": due,
+    "lease 250, keyed, one hot key": hot,
+    "lease 250, 10 levels": lease_levels,
+    "lease 250, an heir": heir,
+    "lease 250, an heir, levels": heir_levels,
+    "renew 1000": lambda s: s.ops.renew(s.claims(1000)),
+    "release 1000": lambda s: s.ops.release(s.claims(1000)),
+    "release 1000, paused": lambda s: s.ops.release(s.claims(1000), pause=60),
+    "retry 250": lambda s: s.ops.retry([(c, None, 1, "no good") for c in s.claims(250)]),
+    "retry 250, delayed": lambda s: s.ops.retry([(c, 60.0, 1, "no good") for c in s.claims(250)]),
+    "dead_letter 250": lambda s: s.ops.dead_letter([(c, "no good") for c in s.claims(250)]),
+    "complete 1000": lambda s: s.ops.complete(s.claims(1000)),
+    "complete 1000, fenced": lambda s: s.ops.complete(s.claims(1000), fenced=True),
+    "complete 100, with ids": lambda s: s.ops.complete(s.claims(100, named=True)),
+    "complete 250, with results": with_results,
+    "complete, 1,000 follow-ups": lambda s: followed(s, 1000),
+    "enqueue 1000": enqueued,
+    "enqueue 1000, with ids": lambda s: enqueued(s, id=""),
+    "enqueue 1000, delayed": lambda s: enqueued(s, delay=60.0),
+    "enqueue 1000, of a level": lambda s: enqueued(s, priority=5),
+    "cancel": lambda s: s.ops.cancel(s.name("waiting", -s.fill.waiting // 2)),
+    "reschedule": lambda s: s.ops.reschedule(s.name("delayed", 500), 99.0),
+    "schedules": scheduled,
+    "tick, 1,000 missed": ticked,
+    "results": results,
+    "fail_worker": lambda s: held_by(s, "bench.f").fail_worker("bench.f"),
+    "leave": lambda s: held_by(s, "bench.g").leave("bench.g"),
+    "expire": lambda s: s.ops.expire("-", []),
+    "redrive": lambda s: s.ops.redrive("-", []),
+    "redrive, no such id": lambda s: s.ops.redrive("-", ["absent"]),
+    "purge_dead": lambda s: s.ops.purge_dead("-", []),
+    "purge_dead, no such id": lambda s: s.ops.purge_dead("-", ["absent"]),
+    "move": lambda s: s.ops.move("bench/other", "-", []),
+    "move, delayed": lambda s: s.ops.move("bench/other", "delayed 0", []),
+    "purge, delayed": lambda s: s.ops.purge("-"),
+    "purge, parked": lambda s: s.ops.purge("jobs -"),
+    "flow_advance, 100 steps": moved,
+    "flow_advance, 100 results": moved_with_results,
+    "flow_advance, 1,000 children": fanned,
+    "flow_advance, cancel with 1,000": cancelled,
+    "flow_advance, 100 events": cancel_events,
+    "flow_events": lambda _: flow().events(),
+    "flow_find": flow_find,
+    "flow_read": flow_read,
+    "delete": deleted,
+    "delete, flows": deleted_flows,
+}
