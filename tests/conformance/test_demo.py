@@ -18,7 +18,7 @@ from rich.console import Console
 from headrace import Counts, Queue
 from headrace._cli import demo
 from headrace._cli.demo import facts, modules
-from headrace._cli.demo_report import Evidence, Killed, Note, read_log, report, totals
+from headrace._cli.demo_report import Evidence, Killed, Started, read_log, report, totals
 from tests.support.awaiting import until
 from tests.support.servers import Server
 
@@ -32,9 +32,9 @@ GOOD = Evidence(
     expected={"a": ONE, "b": OTHER, "c": ONE},
     results={"a": ONE, "b": OTHER, "c": ONE},
     counts=Counts(enqueued=3, completed=3),
-    notes=[Note("ran", "a", 1), Note("ran", "b", 1), Note("ran", "b", 2), Note("won", "a", 1), Note("won", "b", 2)],
+    runs=[Started("a", 1), Started("b", 1), Started("b", 2), Started("c", 1)],
+    completions=["a", "b", "c"],
     killed=Killed("worker-1", 4711, leased=2, completed=1),
-    victims=frozenset("bc"),  # c's completion won as its worker was killed
 )
 
 
@@ -129,10 +129,9 @@ def test_good_evidence() -> None:
         ({"results": {"a": ONE, "c": ONE}}, "1 jobs without a result, such as b"),
         ({"results": {"a": OTHER, "b": OTHER, "c": ONE}}, "another result than the single pass, such as a"),
         ({"results": {**GOOD.results, "d": ONE}}, "another result than the single pass, such as d"),
-        ({"notes": [*GOOD.notes, Note("won", "a", 1)]}, "1 jobs completed twice, such as a"),
-        ({"notes": [*GOOD.notes, Note("won", "d", 1)]}, "completed that nobody enqueued, such as d"),
-        ({"notes": GOOD.notes[:3]}, "whose completion nobody saw, such as a"),
-        ({"victims": frozenset("b")}, "whose completion nobody saw, such as c"),
+        ({"completions": ["a", "b", "c", "a"]}, "1 jobs completed twice, such as a"),
+        ({"completions": ["a", "b", "c", "d"]}, "completed that nobody enqueued, such as d"),
+        ({"completions": ["a", "b"]}, "whose completion nobody saw, such as c"),
         ({"counts": Counts(enqueued=3, completed=2)}, "lost: 1 instead of 0"),
         ({"counts": Counts(enqueued=3, completed=2, dead=1)}, "still in the queue: 1 instead of 0"),
         ({"counts": Counts(enqueued=3, completed=2, cancelled=1)}, "completed: 2 instead of 3"),
@@ -169,6 +168,6 @@ def test_modules(tmp_path: Path) -> None:
 
 def test_half_a_line_of_a_log(tmp_path: Path) -> None:
     """A worker that was killed may have left one."""
-    (tmp_path / "log").write_bytes(b'["ran", "a", 1]\n["won", "a"')
-    assert read_log(tmp_path / "log") == [Note("ran", "a", 1)]
+    (tmp_path / "log").write_bytes(b'["a", 1]\n["b"')
+    assert read_log(tmp_path / "log") == [Started("a", 1)]
     assert read_log(tmp_path / "none") == []

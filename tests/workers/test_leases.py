@@ -165,7 +165,7 @@ def test_a_completion_before_anybody_told(
         until(lambda: list(queue.running()))
         lose("stolen", queue, client)
         gate.set()
-        until(lambda: worker.engine.roles.consumers[0].lost if fenced else queue.counts().completed)
+        until(lambda: worker.engine.lifecycle.consumers[0].lost if fenced else queue.counts().completed)
     if fenced:
         assert queue.counts() == Counts(enqueued=1, leased=1)
         assert queue.result(receipt.id) is None

@@ -14,7 +14,7 @@ import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
 from headrace._base import retrying as retry
-from headrace._core.worker import consumer
+from headrace._core.worker import consumer, fetch
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -292,7 +292,7 @@ def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
     queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read that connects while the worker stops is not waited for."""
-    monkeypatch.setattr(consumer, "BLOCK_S", 9.0)
+    monkeypatch.setattr(fetch, "BLOCK_S", 9.0)
     worker = Worker(url=newest.url)
 
     @worker.handler("q")
@@ -302,19 +302,19 @@ def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
     worker.start()
     engine = worker._running
     assert engine is not None
-    late = engine._executors["ears"].wait
+    late = engine.executors["ears"].wait
 
     def wait(command: Any) -> bool:
         assert engine.stopping.wait(PATIENCE)
         time.sleep(0.05)  # it comes after drain() has closed all connections there were
         return late(command)
 
-    monkeypatch.setattr(engine._executors["ears"], "wait", wait)
+    monkeypatch.setattr(engine.executors["ears"], "wait", wait)
     until(lambda: queue.counts().completed == 1)
     began = time.monotonic()
     worker.stop()
     assert time.monotonic() - began < 8.5
-    assert all(not thread.is_alive() for thread in engine._threads["listen"])
+    assert all(not thread.is_alive() for thread in engine._running["listen"])
 
 
 # -- how it ends -------------------------------------------------------------------------------------------
@@ -502,7 +502,8 @@ def test_its_loop_may_end_in_the_middle(queue: Queue, newest: Server) -> None:
         await asyncio.sleep(PATIENCE)
 
     async def abandoned() -> None:
-        engine = worker.start()
+        worker.start()
+        engine: Any = worker._running
         while not queue.running():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         stopping = asyncio.create_task(worker.stop())

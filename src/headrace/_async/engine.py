@@ -14,31 +14,18 @@ from typing import Any
 from headrace._async.driver import AsyncDriver
 from headrace._async.executor import AsyncExecutor
 from headrace._async.subscription import AsyncSubscription
-from headrace._async.threads import Threads, Unit
+from headrace._async.threads import Threads
 from headrace._base.connections import Attend
-from headrace._base.engine import BaseEngine
+from headrace._base.engine import BaseEngine, BaseRoleDriver, Unit
 from headrace._base.worker import is_async
-from headrace._core.effects import (
-    Abort,
-    Effect,
-    Held,
-    Log,
-    Phase,
-    Receive,
-    Role,
-    Send,
-    Sleep,
-    Start,
-    TakeBack,
-    Wake,
-)
+from headrace._core.effects import Abort, Effect, Held, Log, Phase, Receive, Role, Send, Sleep, Start, TakeBack, Wake
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.roles import Channel, Farewell, Roles
+from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.roles import Channel
 from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
 from headrace._protocol.op import Op
-from headrace._telemetry import log
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import OutcomeUnknown
 
@@ -110,28 +97,27 @@ async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, arg
 class Engine(BaseEngine):
     """One run of a worker."""
 
-    def __init__(self, roles: Roles, url: str | None, client: Any, trace_parent: str, attend: Attend | None) -> None:
-        loop = asyncio.get_running_loop()
-        limit = roles.settings.max_outage
+    fetchers = 2  # while one waits for the server, the other takes in what it has answered
+
+    def __init__(
+        self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
+    ) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        limit = lifecycle.settings.max_outage
         work = AsyncExecutor(url, client, limit, attend=attend)
         pulse = AsyncExecutor(url, client, limit, work.outage, attend)  # a heartbeat waits for nobody's connection
-        super().__init__(roles, work, pulse, trace_parent)
+        # A blocked read is cancelled, not closed: it needs no connections of its own.
+        self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "ears": work}
+        super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = asyncio.Event()
         self.line = AsyncSubscription(work)
-        # A blocked read is cancelled, not closed: it needs no connections of its own.
-        self._executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "ears": work}
-        self._loop = loop
         self._finishing: asyncio.Task[None] | None = None
-        self._slots = {id(consumer): _Slots(consumer, loop, self.telemetry(consumer)) for consumer in roles.consumers}
-        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
-        # Two fetch for each consumer: while one waits for the server, the other takes in what it has answered.
-        for name, role, consumer, channel in roles.all(fetchers=2):
-            self._tasks.setdefault(name, []).append(self._role(role, consumer, channel))
+        self._slots = {id(one): _Slots(one, loop, self.telemetry(one)) for one in lifecycle.consumers}
+        self._begin()
 
-    def _role(self, role: Role, consumer: Consumer | None, channel: Channel) -> asyncio.Task[None]:
-        driver = RoleDriver(self, consumer, channel, self._executors[channel])
-        self.wakes(driver.event, consumer)
-        return asyncio.create_task(driver.run(role))
+    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> asyncio.Task[None]:
+        driver = RoleDriver(self, consumer, channel, asyncio.Event())
+        return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
     async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor) -> list[Any]:
         """Send operations in one round trip, until they are answered."""
@@ -227,7 +213,7 @@ class Engine(BaseEngine):
         self.wake(slots.consumer)
 
     def _listen_no_more(self) -> None:
-        for task in self._tasks["listen"]:
+        for task in self._running["listen"]:
             task.cancel()  # what its read was given lies in the reserved consumer: nothing is lost
 
     def runs_this(self) -> bool:
@@ -256,14 +242,14 @@ class Engine(BaseEngine):
 
     async def _wind_up(self) -> None:
         farewell = self._farewell(time.monotonic())
-        tasks = self._tasks
+        tasks = self._running
         await self._await([*tasks["fetch"], *tasks["listen"]], farewell)
-        self.roles.advance_to(Phase.STOPPED)
+        self.lifecycle.advance_to(Phase.STOPPED)
         self.wake()
         for task in tasks["hear"]:
             task.cancel()
         await self._await([*chain(*tasks.values())], farewell)
-        await self._await([self._role(self.roles.leave(), None, "work")], farewell)
+        await self._await([self._role("leave", self.lifecycle.leave(), None, "work")], farewell)
         runs: list[Any] = [run for slots in self._slots.values() for run, _ in slots.tasks.values()]
         halted: list[asyncio.Task[Any]] = [run for run in runs if isinstance(run, asyncio.Task)]
         if halted:  # threads are not waited for
@@ -272,8 +258,8 @@ class Engine(BaseEngine):
             if slots.threads is not None:
                 slots.threads.close()
         await self.line.close()
-        await self._executors["work"].close()
-        await self._executors["pulse"].close()
+        await self.executors["work"].close()
+        await self.executors["pulse"].close()
         self._stopped()
 
     async def _await(self, tasks: Sequence[asyncio.Task[None]], farewell: Farewell) -> None:
@@ -286,13 +272,10 @@ class Engine(BaseEngine):
                     task.cancel()
 
 
-class RoleDriver(AsyncDriver):
-    """Like the `RoleDriver` of threads, async."""
+class RoleDriver(BaseRoleDriver, AsyncDriver):
+    """The driver of one role, in its task."""
 
-    def __init__(self, engine: Engine, consumer: Consumer | None, channel: Channel, executor: AsyncExecutor) -> None:
-        self._engine, self._consumer, self._executor = engine, consumer, executor
-        self._channel: Channel = channel
-        self.event = asyncio.Event()
+    _engine: Engine
 
     async def run(self, role: Role) -> None:
         """Drive a role to its end."""
@@ -310,20 +293,12 @@ class RoleDriver(AsyncDriver):
             case Sleep(seconds):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
-                        await self.event.wait()
-                self.event.clear()
-            case Start(units):
-                self._engine.start(self._consumer, units)
-            case Wake(everyone, whose):
-                self._engine.wake(None if everyone else whose or self._consumer)
+                        await self._event.wait()
+                self._event.clear()
+                return None
             case Receive(channels, seconds):
                 return await self._engine.line.hear(channels, seconds)
-            case TakeBack():
-                return self._engine.take_back(self._consumer)
-            case Abort(held):
-                self._engine.abort(held)
-            case Log(text):
-                log.say("schedule_failed", "%s", text)
+            case Start() | Wake() | TakeBack() | Abort() | Log():
+                return self._engine.perform(effect, self._consumer)
             case _:
                 return await super()._perform(effect)
-        return None

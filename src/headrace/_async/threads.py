@@ -9,12 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from headrace._core.effects import (
-    Held,
-)
+from headrace._base.engine import Unit
 from headrace._telemetry.worker import WorkerTelemetry
-
-Unit = list[Held]
 
 
 class Threads:

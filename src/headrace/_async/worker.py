@@ -73,7 +73,9 @@ class AsyncWorker(BaseWorker):
         if self._running is not None and not self._running.gone:
             raise RuntimeError("this worker is running already")
         self._address.leave()  # the last run, if nobody has waited for its end
-        self._running = Engine(self._roles(), self._connect(), self._client, self.trace_parent, self._address.attend)
+        self._running = Engine(
+            self._lifecycle(), self._connect(), self._client, self.trace_parent, self._address.attend
+        )
         log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
         return self._running
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace._base.executor import BaseExecutor
 from headrace._base.retrying import RETRY_PAUSE_S
 from headrace._base.worker import left_behind
-from headrace._core.effects import Held, Phase
+from headrace._core.effects import Abort, Effect, Held, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.roles import Channel, Farewell, Roles
+from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.roles import Channel, all_roles
 from headrace._protocol.op import Op
 from headrace._telemetry import log
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import said
 
+Unit = list[Held]
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
 
 
@@ -32,22 +34,34 @@ class BaseEngine(ABC):
     """One run of a worker: its phases, what wakes its roles, and what is observed of it."""
 
     stopping: Any  # set when the worker begins to stop
+    fetchers = 1  # roles that fetch, for each consumer
 
-    def __init__(self, roles: Roles, work: BaseExecutor, pulse: BaseExecutor, trace_parent: str) -> None:
-        self.roles = roles
+    def __init__(self, lifecycle: Lifecycle, executors: Mapping[Channel, BaseExecutor], trace_parent: str) -> None:
+        self.lifecycle = lifecycle
         self.error: BaseException | None = None
         self.finished = False
         self._asked = False  # to stop
         self._gave_up = False  # the server, as it did not answer
-        self._outage = work.outage
-        pulse.pause = min(RETRY_PAUSE_S, roles.settings.heartbeat / 2)  # after an outage, others count the time
-        settings = work.pool.connection_kwargs
+        self._outage = executors["work"].outage
+        # After an outage, others count the time.
+        executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
+        settings = executors["work"].pool.connection_kwargs
         self._telemetries = {
             consumer.ops.keys.part("jobs"): WorkerTelemetry(consumer, settings, trace_parent)
-            for consumer in roles.consumers
+            for consumer in lifecycle.consumers
         }
         self._all: list[Event] = []
-        self._events: dict[int, list[Event]] = {id(consumer): [] for consumer in roles.consumers}
+        self._events: dict[int, list[Event]] = {id(consumer): [] for consumer in lifecycle.consumers}
+        self._running: dict[str, list[Any]] = {}  # threads, or tasks, by the role that they run
+
+    def _begin(self) -> None:
+        """Run every role."""
+        for name, role, consumer, channel in all_roles(self.lifecycle, self.fetchers):
+            self._running.setdefault(name, []).append(self._role(name, role, consumer, channel))
+
+    @abstractmethod
+    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> Any:
+        """Make what runs a role: a thread, or a task."""
 
     def wakes(self, event: Event, consumer: Consumer | None) -> None:
         """Add what a role sleeps on, which is *consumer*'s, if it is of one."""
@@ -73,13 +87,38 @@ class BaseEngine(ABC):
 
     def failed(self, error: BaseException, channel: Channel) -> None:
         """A role has ended by *error*, which comes out of `run()`; but not of a stop that it may come of."""
-        if self._gave_up or self.roles.phase >= Phase.STOPPED:
+        if self._gave_up or self.lifecycle.phase >= Phase.STOPPED:
             return
-        if channel == "ears" and self.roles.phase is not Phase.RUNNING:
+        if channel == "ears" and self.lifecycle.phase is not Phase.RUNNING:
             return  # closed under its blocked read, it may raise anything
         log.say("role_failed", "%s", said(error), error=error, level=logging.DEBUG if self.error else None)
         self.error = self.error or error  # the others fail of the same, as a rule
         self.drain()
+
+    def perform(self, effect: Effect, consumer: Consumer | None) -> Any:
+        """Perform an effect that nobody has to wait for, for a role of *consumer*."""
+        match effect:
+            case Start(units):
+                self.start(consumer, units)
+            case Wake(everyone, whose):
+                self.wake(None if everyone else whose or consumer)
+            case TakeBack():
+                return self.take_back(consumer)
+            case Abort(held):
+                self.abort(held)
+            case Log(text):
+                log.say("schedule_failed", "%s", text)
+            case _:
+                raise TypeError(f"{effect!r} is not performed by an engine")
+        return None
+
+    @abstractmethod
+    def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
+        """Run the handler on these units, as slots become free."""
+
+    @abstractmethod
+    def take_back(self, consumer: Consumer | None) -> list[Unit]:
+        """Return the units that have not started; they no longer will."""
 
     @abstractmethod
     def abort(self, held: Sequence[Held]) -> None:
@@ -99,25 +138,35 @@ class BaseEngine(ABC):
 
     def drain(self) -> None:
         """Take nothing new, let handlers finish."""
-        self.roles.advance_to(Phase.DRAINING)
+        self.lifecycle.advance_to(Phase.DRAINING)
         self.stopping.set()
-        for consumer in self.roles.consumers:
+        for consumer in self.lifecycle.consumers:
             self.abort(consumer.endless())
         self.wake()
         self._listen_no_more()
 
     def halt(self) -> None:
         """Release everything now; handlers are told, async ones cancelled."""
-        self.roles.advance_to(Phase.HALTING)
-        for consumer in self.roles.consumers:
+        self.lifecycle.advance_to(Phase.HALTING)
+        for consumer in self.lifecycle.consumers:
             self.abort(list(consumer.held.values()))
         self.drain()
 
     def _farewell(self, now: float) -> Farewell:
-        return Farewell(self.roles, LEAVE_WITHIN_S, now, self._outage.answers)
+        return Farewell(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)
 
     def _stopped(self) -> None:
         """Everything has ended."""
-        self.error = self.error or left_behind(self.roles)
+        self.error = self.error or left_behind(self.lifecycle)
         self.finished = True
-        log.say("worker_stopped", "%s", self.roles.consumers[0].worker, worker=self.roles.consumers[0].worker)
+        log.say("worker_stopped", "%s", self.lifecycle.consumers[0].worker, worker=self.lifecycle.consumers[0].worker)
+
+
+class BaseRoleDriver:
+    """What the driver of one role knows: whose role it is, its connection, and what it sleeps on."""
+
+    def __init__(self, engine: Any, consumer: Consumer | None, channel: Channel, event: Any) -> None:
+        self._engine, self._consumer, self._executor = engine, consumer, engine.executors[channel]
+        self._channel: Channel = channel
+        self._event = event
+        engine.wakes(event, consumer)

@@ -1,4 +1,4 @@
-"""What both workers share: registering handlers, and the feeds made of them."""
+"""What both workers share: registering handlers, and the consumers made of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace._base.stages import Stages
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.flow_consumer import FlowConsumer
+from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import PersistentConsumer
-from headrace._core.worker.roles import Roles
 from headrace._model import checks, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.job import Job
@@ -74,13 +74,13 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
     )  # fmt: skip
 
 
-def left_behind(roles: Roles) -> LeasesLeft | None:
+def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
     """What a worker that has stopped still holds, as the server did not answer; it is said in the log."""
-    leases = roles.kept()
+    leases = lifecycle.kept()
     if not leases:
         return None
     error = LeasesLeft(leases)
-    log.say("leases_left", "%s", error, worker=roles.consumers[0].worker)
+    log.say("leases_left", "%s", error, worker=lifecycle.consumers[0].worker)
     return error
 
 
@@ -276,7 +276,7 @@ class BaseWorker:
             raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
         return self._address.join()
 
-    def _roles(self) -> Roles:
+    def _lifecycle(self) -> Lifecycle:
         consumers: list[Consumer] = []
         flows: list[Any] = []
         for h in self.handlers.values():
@@ -290,4 +290,4 @@ class BaseWorker:
             else:
                 kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
                 consumers.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named))
-        return Roles(self.settings, consumers)
+        return Lifecycle(self.settings, consumers)

@@ -2,8 +2,8 @@
 
 A producer process enqueues the modules, worker processes parse them, a fourth process does the same in a
 single pass without any queue. Each result is kept by the completion of its job, read back by the job's
-id, and compared. Every worker writes down, in a file that only it appends to, which jobs it ran and which of its
-completions were answered with `True`: a second one for any job would be found there.
+id, and compared. Every worker writes down, in a file that only it appends to, which jobs it ran; the events of
+the queue tell of every completion: a second one for any job would be found among them.
 
 The processes are `python -m headrace._cli.demo ROLE FOLDER`; the folder holds the plan, and what they write.
 """
@@ -22,25 +22,22 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import redis
-from attrs import field, frozen
+from attrs import frozen
 from rich.console import Console
 
 from headrace._cli.console import connected, say
 from headrace._cli.demo_report import Evidence, Killed, Show, read_log, report
 from headrace._cli.processes import Process, end, follow
-from headrace._core.worker.roles import Roles
-from headrace._model.job import Claim, Job, NewJob
+from headrace._model.job import Job, NewJob
 from headrace._model.policy import Retry
 from headrace._model.state import Counts
-from headrace._protocol.op import Op
-from headrace._protocol.queue_ops import Ops
 from headrace._sync.queue import Queue
 from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
@@ -49,6 +46,7 @@ QUEUE = "modules"
 WORKERS = ("worker-1", "worker-2", "worker-3")
 HEARTBEAT, TIMEOUT = 0.3, 1.0  # seconds; short, to see a takeover within the demo
 PATIENCE = 60.0  # seconds without a completion: something is wrong
+EVENTS_WITHIN = 5.0  # seconds after the end for the last event to come
 PART = 200  # jobs in one call of the producer
 
 
@@ -126,58 +124,14 @@ def single_pass(plan: Plan) -> None:
     (plan.place / "single.json").write_text(json.dumps(results), "utf-8")
 
 
-@frozen
-class NotedOps(Ops):
-    """Operations that write down the verdict of every completion, as the server gave it."""
-
-    note: Callable[[str, Job], None] = field(kw_only=True)
-
-    def complete(
-        self,
-        claims: Sequence[Claim],
-        *,
-        fenced: bool | None = None,
-        results: Mapping[str, bytes] | None = None,
-        then: Sequence[NewJob] = (),
-    ) -> Op[list[bool]]:
-        """Like `Ops.complete`."""
-        op = super().complete(claims, fenced=fenced, results=results, then=then)
-
-        def decode(reply: Any) -> list[bool]:
-            verdicts = op.decode(reply)
-            for claim, won in zip(claims, verdicts, strict=True):
-                self.note("won" if won else "late", claim.job)
-            return verdicts
-
-        return attrs.evolve(op, decode=decode)
-
-
-class NotedWorker(Worker):
-    """A worker whose operations are noted."""
-
-    note: Callable[[str, Job], None]
-
-    def _roles(self) -> Roles:
-        roles = super()._roles()
-        for consumer in roles.consumers:
-            ops = consumer.ops
-            consumer.ops = NotedOps(ops.keys, ops.settings, ops.codec, ops.namespace, note=self.note)
-        return roles
-
-
 def work(plan: Plan, name: str) -> None:
     """Parse modules until told to stop."""
     log = os.open(plan.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-    def note(kind: str, job: Job) -> None:
-        os.write(log, f"{json.dumps([kind, job.id, job.attempt])}\n".encode())  # unbuffered: it is there however we end
-
-    worker = NotedWorker(url=plan.url, name=name, heartbeat=HEARTBEAT, timeout=TIMEOUT, namespace=plan.namespace)
-    worker.note = note
+    worker = Worker(url=plan.url, name=name, heartbeat=HEARTBEAT, timeout=TIMEOUT, namespace=plan.namespace)
 
     @worker.handler(QUEUE, concurrency=2, retry=Retry(attempts=5))
     def parse(job: Job) -> bytes:
-        note("ran", job)
+        os.write(log, f"{json.dumps([job.id, job.attempt])}\n".encode())  # unbuffered: it is there however we end
         return facts(Path(plan.library, job.payload.decode()).read_bytes())
 
     worker.run()
@@ -191,34 +145,46 @@ class Run:
         self.total = show.total
         self.killed: Killed | None = None
         self.seconds = 0.0
+        self.completions: list[str] = []  # the ids of jobs, by the events of the queue
         self._processes: dict[str, Process] = {}
 
     def go(self) -> None:
         """Start everything, kill one worker half-way, and wait until all is done."""
-        try:
-            start = moved = time.monotonic()
-            for role in ("producer", "single", *WORKERS):
-                self._processes[role] = self._start(role)
-            before = 0
-            while True:
-                counts, now = self.queue.counts(), time.monotonic()
-                self.show.update(counts, now - start)
-                if counts.completed != before:
-                    before, moved = counts.completed, now
-                if self.killed is None and counts.completed * 2 >= self.total:
-                    self.killed = self._strike(counts)
-                ended = self._ended()
-                if "producer" in ended and counts.present == counts.dead:
-                    break
-                if now - moved > PATIENCE:
-                    raise HeadraceError(f"no job was completed for {PATIENCE:g} s: {counts}")
-                time.sleep(0.02)
-            self.seconds = time.monotonic() - start
-            while "single" not in self._ended():
-                self.show.update(counts, time.monotonic() - start, "waiting for the single pass")
-                time.sleep(0.02)
-        finally:
-            end(self._processes.values())
+        with self.queue.events(["completed"]) as events:
+            collector = threading.Thread(target=lambda: self.completions.extend(event.id or "" for event in events))
+            collector.start()
+            try:
+                self._run()
+                until = time.monotonic() + EVENTS_WITHIN
+                while len(self.completions) < self.total and time.monotonic() < until:
+                    time.sleep(0.02)
+            finally:
+                end(self._processes.values())
+                events.close()
+                collector.join()
+
+    def _run(self) -> None:
+        start = moved = time.monotonic()
+        for role in ("producer", "single", *WORKERS):
+            self._processes[role] = self._start(role)
+        before = 0
+        while True:
+            counts, now = self.queue.counts(), time.monotonic()
+            self.show.update(counts, now - start)
+            if counts.completed != before:
+                before, moved = counts.completed, now
+            if self.killed is None and counts.completed * 2 >= self.total:
+                self.killed = self._strike(counts)
+            ended = self._ended()
+            if "producer" in ended and counts.present == counts.dead:
+                break
+            if now - moved > PATIENCE:
+                raise HeadraceError(f"no job was completed for {PATIENCE:g} s: {counts}")
+            time.sleep(0.02)
+        self.seconds = time.monotonic() - start
+        while "single" not in self._ended():
+            self.show.update(counts, time.monotonic() - start, "waiting for the single pass")
+            time.sleep(0.02)
 
     def _start(self, role: str) -> Process:
         with (self.plan.place / f"{role}.err").open("wb") as errors:
@@ -258,9 +224,9 @@ class Run:
             expected,
             {job: None if result is None else result.decode() for job, result in kept.items()},
             self.queue.counts(),
-            [note for log in logs.values() for note in log],
+            [run for log in logs.values() for run in log],
+            self.completions,
             self.killed,
-            frozenset(note.job for note in logs[self.killed.name]) if self.killed else frozenset(),
         )
 
 

@@ -31,10 +31,9 @@ class Killed:
 
 
 @frozen
-class Note:
-    """A line of a worker's log: it `ran` a job, or a completion of its was answered `True` (`won`) or not (`late`)."""
+class Started:
+    """A line of a worker's log: it ran a job."""
 
-    kind: str
     job: str
     attempt: int
 
@@ -46,28 +45,19 @@ class Evidence:
     expected: Mapping[str, str]
     results: Mapping[str, str | None]
     counts: Counts
-    notes: Sequence[Note]
+    runs: Sequence[Started]
+    completions: Sequence[str]  # ids of jobs, as the events of the queue told
     killed: Killed | None = None
-    victims: frozenset[str] = frozenset()  # the jobs that the killed worker ran
-
-    def times(self, kind: str) -> Counter[str]:
-        """How often each job was noted, by all workers together."""
-        return Counter(note.job for note in self.notes if note.kind == kind)
 
     @property
     def twice(self) -> list[str]:
         """Jobs that were completed more than once."""
-        return [job for job, times in self.times("won").items() if times > 1]
-
-    @property
-    def unheard(self) -> list[str]:
-        """Jobs whose completion nobody wrote down."""
-        won = self.times("won")
-        return [job for job in self.expected if job not in won]
+        return [job for job, times in Counter(self.completions).items() if times > 1]
 
     def differences(self) -> list[str]:
         """Everything that is not as promised; nothing, if all is well."""
         wrong: list[str] = []
+        completed = set(self.completions)
         for found, text in (
             ([job for job in self.expected if self.results.get(job) is None], "without a result"),
             (
@@ -75,9 +65,8 @@ class Evidence:
                 "with another result than the single pass",
             ),
             (self.twice, "completed twice"),
-            # Killed between the server's answer and its own note: that is the only way to leave no note.
-            ([job for job in self.unheard if job not in self.victims], "whose completion nobody saw"),
-            ([job for job in self.times("won") if job not in self.expected], "completed that nobody enqueued"),
+            ([job for job in self.expected if job not in completed], "whose completion nobody saw"),
+            ([job for job in sorted(completed) if job not in self.expected], "completed that nobody enqueued"),
         ):
             if found:
                 wrong.append(f"{len(found)} jobs {text}, such as {found[0]}")
@@ -93,17 +82,17 @@ class Evidence:
         return wrong
 
 
-def read_log(path: Path) -> list[Note]:
+def read_log(path: Path) -> list[Started]:
     """The whole lines of a worker's log."""
     if not path.exists():
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
-    return [Note(*json.loads(line)) for line in whole.splitlines()]
+    return [Started(*json.loads(line)) for line in whole.splitlines()]
 
 
-def taken_over(notes: Iterable[Note]) -> int:
+def taken_over(runs: Iterable[Started]) -> int:
     """How many jobs were leased to somebody else before they were run."""
-    return len({note.job for note in notes if note.kind == "ran" and note.attempt > 1})
+    return len({run.job for run in runs if run.attempt > 1})
 
 
 def totals(results: Mapping[str, str | None]) -> dict[str, str]:
@@ -141,7 +130,7 @@ class Show:
         if self._bar is None and seconds - self._said < 1.0:
             return
         self._said = seconds
-        taken = taken_over(note for log in self.logs for note in read_log(log))
+        taken = taken_over(run for log in self.logs for run in read_log(log))
         rate = counts.completed / max(seconds, 1e-3)
         state = f"{counts.waiting} waiting, {counts.leased} leased, {taken} reclaimed, {more or f'{rate:,.0f}/s'}"
         if self._bar is not None:
@@ -185,12 +174,10 @@ def report(console: Console, evidence: Evidence, seconds: float) -> int:
             f"{killed.name} (process {killed.pid}) was killed with SIGKILL after {killed.completed:,} completions, "
             f"when {killed.leased} jobs were leased to it."
         )
-    again = sum(times > 1 for times in evidence.times("ran").values())
+    again = sum(times > 1 for times in Counter(run.job for run in evidence.runs).values())
     total = len(evidence.expected)
     console.print(
-        f"{taken_over(evidence.notes)} jobs were reclaimed; {again} had been started, and were run again.\n"
-        f"{evidence.times('late').total()} completions came too late; "
-        f"{len(evidence.unheard)} were the killed worker's last, unknown to itself.\n"
+        f"{taken_over(evidence.runs)} jobs were reclaimed; {again} had been started, and were run again.\n"
         f"{total:,} jobs in {seconds:.1f} s, {total / seconds:,.0f}/s, while a single pass ran beside them."
     )
     wrong = evidence.differences()

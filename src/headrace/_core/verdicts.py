@@ -24,7 +24,7 @@ UNKNOWN_KIND_ROUNDS = 30  # how often a job is put back, at least, before nobody
 
 @frozen
 class Settlement:
-    """How a delivered job is settled: complete, release, retry or dead."""
+    """How a delivered job is settled: complete, release, retry, dead, or by a step of its flow."""
 
     kind: str
     claim: Claim
@@ -34,6 +34,12 @@ class Settlement:
     reason: str = ""
     attempts: int | None = None  # the limit, where the handler has one of its own
     row: int = 0  # releases without an attempt, if there were so many in a row that it waits
+    step: Any = None  # of a flow's job: what it moves on by
+
+    @property
+    def pause(self) -> Any:
+        """How long a released job waits before it is handed out again."""
+        return self.delay if self.kind == "release" else None
 
 
 @frozen

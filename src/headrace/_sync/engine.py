@@ -11,67 +11,50 @@ from itertools import chain
 from typing import Any
 
 from headrace._base.connections import Attend
-from headrace._base.engine import BaseEngine
-from headrace._core.effects import (
-    Abort,
-    Effect,
-    Held,
-    Log,
-    Phase,
-    Receive,
-    Role,
-    Send,
-    Sleep,
-    Start,
-    TakeBack,
-    Wake,
-)
+from headrace._base.engine import BaseEngine, BaseRoleDriver, Unit
+from headrace._core.effects import Abort, Effect, Held, Log, Phase, Receive, Role, Send, Sleep, Start, TakeBack, Wake
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.roles import Channel, Farewell, Roles
+from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.roles import Channel
 from headrace._protocol.op import Op
 from headrace._sync.driver import Driver
 from headrace._sync.executor import Executor
 from headrace._sync.subscription import Subscription
-from headrace._telemetry import log
 from headrace.errors import OutcomeUnknown
-
-Unit = list[Held]
 
 
 class Engine(BaseEngine):
     """One run of a worker."""
 
-    def __init__(self, roles: Roles, url: str | None, client: Any, trace_parent: str, attend: Attend | None) -> None:
-        limit = roles.settings.max_outage
+    def __init__(
+        self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
+    ) -> None:
+        limit = lifecycle.settings.max_outage
         work = Executor(url, client, limit, attend=attend)
         ears = Executor(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
         pulse = Executor(url, client, limit, work.outage, attend)  # a heartbeat waits for nobody's connection
-        super().__init__(roles, work, pulse, trace_parent)
+        self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "ears": ears}
+        super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = threading.Event()
         self.line = Subscription(work)
-        self._executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "ears": ears}
         self._finish = threading.Lock()
         self._units: dict[int, queue.SimpleQueue[Unit | None]] = {
-            id(one): queue.SimpleQueue() for one in roles.consumers
+            id(one): queue.SimpleQueue() for one in lifecycle.consumers
         }
         self._runners = [
             self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
-            for consumer in roles.consumers
+            for consumer in lifecycle.consumers
             for number in range(consumer.handler.concurrency)
         ]
-        self._threads: dict[str, list[threading.Thread]] = {}
-        for name, role, consumer, channel in roles.all():
-            self._threads.setdefault(name, []).append(self._role(name, role, consumer, channel))
-        for thread in [*self._runners, *chain(*self._threads.values())]:
+        self._begin()
+        for thread in [*self._runners, *chain(*self._running.values())]:
             thread.start()
 
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
 
     def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> threading.Thread:
-        driver = RoleDriver(self, consumer, channel, self._executors[channel])
-        self.wakes(driver.event, consumer)
-        return self._thread(name, driver.run, role)
+        return self._thread(name, RoleDriver(self, consumer, channel, threading.Event()).run, role)
 
     def send(self, ops: Sequence[Op[Any]], executor: Executor) -> list[Any]:
         """Send operations in one round trip, until they are answered or the worker has stopped."""
@@ -125,7 +108,7 @@ class Engine(BaseEngine):
             self.wake(consumer)
 
     def _listen_no_more(self) -> None:
-        self._executors["ears"].close()
+        self.executors["ears"].close()
 
     def runs_this(self) -> bool:
         """Whether it is one of our handlers that asks."""
@@ -138,19 +121,19 @@ class Engine(BaseEngine):
                 return
             farewell = self._farewell(time.monotonic())
             # A listener may have been connecting as drain() closed what it found.
-            self._await(self._threads["listen"], farewell, self._listen_no_more)
-            self._await(self._threads["fetch"], farewell)
-            self.roles.advance_to(Phase.STOPPED)
+            self._await(self._running["listen"], farewell, self._listen_no_more)
+            self._await(self._running["fetch"], farewell)
+            self.lifecycle.advance_to(Phase.STOPPED)
             self.wake()
-            for consumer in self.roles.consumers:
+            for consumer in self.lifecycle.consumers:
                 for _ in range(consumer.handler.concurrency):
                     self._units[id(consumer)].put(None)
             self.line.close()
-            self._await([*chain(*self._threads.values())], farewell)
-            leaving = self._role("leave", self.roles.leave(), None, "work")
+            self._await([*chain(*self._running.values())], farewell)
+            leaving = self._role("leave", self.lifecycle.leave(), None, "work")
             leaving.start()
             self._await([leaving], farewell)
-            for executor in self._executors.values():
+            for executor in self.executors.values():
                 executor.close()
             self._stopped()
 
@@ -165,17 +148,14 @@ class Engine(BaseEngine):
                 thread.join(0.02)
                 if farewell.over(time.monotonic(), self._outage.answers):
                     self._gave_up = True
-                    for executor in self._executors.values():
+                    for executor in self.executors.values():
                         executor.give_up()
 
 
-class RoleDriver(Driver):
-    """The driver of one role: it knows the consumer, the executor, and what the role sleeps on."""
+class RoleDriver(BaseRoleDriver, Driver):
+    """The driver of one role, in its thread."""
 
-    def __init__(self, engine: Engine, consumer: Consumer | None, channel: Channel, executor: Executor) -> None:
-        self._engine, self._consumer, self._executor = engine, consumer, executor
-        self._channel: Channel = channel
-        self.event = threading.Event()
+    _engine: Engine
 
     def run(self, role: Role) -> None:
         """Drive a role to its end."""
@@ -189,20 +169,12 @@ class RoleDriver(Driver):
             case Send(ops):
                 return self._engine.send(ops, self._executor)
             case Sleep(seconds):
-                self.event.wait(seconds)
-                self.event.clear()
-            case Start(units):
-                self._engine.start(self._consumer, units)
-            case Wake(everyone, whose):
-                self._engine.wake(None if everyone else whose or self._consumer)
+                self._event.wait(seconds)
+                self._event.clear()
+                return None
             case Receive(channels, seconds):
                 return self._engine.line.hear(channels, seconds)
-            case TakeBack():
-                return self._engine.take_back(self._consumer)
-            case Abort(held):
-                self._engine.abort(held)
-            case Log(text):
-                log.say("schedule_failed", "%s", text)
+            case Start() | Wake() | TakeBack() | Abort() | Log():
+                return self._engine.perform(effect, self._consumer)
             case _:
                 return super()._perform(effect)
-        return None

@@ -77,7 +77,9 @@ class Worker(BaseWorker):
     def _start(self) -> Engine:
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
-        self._running = Engine(self._roles(), self._connect(), self._client, self.trace_parent, self._address.attend)
+        self._running = Engine(
+            self._lifecycle(), self._connect(), self._client, self.trace_parent, self._address.attend
+        )
         log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
         return self._running
 

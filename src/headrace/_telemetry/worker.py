@@ -46,10 +46,10 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
 class WorkerTelemetry:
     """What is seen of one feed of a worker. *parent*: whose child the span of a run is, a poll's or a message's."""
 
-    __slots__ = ("_clock", "_feed", "_key", "batch", "message", "meters", "on", "place", "quick", "tracer")
+    __slots__ = ("_clock", "_consumer", "_key", "batch", "message", "meters", "on", "place", "quick", "tracer")
 
     def __init__(self, consumer: Consumer, settings: Mapping[str, Any], parent: str) -> None:
-        self._feed = consumer
+        self._consumer = consumer
         self.batch = consumer.handler.batch
         self.message = parent == "message" and not self.batch
         self.place = Place(consumer.ops.keys.queue, settings, consumer.name)
@@ -66,7 +66,7 @@ class WorkerTelemetry:
         self.quick = self.meters is None and not self.message and not self.batch
         if self.on:
             tracing.look()
-        self.place.client = self._feed.name
+        self.place.client = self._consumer.name
 
     # -- round trips
 
@@ -183,10 +183,10 @@ class WorkerTelemetry:
             log.say(event, "job %s runs elsewhere, or is gone", held.job.id, claim=held, span=span)
         else:
             words = "our peers declared us dead, or we could not say otherwise; back as %s"
-            log.say(event, words, self._feed.name, queue=self.place.queue, worker=self._feed.name)
+            log.say(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
 
     def _judged(self, held: Held, verdict: Settlement, error: BaseException | None, span: Any) -> None:
-        limit = verdict.attempts if verdict.attempts is not None else self._feed.ops.settings.max_attempts
+        limit = verdict.attempts if verdict.attempts is not None else self._consumer.ops.settings.max_attempts
         spent = verdict.spend == 1 and limit is not None and held.job.attempt >= limit
         meters, common = self.meters, self.place.common
         cause = None if error is None or isinstance(error, Verdict) else error

@@ -11,8 +11,11 @@ from tenacity import retry_never, wait_incrementing
 from headrace import Complete, DeadLetter, Job, Release, Retry, RetryLater
 from headrace._core.effects import Held, Phase, Sleep
 from headrace._core.worker.by_kind import KindConsumer
-from headrace._core.worker.persistent import PersistentConsumer
-from headrace._core.worker.roles import Roles
+from headrace._core.worker.fetch import fetch
+from headrace._core.worker.heartbeat import beat
+from headrace._core.worker.leases import lose
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.persistent import PersistentConsumer, watch
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Grant
@@ -61,7 +64,7 @@ def test_each_kind_has_its_own_retry() -> None:
 def test_jobs_of_no_handler_get_no_slot() -> None:
     """They are put back at once, without an attempt, for others that may know them."""
     consumer = kinds(a=Retry())
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     effect = hand.go([Grant([of_kind(consumer, 1, "a"), of_kind(consumer, 2, "b")])])
     assert [unit[0].entry for unit in hand.backlog] == ["1-0"]
@@ -140,7 +143,7 @@ def test_how_a_persistent_job_ends(error: Any, result: Any, options: dict[str, A
 def test_nothing_is_leased_ahead_of_a_slot() -> None:
     """However quickly a handler returns: what waits behind those that never do would wait in vain."""
     consumer = special(PersistentConsumer, concurrency=2)
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 2
     hand.go([grant(consumer, 1, 2)])
     hand.run(consumer, after=0.001)
@@ -152,8 +155,8 @@ def test_nothing_is_leased_ahead_of_a_slot() -> None:
 def test_a_worker_that_stops_gives_them_up() -> None:
     """Handlers are told, and what they held is at the front once they have let go of it, not earlier."""
     consumer = special(PersistentConsumer, concurrency=4)
-    roles = Roles(WORKER, [consumer])
-    hand = Hand(consumer.fetch())
+    roles = Lifecycle(WORKER, [consumer])
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2, 3, 4)])
     units = [hand.backlog.pop(0) for _ in range(3)]
@@ -175,7 +178,7 @@ def test_what_was_lost_is_not_settled() -> None:
     for error in [None, OSError(), Complete(), DeadLetter("no")]:
         held = make_held(consumer)
         consumer.begin([held], 1.0)
-        list(consumer.lose([held]))
+        list(lose(consumer, [held]))
         consumer.finish([held], 2.0, error)
     assert not settled(consumer)
     held = make_held(consumer)
@@ -198,7 +201,7 @@ def holding(consumer: Any, now: float) -> Held:
 def test_who_hears_nothing_gives_up_before_others_take_over(heartbeat: float, timeout: float, patience: float) -> None:
     """Nobody declares us dead before `timeout` after our last beat; we know when we sent it."""
     consumer = special(PersistentConsumer)
-    hand = Hand(consumer.watch(WorkerSettings(heartbeat, timeout)))
+    hand = Hand(watch(consumer, WorkerSettings(heartbeat, timeout)))
     held = holding(consumer, hand.now)
     name = consumer.name
     assert hand.go().seconds <= heartbeat / 4
@@ -221,7 +224,7 @@ def test_who_hears_nothing_gives_up_before_others_take_over(heartbeat: float, ti
 
 def test_a_lease_that_could_not_be_renewed_is_given_up_in_time() -> None:
     consumer = special(PersistentConsumer, lease=6.0)
-    hand = Hand(consumer.watch(WORKER))
+    hand = Hand(watch(consumer, WORKER))
     held = holding(consumer, hand.now)
     assert hand.go().seconds <= 0.5
     hand.now += 4.9
@@ -236,7 +239,7 @@ def test_a_lease_that_could_not_be_renewed_is_given_up_in_time() -> None:
 def test_a_beat_counts_from_when_it_was_sent() -> None:
     """The server may have heard it just then; one that took long is followed by another at once."""
     consumer = special(PersistentConsumer)
-    hand = Hand(Roles(WORKER, [consumer]).beat())
+    hand = Hand(beat(Lifecycle(WORKER, [consumer])))
     hand.go()
     sent_at = hand.now
     hand.now += 1.0

@@ -28,8 +28,13 @@ from headrace._core.effects import (
 )
 from headrace._core.notices import Received
 from headrace._core.verdicts import FREE
-from headrace._core.worker.consumer import LEASE_AT_MOST, START_WITHIN_S, TAKE_BACK_AFTER_S, Consumer
-from headrace._core.worker.roles import RETRY_UNHEARD_S, Farewell, Roles
+from headrace._core.worker import upkeep
+from headrace._core.worker.consumer import LEASE_AT_MOST, START_WITHIN_S, Consumer
+from headrace._core.worker.control import RETRY_UNHEARD_S, hear
+from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, listen
+from headrace._core.worker.heartbeat import beat
+from headrace._core.worker.leases import died, lose
+from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.scheduler import tick
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
@@ -125,7 +130,7 @@ def grant(consumer: Consumer, *numbers: int) -> Grant:
 
 def settled(consumer: Consumer) -> list[tuple[str, ...]]:
     """How the jobs end whose verdict is known."""
-    effect = Hand(consumer.fetch()).go()
+    effect = Hand(fetch(consumer)).go()
     return [op for op in sent(effect) if op[0] != "lease"] if isinstance(effect, Send) else []
 
 
@@ -139,7 +144,7 @@ def limit(effect: Any) -> int:
 
 def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
     consumer = make_feed(concurrency=10)
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 10
     assert limit(hand.go([evolve(grant(consumer, 1, 2), next_due=0.0)])) == 8
     assert isinstance(hand.go([grant(consumer, 3)]), Sleep)
@@ -148,26 +153,26 @@ def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
 def test_what_a_limit_cut_short_goes_on_with_the_next_token() -> None:
     """Counted from when the call was sent, and whether or not a handler runs meanwhile; `listen` reads no new job."""
     consumer = make_feed(concurrency=10)
-    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
-    assert limit(fetch.go()) == 10
-    fetch.now += 0.004
-    pause = fetch.go([evolve(grant(consumer, 1), paused=True, next_due=0.02)])
+    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
+    assert limit(fetching.go()) == 10
+    fetching.now += 0.004
+    pause = fetching.go([evolve(grant(consumer, 1), paused=True, next_due=0.02)])
     assert pause == Sleep(pytest.approx(0.016))
-    wait = listen.go()
+    wait = listening.go()
     assert isinstance(wait, Block)
     assert wait.command[0] == "XREAD"
-    fetch.run(consumer, after=0.001)
-    assert names(fetch.go()) == ["complete"]
-    pause = fetch.go([[True]])
+    fetching.run(consumer, after=0.001)
+    assert names(fetching.go()) == ["complete"]
+    pause = fetching.go([[True]])
     assert pause == Sleep(pytest.approx(0.015))
-    fetch.now += 0.016
-    assert fetch.go() == Sleep(0.0)
-    assert names(fetch.go()) == ["lease"]
+    fetching.now += 0.016
+    assert fetching.go() == Sleep(0.0)
+    assert names(fetching.go()) == ["lease"]
 
 
 def test_settles_and_leases_in_one_round_trip() -> None:
     consumer = make_feed()
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 2
     assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)  # both slots are taken: nothing is leased
     assert [unit[0].entry for unit in hand.backlog] == ["1-0", "2-0"]
@@ -180,7 +185,7 @@ def test_settles_and_leases_in_one_round_trip() -> None:
 def test_nothing_is_leased_before_the_worker_is_registered() -> None:
     consumer = make_feed()
     consumer.registered = False
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     assert isinstance(hand.go(), Sleep)
     consumer.registered = True
     assert names(hand.go()) == ["lease"]
@@ -192,7 +197,7 @@ def test_two_fetchers_of_one_feed(concurrency: int, sent: list[str]) -> None:
     took = START_WITHIN_S / 10
     consumer = make_feed(concurrency=concurrency)
     consumer.mean = took
-    first, second = Hand(consumer.fetch()), Hand(consumer.fetch())
+    first, second = Hand(fetch(consumer)), Hand(fetch(consumer))
     room = limit(first.go())
     assert room == 11 * concurrency
     assert isinstance(second.go(), Sleep)  # no room for more, as long as nobody knows what comes
@@ -206,46 +211,46 @@ def test_two_fetchers_of_one_feed(concurrency: int, sent: list[str]) -> None:
 def test_an_empty_queue_is_left_to_listen() -> None:
     """Fewer than asked for: no lease call again before the server says that there is something."""
     consumer = make_feed()
-    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
-    assert isinstance(listen.go(), Sleep)  # while there may be jobs, nobody blocks
-    fetch.go()
-    assert isinstance(fetch.go([grant(consumer, 1)]), Sleep)
-    assert fetch.pokes == [False]
-    heard = listen.go()
+    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
+    assert isinstance(listening.go(), Sleep)  # while there may be jobs, nobody blocks
+    fetching.go()
+    assert isinstance(fetching.go([grant(consumer, 1)]), Sleep)
+    assert fetching.pokes == [False]
+    heard = listening.go()
     assert isinstance(heard, Block)
     assert "BLOCK" in heard.command
-    assert isinstance(listen.go(False), Block)  # nothing came
-    assert isinstance(fetch.go(), Sleep)
-    assert isinstance(listen.go(True), Sleep)
-    assert sent(fetch.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
+    assert isinstance(listening.go(False), Block)  # nothing came
+    assert isinstance(fetching.go(), Sleep)
+    assert isinstance(listening.go(True), Sleep)
+    assert sent(fetching.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
     """A server may end a blocked read 0.1 s late; and what is far away costs no call before its time."""
     consumer = make_feed()
-    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
-    fetch.go()
-    assert fetch.go([Grant([], next_due=1.25)]) == Sleep(1.0)
-    heard = listen.go()
+    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
+    fetching.go()
+    assert fetching.go([Grant([], next_due=1.25)]) == Sleep(1.0)
+    heard = listening.go()
     assert heard.command[heard.command.index("BLOCK") + 1] == 1000
-    assert isinstance(listen.go(False), Block)
-    fetch.now += 1.0
-    assert fetch.go() == Sleep(0.25)
-    fetch.now += 0.25
-    assert fetch.go() == Sleep(0.0)
-    assert names(fetch.go()) == ["lease"]
+    assert isinstance(listening.go(False), Block)
+    fetching.now += 1.0
+    assert fetching.go() == Sleep(0.25)
+    fetching.now += 0.25
+    assert fetching.go() == Sleep(0.0)
+    assert names(fetching.go()) == ["lease"]
 
 
 def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
     consumer = make_feed()
-    fetch, hand = Hand(consumer.fetch()), keep(consumer)
-    fetch.go()
-    assert fetch.go([Grant([])]) == Sleep(1.0)
+    fetching, hand = Hand(fetch(consumer)), keep(consumer)
+    fetching.go()
+    assert fetching.go([Grant([])]) == Sleep(1.0)
     hand.go()
     hand.go([evolve(NOTHING, next_due=0.5, next_tick=3.0)])
     assert (consumer.again, consumer.tick) == (hand.now + 0.5, hand.now + 3.0)
     assert hand.pokes == [False]
-    assert fetch.go() == Sleep(0.5)
+    assert fetching.go() == Sleep(0.5)
     hand.go()
     hand.go([NOTHING])
     assert (consumer.again, consumer.tick) == (hand.now + 0.5, None)
@@ -253,14 +258,14 @@ def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
 
 def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
     consumer = make_feed()
-    fetch, ticker = Hand(consumer.fetch()), Hand(tick(consumer))
+    fetching, ticker = Hand(fetch(consumer)), Hand(tick(consumer))
     assert ticker.go() == Sleep(1.0)
-    fetch.go()
-    fetch.go([Grant([])])
+    fetching.go()
+    fetching.go([Grant([])])
     assert ticker.go() == Sleep(1.0)
     consumer.woken = consumer.available = True
-    fetch.go()
-    fetch.go([Grant([])])
+    fetching.go()
+    fetching.go([Grant([])])
     assert names(ticker.go()) == ["schedules"]
     assert ticker.go([DueSchedules(5, 0.25, [])]) == Sleep(0.25)
 
@@ -293,7 +298,7 @@ def test_jobs_are_leased_ahead_as_far_as_they_will_start_soon() -> None:
 
 def test_the_mean_follows_the_handler() -> None:
     consumer = make_feed(concurrency=1)
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     effect = hand.go()
     asked = []
     for number in range(0, 60_000, 1000):
@@ -312,7 +317,7 @@ def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
     """Two handlers that hang keep nothing from other workers: what was leased ahead is released, unspent."""
     consumer = make_feed(concurrency=1)
     consumer.mean = START_WITHIN_S / 3
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     pause = hand.go([grant(consumer, 1, 2, 3, 4)])
     unit = hand.backlog.pop(0)
@@ -340,7 +345,7 @@ def test_settlements_are_grouped_and_bounded() -> None:
     claims += [make_held(consumer, JOBS_PER_SCRIPT + 10)]
     for claim in claims:
         consumer.end(claim, None)
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     assert [(op[0], len(op)) for op in sent(hand.go())] == [("complete", 6 + JOBS_PER_SCRIPT)]
     assert [(op[0], len(op)) for op in sent(hand.go([[True] * JOBS_PER_SCRIPT]))] == [
         ("complete", 6 + 10),
@@ -357,7 +362,7 @@ def test_settlements_are_grouped_and_bounded() -> None:
 def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
     """The server wakes nobody for a delay: who asked for one looks again when it is due."""
     consumer = make_feed()
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1)])
     hand.run(consumer, error=RetryLater(0.5))
@@ -372,7 +377,7 @@ def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
 
 def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
     consumer = make_feed()
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     effect = hand.go([Grant([], [(make_held(consumer), "not JSON")])])
     assert sent(effect) == [("dead_letter", consumer.name, "1000", "1-0", "1", "not JSON")]
@@ -380,7 +385,7 @@ def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
 
 def test_settlements_that_came_too_late_are_counted() -> None:
     consumer = make_feed()
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
     hand.run(consumer)
@@ -396,7 +401,7 @@ def test_settlements_that_came_too_late_are_counted() -> None:
 
 def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
     consumer = make_feed(concurrency=2, batch=True, max_size=3, max_wait=5.0)
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 6
     pause = hand.go([grant(consumer, 1, 2, 3, 4)])
     assert pause == Sleep(5.0)
@@ -430,10 +435,10 @@ def test_a_verdict_for_each_job_of_a_batch() -> None:
 def test_a_batch_is_run_on_what_is_left_of_it() -> None:
     """A job that was lost while the batch waited for a slot is not handed to the handler."""
     consumer = make_feed(batch=True, max_size=2, max_wait=0.0)
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
-    list(consumer.lose([consumer.held["1-0"]]))
+    list(lose(consumer, [consumer.held["1-0"]]))
     assert [job.id for job in hand.run(consumer)] == ["2-0"]
     assert [op[-1] for op in settled(consumer)] == ["2-0"]
 
@@ -443,8 +448,8 @@ def test_a_batch_is_run_on_what_is_left_of_it() -> None:
 
 def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> None:
     consumer = make_feed()
-    roles = Roles(WorkerSettings(), [consumer])
-    hand = Hand(consumer.fetch())
+    roles = Lifecycle(WorkerSettings(), [consumer])
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
     unit = hand.backlog.pop(0)
@@ -462,8 +467,8 @@ def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> No
 
 def test_draining_gives_back_a_batch_that_is_still_gathered() -> None:
     consumer = make_feed(batch=True, max_size=10, max_wait=60.0)
-    roles = Roles(WorkerSettings(), [consumer])
-    hand = Hand(consumer.fetch())
+    roles = Lifecycle(WorkerSettings(), [consumer])
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
     roles.advance_to(Phase.DRAINING)
@@ -474,8 +479,8 @@ def test_draining_gives_back_a_batch_that_is_still_gathered() -> None:
 def test_halting_waits_for_nobody() -> None:
     """What runs is left to `leave`, which releases it; what was done is still settled."""
     consumer = make_feed()
-    roles = Roles(WorkerSettings(), [consumer])
-    hand = Hand(consumer.fetch())
+    roles = Lifecycle(WorkerSettings(), [consumer])
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
     hand.run(consumer)
@@ -490,7 +495,7 @@ def test_halting_waits_for_nobody() -> None:
 
 def test_phases_only_go_up() -> None:
     consumer = make_feed()
-    roles = Roles(WorkerSettings(), [consumer])
+    roles = Lifecycle(WorkerSettings(), [consumer])
     roles.advance_to(Phase.HALTING)
     roles.advance_to(Phase.DRAINING)
     assert roles.phase is consumer.phase is Phase.HALTING
@@ -504,27 +509,27 @@ def test_declared_dead() -> None:
     consumer = make_feed()
     consumer.registered = False
     old = consumer.name
-    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [consumer]).beat()), Hand(consumer.fetch())
-    assert sent(beat.go())[0][-1] == "1"  # the first beat registers
-    assert beat.go([True]) == Sleep(2.0)
-    fetch.go()
-    fetch.go([grant(consumer, 1, 2)])
+    beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
+    assert sent(beating.go())[0][-1] == "1"  # the first beat registers
+    assert beating.go([True]) == Sleep(2.0)
+    fetching.go()
+    fetching.go([grant(consumer, 1, 2)])
     running, waiting = consumer.held.values()
-    unit = fetch.backlog.pop(0)
-    consumer.begin(unit, fetch.now)
-    assert sent(beat.go())[0][-1] == "0"
-    assert beat.go([False]) == Sleep(0.0)
+    unit = fetching.backlog.pop(0)
+    consumer.begin(unit, fetching.now)
+    assert sent(beating.go())[0][-1] == "0"
+    assert beating.go([False]) == Sleep(0.0)
     assert consumer.name != old
     assert not consumer.registered
     assert not consumer.held
-    assert beat.aborted == [running]
-    assert True in beat.pokes
-    assert fetch.run(consumer) == []  # `waiting` does not start
+    assert beating.aborted == [running]
+    assert True in beating.pokes
+    assert fetching.run(consumer) == []  # `waiting` does not start
     assert waiting.ended
-    assert sent(beat.go())[0][1:] == (consumer.name, "10000", "60000", "1")
-    assert beat.go([True]) == Sleep(2.0)
+    assert sent(beating.go())[0][1:] == (consumer.name, "10000", "60000", "1")
+    assert beating.go([True]) == Sleep(2.0)
     assert consumer.registered
-    consumer.finish(unit, fetch.now, None)
+    consumer.finish(unit, fetching.now, None)
     assert not settled(consumer)  # a handler that was told returns because it gives up, not because it is done
 
 
@@ -532,50 +537,50 @@ def test_a_name_of_its_own() -> None:
     """It looks for one and a half heartbeats whether somebody lives under it; then it is in, and an heir."""
     consumer = make_feed()
     consumer.named, consumer.registered = True, False
-    beat, fetch = Hand(Roles(WorkerSettings(heartbeat=2.0), [consumer]).beat()), Hand(consumer.fetch())
-    assert sent(beat.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0")
-    assert beat.go([Entered(0, "w.1 5")]) == Sleep(0.5)
+    beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
+    assert sent(beating.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0")
+    assert beating.go([Entered(0, "w.1 5")]) == Sleep(0.5)
     for after in (0.5, 2.9):
-        beat.now = 100.0 + after
-        assert sent(beat.go())[0][-2:] == ("w.1 5", "0")
-        assert beat.go([Entered(0, "w.1 5")]) == Sleep(0.5)
-    assert isinstance(fetch.go(), Sleep)
-    beat.now = 103.0
-    assert sent(beat.go())[0][-2:] == ("w.1 5", "1")
-    assert beat.go([Entered(1, "w.1")]) == Sleep(2.0)
-    assert sent(fetch.go())[0][-1] == "w.1"
-    fetch.go([Grant([], paused=True)])
+        beating.now = 100.0 + after
+        assert sent(beating.go())[0][-2:] == ("w.1 5", "0")
+        assert beating.go([Entered(0, "w.1 5")]) == Sleep(0.5)
+    assert isinstance(fetching.go(), Sleep)
+    beating.now = 103.0
+    assert sent(beating.go())[0][-2:] == ("w.1 5", "1")
+    assert beating.go([Entered(1, "w.1")]) == Sleep(2.0)
+    assert sent(fetching.go())[0][-1] == "w.1"
+    fetching.go([Grant([], paused=True)])
     consumer.available = True
-    assert sent(fetch.go())[0][-1] == "w.1"  # nothing was handed out yet
-    fetch.go([Grant([])])
+    assert sent(fetching.go())[0][-1] == "w.1"  # nothing was handed out yet
+    fetching.go([Grant([])])
     consumer.available = True
-    assert sent(fetch.go())[0][-1] == ""
-    assert sent(beat.go())[0][0] == "beat"
+    assert sent(fetching.go())[0][-1] == ""
+    assert sent(beating.go())[0][0] == "beat"
 
 
 def test_a_name_that_is_taken() -> None:
     consumer = make_feed()
     consumer.named, consumer.registered = True, False
-    beat = Hand(Roles(WorkerSettings(), [consumer]).beat())
-    beat.go()
+    beating = Hand(beat(Lifecycle(WorkerSettings(), [consumer])))
+    beating.go()
     with pytest.raises(NameTaken, match=r"name='w': w\.1 lives under this name, on queue 'q'; give each"):
-        beat.go([Entered(-1, "w.1")])
+        beating.go([Entered(-1, "w.1")])
     assert not consumer.registered
 
 
 def test_a_paused_queue_is_asked_no_more_than_an_empty_one() -> None:
     """The reader waits on the wake stream only, and asks again when it rings, or after as long as ever."""
     consumer = make_feed()
-    fetch, listen = Hand(consumer.fetch()), Hand(consumer.listen())
-    fetch.go()
-    assert isinstance(fetch.go([Grant([], paused=True)]), Sleep)
-    heard = listen.go()
+    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
+    fetching.go()
+    assert isinstance(fetching.go([Grant([], paused=True)]), Sleep)
+    heard = listening.go()
     assert heard.command[0] == "XREAD"
     assert heard.command[-3:] == ("STREAMS", "headrace:{q}:q:wake", "$")
-    assert isinstance(listen.go(False), Sleep)
-    fetch.go()
-    fetch.go([Grant([])])
-    assert listen.go().command[0] == "XREADGROUP"
+    assert isinstance(listening.go(False), Sleep)
+    fetching.go()
+    fetching.go([Grant([])])
+    assert listening.go().command[0] == "XREADGROUP"
 
 
 def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
@@ -583,7 +588,7 @@ def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
     for error in [None, ValueError(), Release(), DeadLetter("no")]:
         held = make_held(consumer)
         consumer.begin([held], 1.0)
-        list(consumer.lose([held]))
+        list(lose(consumer, [held]))
         consumer.finish([held], 2.0, error)
     assert not settled(consumer)
 
@@ -592,7 +597,7 @@ def test_a_lease_call_that_hears_it_first() -> None:
     """The server refuses to hand out to the dead: that says it as well as a beat does."""
     consumer = make_feed()
     old = consumer.name
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     assert isinstance(hand.go([None]), Sleep)
     assert consumer.name != old
@@ -602,10 +607,10 @@ def test_a_lease_call_that_hears_it_first() -> None:
 def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
     """Declared dead while the lease call was under way: our peers have put these back already."""
     consumer = make_feed()
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     late = grant(consumer, 1, 2)
-    list(consumer.died())
+    list(died(consumer))
     assert isinstance(hand.go([late]), Sleep)
     assert hand.backlog == []
     assert not consumer.held
@@ -616,7 +621,7 @@ def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
 
 
 def keep(*consumers: Consumer, heartbeat: float = 2.0, timeout: float = 10.0) -> Hand:
-    return Hand(Roles(WorkerSettings(heartbeat, timeout), consumers).keep())
+    return Hand(upkeep.keep(Lifecycle(WorkerSettings(heartbeat, timeout), consumers)))
 
 
 NOTHING = Reclaimed(0)
@@ -715,8 +720,8 @@ def test_who_is_not_registered_reclaims_nothing() -> None:
 
 def test_leases_are_kept_while_handlers_finish() -> None:
     consumer = make_feed(lease=9.0)
-    roles = Roles(WorkerSettings(), [consumer])
-    hand = Hand(roles.keep())
+    roles = Lifecycle(WorkerSettings(), [consumer])
+    hand = Hand(upkeep.keep(roles))
     held = make_held(consumer)
     consumer.held = {"1-0": held}
     roles.advance_to(Phase.DRAINING)
@@ -787,7 +792,7 @@ def test_releases_in_a_row_wait_unless_the_worker_stops() -> None:
 
 def test_what_waits_after_a_release_is_looked_for_when_it_is_due() -> None:
     consumer = make_feed()
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1)])
     (unit,) = hand.backlog
@@ -824,7 +829,7 @@ def hearing(*numbers: int) -> tuple[Consumer, Hand]:
         held = make_held(consumer, number)
         held.started = 1.0
         consumer.held[held.entry] = held
-    return consumer, Hand(Roles(WorkerSettings(), [consumer]).hear())
+    return consumer, Hand(hear(Lifecycle(WorkerSettings(), [consumer])))
 
 
 def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
@@ -883,21 +888,21 @@ def test_who_can_not_hear_tries_again() -> None:
 def test_what_is_said_of_jobs_on_their_way() -> None:
     """A cancellation that comes before the lease call's reply: nothing of it starts that is gone."""
     consumer = make_feed(concurrency=2, lease=600.0)
-    roles = Roles(WorkerSettings(), [consumer])
-    fetch, ear = Hand(consumer.fetch()), Hand(roles.hear())
+    roles = Lifecycle(WorkerSettings(), [consumer])
+    fetching, ear = Hand(fetch(consumer)), Hand(hear(roles))
     ear.go()
-    assert names(fetch.go()) == ["lease"]
+    assert names(fetching.go()) == ["lease"]
     ear.go(said("1-0"))  # nothing is held yet
-    effect = fetch.go([grant(consumer, 1, 2)])
+    effect = fetching.go([grant(consumer, 1, 2)])
     assert sent(effect) == [("renew", consumer.name, "", "0", "1-0", "1", "2-0", "1")]
-    assert fetch.backlog == []
-    fetch.go([[False, True]])
-    assert [[job.id for job in consumer.begin(unit, 1.0)] for unit in fetch.backlog] == [[], ["2-0"]]
+    assert fetching.backlog == []
+    fetching.go([[False, True]])
+    assert [[job.id for job in consumer.begin(unit, 1.0)] for unit in fetching.backlog] == [[], ["2-0"]]
 
 
 def test_nothing_is_asked_about_when_nothing_was_said() -> None:
     consumer = make_feed(concurrency=2)
-    hand = Hand(consumer.fetch())
+    hand = Hand(fetch(consumer))
     hand.go()
     assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)
     assert len(hand.backlog) == 2
@@ -906,8 +911,8 @@ def test_nothing_is_asked_about_when_nothing_was_said() -> None:
 def test_the_ear_is_closed_when_the_worker_halts() -> None:
     """Not before: handlers that finish want to know."""
     consumer, _ = hearing(1)
-    roles = Roles(WorkerSettings(), [consumer])
-    hand = Hand(roles.hear())
+    roles = Lifecycle(WorkerSettings(), [consumer])
+    hand = Hand(hear(roles))
     hand.go()
     roles.advance_to(Phase.DRAINING)
     assert isinstance(hand.go(said()), Receive)
@@ -921,8 +926,8 @@ def test_the_ear_is_closed_when_the_worker_halts() -> None:
 def test_what_was_leased_is_kept_until_the_server_has_answered() -> None:
     """Running, ended, sent: whatever stage it is at when the server goes away."""
     consumer = make_feed(concurrency=3)
-    roles = Roles(WorkerSettings(), [consumer])
-    hand = Hand(consumer.fetch())
+    roles = Lifecycle(WorkerSettings(), [consumer])
+    hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2, 3)])
     hand.run(consumer, after=1.0)
@@ -943,7 +948,7 @@ def test_what_was_leased_is_kept_until_the_server_has_answered() -> None:
 
 def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
     consumer = make_feed(deadline=10.0)
-    roles = Roles(WorkerSettings(), [consumer], Phase.DRAINING)
+    roles = Lifecycle(WorkerSettings(), [consumer], Phase.DRAINING)
     held = make_held(consumer)
     consumer.held[held.entry] = held
     farewell = Farewell(roles, 1.0, 100.0, 5)

@@ -1,4 +1,4 @@
-"""Feeds whose jobs are shared out by kind, or never end. What they do otherwise than others, and nothing else."""
+"""The consumer of a queue whose handlers share its jobs by the header `kind`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer of jobs that never end."""
+"""The consumer of jobs that never end, and the role that gives them up in time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from attrs import define, evolve
 
-from headrace._core.effects import Abort, Held, Phase, Role, Sleep, current_time
+from headrace._core.effects import Held, Phase, Role, Sleep, current_time
 from headrace._core.verdicts import returned_verdict
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.leases import died, lose
 from headrace._model.policy import Retry
 from headrace._model.settings import WorkerSettings
 from headrace.errors import Complete, DeadLetter, Release, Verdict
@@ -40,25 +41,20 @@ class PersistentConsumer(Consumer):
             self.settle(held, verdict, told)
         self.mean, self.stuck = None, False  # without a mean nothing is leased ahead of a slot
 
-    def recall(self) -> Role:
-        """It waits for no handler to end by itself: those that run are told that the worker stops."""
-        yield from super().recall()
-        if running := self.endless():
-            yield Abort(running)
-
     def endless(self) -> list[Held]:
         """What runs, and was not told to end."""
         return [held for held in list(self.held.values()) if held.started and not held.job.lost]
 
-    def watch(self, settings: WorkerSettings) -> Role:
-        """Give up by ourselves what others may soon take, as long as the server can't tell us."""
-        patience = max(settings.timeout - settings.heartbeat, 1.5 * settings.heartbeat)
-        lease = self.ops.settings.lease
-        while self.phase < Phase.HALTING:
-            now = yield from current_time()
-            if self.registered and now - self.beaten >= patience:
-                yield from self.died()
-            late = [held for held in list(self.held.values()) if held.started and now - held.since >= lease * 5 / 6]
-            if late:
-                yield from self.lose(late)
-            yield Sleep(min(settings.heartbeat / 4, lease / 12))
+
+def watch(consumer: Consumer, settings: WorkerSettings) -> Role:
+    """Give up by ourselves what others may soon take, as long as the server can't tell us."""
+    patience = max(settings.timeout - settings.heartbeat, 1.5 * settings.heartbeat)
+    lease = consumer.ops.settings.lease
+    while consumer.phase < Phase.HALTING:
+        now = yield from current_time()
+        if consumer.registered and now - consumer.beaten >= patience:
+            yield from died(consumer)
+        late = [held for held in list(consumer.held.values()) if held.started and now - held.since >= lease * 5 / 6]
+        if late:
+            yield from lose(consumer, late)
+        yield Sleep(min(settings.heartbeat / 4, lease / 12))

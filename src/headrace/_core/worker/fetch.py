@@ -1,0 +1,213 @@
+"""The roles that lease and settle: `fetch` does both in one round trip, `listen` blocks while there is nothing.
+
+Nothing is leased that can't start soon. A lease is settled once. What has not started goes back to the front when the
+worker stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, cast
+
+from headrace._core.effects import (
+    Abort,
+    Held,
+    Phase,
+    Role,
+    Send,
+    Sleep,
+    Start,
+    Step,
+    Wake,
+    block,
+    current_time,
+    send_all,
+    take_back,
+)
+from headrace._core.verdicts import Settlement
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.leases import check, died, lose
+from headrace._core.worker.settling import alike, next_due
+from headrace._model.job import Claim
+from headrace._protocol.answers import Grant
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.op import Op
+
+TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which what waits for one goes back
+BLOCK_S = 1.0  # seconds a blocked read lasts at most
+
+
+def fetch(consumer: Consumer) -> Role:
+    """Lease and settle until everything is settled and the worker stops."""
+    while True:
+        if consumer.phase >= Phase.DRAINING:
+            yield from _recall(consumer)
+            if consumer.phase >= Phase.HALTING or not (consumer.held or consumer.unsettled()):
+                break
+        settles, soonest, settled = settlements(consumer)
+        room = _room(consumer)
+        if not settles and room <= 0:
+            yield Sleep((yield from _idle(consumer)))
+            continue
+        ops: list[Op[Any]] = list(settles)
+        name, woken, news = consumer.name, consumer.woken, consumer.news
+        if room > 0:
+            consumer.woken = False
+            ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.entry.heir_of))
+            consumer.asking += room
+        asked = yield from current_time()
+        consumer.under_way.append(settled)
+        try:
+            replies = yield from send_all(ops)
+        finally:
+            consumer.asking -= max(0, room)
+        consumer.under_way.remove(settled)
+        for verdicts in replies[: len(settles)]:
+            consumer.lost += verdicts.count(False)
+        if room > 0:
+            yield from _granted(consumer, replies[-1], room, name, woken, news, asked)
+        if consumer.stirred:
+            yield from consumer.tend()
+        if soonest is not None:
+            consumer.expect((yield from current_time()), soonest)
+        yield from _gather(consumer)
+    while (last := settlements(consumer))[0]:
+        consumer.under_way.append(last[2])
+        yield Send(last[0])
+        consumer.under_way.remove(last[2])
+
+
+def settlements(consumer: Consumer) -> tuple[list[Op[list[bool]]], float | None, list[Claim]]:
+    """Operations for the verdicts there are, the seconds until the first of their jobs is due again, and the claims
+    that they are about."""
+    plain = [consumer.completed.popleft() for _ in range(min(len(consumer.completed), JOBS_PER_SCRIPT))]
+    ops = [consumer.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
+    verdicts = [consumer.done.popleft() for _ in range(min(len(consumer.done), JOBS_PER_SCRIPT))]
+    groups: dict[Any, list[Settlement]] = {}
+    for verdict in verdicts:
+        groups.setdefault(alike(verdict), []).append(verdict)
+    for some in groups.values():
+        ops += consumer.operations(some)
+    return ops, next_due(verdicts), [*plain, *(verdict.claim for verdict in verdicts)]
+
+
+def listen(consumer: Consumer) -> Role:
+    """Block on the server while there is nothing to lease and room for more."""
+    while consumer.phase is Phase.RUNNING:
+        if consumer.available or not consumer.registered or consumer.room() <= 0:
+            yield Sleep(1.0)
+            continue
+        rung = yield from block(consumer.ops.wait(BLOCK_S, paused=consumer.paused))
+        if rung or consumer.paused:  # it may go on by now
+            consumer.woken = consumer.available = True
+            yield Wake()
+
+
+def _room(consumer: Consumer) -> int:
+    """How many jobs to lease now."""
+    if consumer.phase is not Phase.RUNNING or not consumer.registered or not consumer.available:
+        return 0
+    if consumer.asking and consumer.handler.concurrency == 1:
+        return 0  # two lease calls at a time may be answered in either order, and one slot promises order
+    return consumer.room()
+
+
+def _idle(consumer: Consumer) -> Step[float]:
+    """There is nothing to send; the seconds until there may be, if nobody wakes us."""
+    left = (yield from _gather(consumer)) or 1.0
+    now = yield from current_time()
+    if consumer.again is not None:
+        if consumer.again <= now:
+            consumer.again, consumer.available = None, True
+            if consumer.room() > 0:
+                return 0.0
+        else:
+            left = min(left, consumer.again - now)
+    if not consumer.stuck and consumer.held and now - consumer.moved >= TAKE_BACK_AFTER_S:
+        units = yield from take_back()
+        if units:  # every slot is taken by something slow: others may be free
+            consumer.stuck = True
+            consumer.give_back(units)
+            return 0.0
+    return left
+
+
+def _granted(
+    consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, news: int, since: float
+) -> Role:
+    """Take in what a lease call under *name* brought; *news* were known when it was sent, at *since*."""
+    if grant is None:
+        if name == consumer.name:  # else we know already
+            yield from died(consumer)
+        return
+    yield from consumer.prepare(grant.claims)
+    now = yield from current_time()
+    fresh = cast("Sequence[Held]", grant.claims)
+    for held in fresh:
+        held.since = now
+        consumer.held[held.entry] = held
+    if name != consumer.name:  # declared dead while this came: our peers have put these back
+        yield from lose(consumer, fresh)
+        return
+    if consumer.news != news:  # they may have been of these
+        yield from check(consumer, fresh)
+    for claim, reason in grant.undecodable:
+        consumer.done.append(Settlement("dead", claim, reason=reason))
+    consumer.paused = grant.paused
+    if not grant.paused or grant.claims:
+        consumer.entry.heir_of = ""
+    if grant.next_due is not None:  # counted from when it was sent: the next takes as long
+        consumer.expect(since, grant.next_due)
+    if len(grant.claims) + len(grant.undecodable) < asked and not grant.more:
+        consumer.available = False
+        if woken and not grant.claims:
+            consumer.tick = 0.0  # it may have been a new schedule that woke us
+        yield Wake()  # `listen` may block now
+    yield from _share(consumer, consumer.admit(fresh), now)
+
+
+def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
+    """Jobs that are ours go to slots, or wait for their batch."""
+    if consumer.handler.batch:
+        if not consumer.gathered:
+            consumer.full_at = now + consumer.handler.max_wait
+        consumer.gathered += fresh
+    elif fresh:
+        consumer.moved = now
+        yield Start([[held] for held in fresh])
+
+
+def _gather(consumer: Consumer) -> Step[float | None]:
+    """Start the batches that are full, or old enough; the seconds until the next is."""
+    if not consumer.gathered:
+        return None
+    now = yield from current_time()
+    size = consumer.handler.max_size
+    units: list[list[Held]] = []
+    consumer.gathered = [held for held in consumer.gathered if not held.ended]
+    while len(consumer.gathered) >= size:
+        units.append(consumer.gathered[:size])
+        consumer.gathered = consumer.gathered[size:]
+    if units:
+        consumer.full_at = now + consumer.handler.max_wait  # what is left of it came just now
+    left: float | None = None
+    if consumer.gathered:
+        left = consumer.full_at - now
+        if left <= 0:
+            units.append(consumer.gathered)
+            consumer.gathered, left = [], None
+    if units:
+        consumer.moved = now
+        yield Start(units)
+    return None if left is None else max(left, 0.001)
+
+
+def _recall(consumer: Consumer) -> Role:
+    """What has not started goes back to the front; what does not end by itself is told that the worker stops."""
+    units = yield from take_back()
+    consumer.give_back([*units, consumer.gathered])
+    consumer.gathered = []
+    if running := consumer.endless():
+        yield Abort(running)

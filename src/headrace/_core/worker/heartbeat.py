@@ -1,0 +1,35 @@
+"""The role that says that the worker lives, and learns it when its peers think otherwise."""
+
+from __future__ import annotations
+
+from headrace._core.effects import Phase, Role, Sleep, Wake, current_time, send_all
+from headrace._core.worker.leases import died
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._protocol.answers import Entered
+
+
+def beat(worker: Lifecycle) -> Role:
+    """Say that we live, every heartbeat; learn it when our peers think otherwise."""
+    while worker.phase < Phase.STOPPED:
+        consumers = list(worker.consumers)
+        fresh = [not consumer.registered for consumer in consumers]
+        names = [consumer.name for consumer in consumers]
+        now = yield from current_time()
+        alive = yield from send_all([consumer.sign(worker.settings, now) for consumer in consumers])
+        wait = worker.settings.heartbeat
+        if (yield from current_time()) - now >= wait:
+            wait = 0.0  # the answer took longer than a heartbeat: beat again at once
+        for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
+            if consumer.name != name:
+                wait = 0.0  # it died and was renamed while we asked
+            elif isinstance(yes, Entered) and not consumer.entry.admits(yes, now):
+                wait = min(wait, worker.settings.heartbeat / 4)
+                continue
+            elif yes:
+                consumer.beaten, consumer.registered = now, True
+            else:
+                yield from died(consumer)
+                wait = 0.0
+            if new:
+                yield Wake()
+        yield Sleep(wait)

@@ -1,0 +1,57 @@
+"""What becomes of the leases of a consumer: renewed, checked, and lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace._core.effects import Abort, Held, Role, Wake, current_time, send
+from headrace._core.worker.consumer import Consumer
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+
+
+def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
+    """Renew *some* or all leases now, to learn which are still ours."""
+    mine = [
+        held
+        for held in (list(consumer.held.values()) if some is None else some)
+        if held.worker == consumer.name and not held.ended
+    ]
+    for start in range(0, len(mine), JOBS_PER_SCRIPT):
+        part = mine[start : start + JOBS_PER_SCRIPT]
+        yield from renewed(consumer, part, (yield from send(consumer.ops.renew(part))))
+
+
+def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) -> Role:
+    """What came of renewing."""
+    now = yield from current_time()
+    for held, kept in zip(part, verdicts, strict=True):
+        held.since = now if kept else held.since
+    lost = [held for held, kept in zip(part, verdicts, strict=True) if not kept and not held.ended]
+    if lost:
+        yield from lose(consumer, lost)
+
+
+def told(consumer: Consumer, message: bytes) -> Role:
+    """Somebody has removed these entries, or (`*`) perhaps all: it says so, the server knows."""
+    consumer.news += 1  # before we look: what is on its way to us is looked at when it comes
+    entries = message.decode("utf-8", "replace").split()
+    named = [held for entry in entries if (held := consumer.held.get(entry))]
+    yield from check(consumer, None if "*" in entries else named)
+
+
+def lose(consumer: Consumer, gone: Sequence[Held]) -> Role:
+    """These jobs are no longer ours; their handlers are told. One that then returns has given up, not finished."""
+    for held in gone:
+        consumer.forget(held)
+        held.ended = True
+        consumer.note("lease_lost", held, None, None)
+    yield Abort([held for held in gone if held.started])
+
+
+def died(consumer: Consumer) -> Role:
+    """Our peers declared us dead: what we hold runs elsewhere. Stop it, come back under a new name."""
+    consumer.rename()  # first: what a call under the old name still brings is then known to be lost
+    consumer.note("worker_declared_dead", None, None, None)
+    yield from lose(consumer, [held for held in list(consumer.held.values()) if held.worker != consumer.name])
+    consumer.available = True
+    yield Wake(everyone=True)  # the new name wants registering

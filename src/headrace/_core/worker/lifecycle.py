@@ -1,0 +1,64 @@
+"""The life of a whole worker: its phases, what it still holds, and how long its stop waits for the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from headrace._core.effects import Phase, Role, send
+from headrace._core.worker.consumer import Consumer
+from headrace._model.settings import WorkerSettings
+
+
+@define(eq=False)
+class Lifecycle:
+    """The state that is a whole worker's: its settings, its consumers, its phase."""
+
+    settings: WorkerSettings
+    consumers: Sequence[Consumer]
+    phase: Phase = Phase.RUNNING
+
+    def advance_to(self, phase: Phase) -> None:
+        """Go on to *phase*, never back."""
+        self.phase = max(self.phase, phase)
+        for consumer in self.consumers:
+            consumer.phase = self.phase
+
+    def running(self, now: float) -> bool:
+        """Whether handlers run that a stop waits for."""
+        return self.phase < Phase.HALTING and any(consumer.running(now) for consumer in self.consumers)
+
+    def kept(self) -> list[tuple[str, str]]:
+        """Queue and id of every job that we could not give back."""
+        claims = {claim.entry: claim for consumer in self.consumers if consumer.registered for claim in consumer.kept()}
+        return [(claim.job.queue, claim.job.id) for claim in claims.values()]
+
+    def leave(self) -> Role:
+        """Unregister, which gives back all that we still hold."""
+        for consumer in (consumer for consumer in self.consumers if consumer.registered):
+            more = "1"
+            while more == "1":
+                _, more = yield from send(consumer.ops.leave(consumer.name))
+            consumer.registered = False
+
+
+@define(eq=False)
+class Farewell:
+    """How long a worker that stops waits for its server: as long as handlers run or answers come, and a moment more."""
+
+    worker: Lifecycle
+    patience: float  # seconds
+    now: float
+    answers: int
+    silent_since: float = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.silent_since = self.now
+
+    def over(self, now: float, answers: int) -> bool:
+        """Whether to give up; to be asked several times a second, or else we stood still, and nobody is to blame."""
+        if answers != self.answers or now - self.now > 1.0 or self.worker.running(now):
+            self.silent_since = now
+        self.now, self.answers = now, answers
+        return now - self.silent_since >= self.patience

@@ -1,0 +1,42 @@
+"""Settlements as operations to send: those of a kind together, in bounded scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+from headrace._core.verdicts import Settlement
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.op import Op, parts
+from headrace._protocol.queue_ops import SOME, Ops
+
+alike = attrgetter("kind", "claim.worker", "attempts", "pause")  # what settlements of one operation have in common
+
+
+def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
+    """Make operations of settlements that are alike."""
+    match some[0].kind:
+        case "complete":
+            for part in parts(some, lambda one: len(one.result or b""), JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                results = {one.claim.entry: one.result for one in part if one.result is not None}
+                yield ops.complete([one.claim for one in part], results=results)
+        case "release":
+            for part in parts(some, _size, JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                yield ops.release([one.claim for one in part], pause=some[0].pause)
+        case "dead":
+            for part in parts(some, _size, SOME, BYTES_PER_SCRIPT):
+                yield ops.dead_letter([(one.claim, one.reason) for one in part])
+        case _:
+            for part in parts(some, _size, SOME, BYTES_PER_SCRIPT):
+                items = [(one.claim, one.delay, one.spend, one.reason) for one in part]
+                yield ops.retry(items, max_attempts=some[0].attempts)
+
+
+def next_due(some: Sequence[Settlement]) -> float | None:
+    """Seconds until the first of these jobs comes back, as far as it is for us to look for it."""
+    delays = [one.delay for one in some if one.kind == "retry" or (one.kind == "release" and one.delay)]
+    return min((delay for delay in delays if isinstance(delay, float)), default=None)
+
+
+def _size(settlement: Settlement) -> int:
+    return settlement.claim.size

@@ -1,0 +1,62 @@
+"""The role that keeps leases alive, and looks for jobs that came to nothing: it renews, reclaims and promotes.
+
+Leases are renewed only for jobs that have had theirs for a third of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace._core.effects import Abort, Phase, Role, Sleep, Wake, current_time, send, send_all
+from headrace._core.verdicts import overran
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.leases import check, renewed
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._protocol.answers import Reclaimed
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.op import Op
+
+SWEEP_PER_HEARTBEAT = 0.75  # of a heartbeat: how often to look for the dead; the rest of it is for what happens then
+LATEST = 1.0  # seconds between two looks at most: an expired lease is found as soon
+
+
+def keep(worker: Lifecycle) -> Role:
+    """Renew our leases; put back the jobs of the dead and of expired leases; promote what is due."""
+    spans = [SWEEP_PER_HEARTBEAT * worker.settings.heartbeat, worker.settings.timeout / 5, LATEST]
+    for consumer in worker.consumers:
+        spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
+    tick = min(spans)
+    while worker.phase < Phase.HALTING:
+        now = yield from current_time()
+        again = tick
+        for consumer in worker.consumers:
+            for held in consumer.overdue(now):
+                consumer.end(held, TimeoutError(overran(consumer.of(held).deadline)))
+                yield Abort([held])
+                yield Wake()
+            due = [held for held in consumer.renewals(now) if held.worker == consumer.name]
+            yield from check(consumer, due[JOBS_PER_SCRIPT:])  # in bounded scripts, each in a round trip of its own
+            renew = due[:JOBS_PER_SCRIPT]
+            ops: list[Op[Any]] = [consumer.ops.renew(renew)] if renew else []
+            if consumer.registered:
+                ops.append(consumer.ops.reclaim(consumer.name, worker.settings.timeout))
+            yield from consumer.tend()
+            yield from _measure(consumer)
+            if not ops:
+                continue
+            replies = yield from send_all(ops)
+            if renew:
+                yield from renewed(consumer, renew, replies[0])
+            if consumer.registered and isinstance(replies[-1], Reclaimed):
+                if consumer.heard((yield from current_time()), replies[-1]):
+                    yield Wake(whose=consumer)
+                again = min(again, 0.01 if replies[-1].more else tick, replies[-1].again or tick)
+        yield Sleep(again)
+
+
+def _measure(consumer: Consumer) -> Role:
+    """Read what is in the queue, if somebody wants to know it by now."""
+    if consumer.gauge is None or not consumer.gauge.due():
+        return
+    counts, age = yield from send(consumer.ops.measure())
+    consumer.gauge.read(counts, age)
