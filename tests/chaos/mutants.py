@@ -27,14 +27,13 @@ _FANNED = "  local which, list, pending, created = "
 COUNTED: Sequence[Edit] = [
     (
         "complete",
-        "if won > 0 then\n",
+        "if won > 0 then redis",
         f"""for i = 1, limit do
   local name = with_ids and ARGV[at + i - 1] or ''
   {_NAMED % ("jobs", "(name ~= '' and name or entries[i])")}
   if reply[i] == 1 then {_COUNT % ("won", "named")} end
 end
-if won > 0 then
-""",
+if won > 0 then redis""",
     ),
     (
         "lease",
@@ -98,24 +97,14 @@ MUTANTS = {
             ("complete", "if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end", ""),
             (
                 "complete",
-                """      reply[i] = redis.call('XDEL', jobs, entries[i])
-      redis.call('XACK', jobs, 'workers', entries[i])
-""",
-                """      redis.call('XDEL', jobs, entries[i])
-      reply[i] = redis.call('XACK', jobs, 'workers', entries[i])
-""",
+                "reply[i] = remove_entry(q, entries[i])",
+                "reply[i] = select(2, remove_entry(q, entries[i])) and 1 or 0",
             ),
         ],
         "double",
     ),
     "everybody completes": Mutant(
-        [
-            (
-                "complete",
-                "reply[i] = redis.call('XDEL', jobs, entries[i])",
-                "redis.call('XDEL', jobs, entries[i]) reply[i] = 1",
-            )
-        ],
+        [("complete", "reply[i] = remove_entry(q, entries[i])", "remove_entry(q, entries[i]) reply[i] = 1")],
         "double",
     ),
     "group created at $": Mutant(

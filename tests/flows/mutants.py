@@ -20,7 +20,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "nobody hears of a death": [
         ("*", "set_mark(flows, id, what, nonce)\nend", "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend")
     ],
-    "nobody hears of a purge": [("purge", "mark(flows, own.id, 3)", "local _ = own")],
+    "nobody hears of a purge": [("purge", "retire(q, entry, own.id, REMOVED)", "retire(q, entry, own.id)")],
     "what is redriven has failed all the same": [
         ("flow_advance", "redis.call('HINCRBY', run, 'failed:' .. parent, -1)\n", "")
     ],

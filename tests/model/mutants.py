@@ -15,15 +15,11 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a retry has one attempt too many": [
         ("retry", "deliveries - releases >= max_attempts", "deliveries - releases > max_attempts")
     ],
-    "a dead letter keeps its id": [("dead_letter", "      redis.call('HDEL', ids, fields.id)\n", "")],
+    "a dead letter keeps its id": [("dead_letter", "  redis.call('HDEL', q.ids, id)\n", "")],
     "dead letters are trimmed uncounted": [("*", "if trimmed > 0 then", "if trimmed > 1000 then")],
-    "a cancelled job keeps its id": [("cancel", "  redis.call('HDEL', q.ids, id)\n  if gone", "  if gone")],
+    "a cancelled job keeps its id": [("cancel", "redis.call('HDEL', q.ids, id)\n", "\n")],
     "everybody completes": [
-        (
-            "complete",
-            "reply[i] = redis.call('XDEL', jobs, entries[i])",
-            "redis.call('XDEL', jobs, entries[i]) reply[i] = 1",
-        )
+        ("complete", "reply[i] = remove_entry(q, entries[i])", "remove_entry(q, entries[i]) reply[i] = 1")
     ],
     "the fence lets all through": [
         ("complete", "mine = held_by(jobs, worker, entries,", "local _ = held_by(jobs, worker, entries,")
@@ -71,5 +67,11 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a job of a later level can't be cancelled": [
         ("cancel", "gone = stream and redis", "gone = stream == q.jobs and redis")
     ],
-    "a purge leaves ids behind": [("purge", "redis.call('HDEL', ids, id)", "")],
+    "a purge leaves ids behind": [
+        (
+            "purge",
+            "  redis.call('HDEL', q.ids, id)\n  if what then mark(q.flows, id, what) end\n  return gone",
+            "  if what then mark(q.flows, id, what) end\n  return gone",
+        )
+    ],
 }

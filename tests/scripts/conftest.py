@@ -45,7 +45,7 @@ class Lua:
         """The reply of a script, bytes as text. *extra*: keys after the declared ones, in full."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
-            extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:]]]
+            extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:8]]]
         keys = [*extra] if name in {"result", "flow_read"} else [*(PREFIX + part for part in parts), *extra]
         self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
         given = [call, *args] if parts[0] == f"lane:{lane}" else args

@@ -13,7 +13,7 @@ from tests.scripts.test_out_of_memory import FULL, fill
 
 PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
-    "control",
+    "control", "limited",
 ]  # fmt: skip
 CHANNELS = ("events", "control")  # no keys: nobody can have one of another type
 BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]

@@ -29,7 +29,7 @@ PAGE = 100  # items of one script
 FAILED_CHOICES = ("fail", "continue", "cancel")
 _PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
-    "control",
+    "control", "limited",
 ]  # fmt: skip
 _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
 

@@ -352,7 +352,7 @@ class Ops:
         target = self._near("to", to)
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
-        keys = [target.part(part) for part in ("wake", *script("move").parts[:-1])]
+        keys = [target.part(part) for part in ("wake", *script("move").parts[:7])]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
         return self._op("move", [cursor, 200, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 

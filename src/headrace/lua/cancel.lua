@@ -1,6 +1,6 @@
 -- cancel: remove a job by id, waiting, parked, leased, delayed or blocked. Its holder finds its lease lost.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        blocked (hash), stats (hash), control (channel), events (channel), flows (zset), levels...
+--        blocked (hash), stats (hash), control (channel), events (channel), flows (zset), limited (zset), levels...
 -- ARGV   call, id
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
@@ -16,13 +16,13 @@ if known then return known end
 level_streams(stats, levels)
 require_types('XLEN', jobs)
 require_types('HLEN', ids, released, bodies, blocked)
-require_types('ZCARD', leases, delayed, flows)
+require_types('ZCARD', leases, delayed, flows, limited)
 local heard = listeners(stats, events, 'cancelled')
 local gone, held = remove_by_id({
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
-  stats = stats, levels = levels,
+  stats = stats, limited = limited, flows = flows, levels = levels,
 }, id)
 if held then tell_holders(control, held) end
-if gone > 0 then mark(flows, id, 3) end
+if gone > 0 then mark(flows, id, REMOVED) end
 if heard.cancelled and gone == 1 then publish(events, 'cancelled', {id}) end
 return answer(gone)

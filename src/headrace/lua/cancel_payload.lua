@@ -1,6 +1,7 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), control (channel), events (channel), flows (zset), levels...
+--        stats (hash), control (channel), events (channel), flows (zset),
+--        limited (zset), levels...
 -- ARGV   call, payload, place, cursor, limit count
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when done
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
@@ -13,14 +14,19 @@
 -- @include publish
 -- @include record
 -- @include require_types
+-- @include retire
+-- @include retire_delayed
 -- @include stored
 -- @include tell_holders
 local known = recorded()
 if known then return known end
-level_streams(stats, levels)
+local q = {
+  jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
+  flows = flows, levels = level_streams(stats, levels),
+}
 require_types('XLEN', jobs)
 require_types('HLEN', ids, released, bodies)
-require_types('ZCARD', leases, delayed, flows)
+require_types('ZCARD', leases, delayed, flows, limited)
 local heard = listeners(stats, events, 'cancelled')
 local gone, held, ids_gone, budget = 0, {}, {}, new_budget()
 local level = place == 'jobs' and 0 or tonumber(string.match(place, '^level:(%d)$'))
@@ -31,19 +37,10 @@ if level then
   for i = 1, #page do
     local entry, own = page[i][1], parse(page[i][2])
     if own.data == payload then
-      gone = gone + redis.call('XDEL', stream, entry)
-      if level > 0 then
-        entry = entry .. '.' .. level
-      elseif redis.pcall('XACK', jobs, 'workers', entry) == 1 then
-        held[#held + 1] = entry
-      end
+      if level > 0 then entry = entry .. '.' .. level end
+      local removed, leased = retire(q, entry, own.id, REMOVED)
+      gone, held[#held + 1] = gone + removed, leased and entry or nil
       ids_gone[#ids_gone + 1] = own.id or entry
-      redis.call('ZREM', leases, entry)
-      redis.call('HDEL', released, entry)
-      if own.id and redis.call('HGET', ids, own.id) == entry then
-        redis.call('HDEL', ids, own.id)
-        mark(flows, own.id, 3)
-      end
     end
   end
   if following ~= '' then
@@ -58,11 +55,7 @@ else
     local body = value or value_of(budget, bodies, id)
     if body and parse(stored(body)).data == payload then
       ids_gone[#ids_gone + 1] = id
-      gone = gone + redis.call('ZREM', delayed, id)
-      redis.call('HDEL', bodies, id)
-      redis.call('HDEL', released, id)
-      redis.call('HDEL', ids, id)
-      mark(flows, id, 3)
+      gone = gone + retire_delayed(q, id, REMOVED)
     end
   end)
   if cursor == '0' then place = '' end

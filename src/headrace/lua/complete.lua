@@ -1,6 +1,6 @@
 -- complete: remove jobs for good. Decided by XDEL, so exactly one caller wins each; effects are the winner's.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
---        flows (zset), others...
+--        flows (zset), limited (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 0 somebody already had, or (fenced) it is not this worker's any more
 -- COST   2-3.5 us per job in a batch of 500; a result or a follow-up 3-6 us more
@@ -19,15 +19,23 @@
 -- @include publish
 -- @include record
 -- @include require_types
+-- @include retire
 -- @include wake_one
 local results, follows = whole(ARGV[5], 0, #KEYS), whole(ARGV[6], 0, #KEYS)
 local known = recorded()
 if known then return known end
 require_types('HLEN', ids)
 local heard = listeners(stats, events, 'completed')
-local noted = redis.call('ZCARD', leases) + redis.call('HLEN', released)
+local q = {
+  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows, levels = {},
+  unnoted = redis.call('EXISTS', leases, released, limited) == 0,
+}
+if not q.unnoted then
+  require_types('ZCARD', leases, limited)
+  require_types('HLEN', released)
+end
 if with_ids then require_types('ZCARD', flows) end
-for i = 9 + results, 8 + results + 8 * follows, 8 do
+for i = 10 + results, 9 + results + 8 * follows, 8 do
   require_types('XLEN', KEYS[i], KEYS[i + 1], KEYS[i + 7])
   require_types('HLEN', KEYS[i + 2], KEYS[i + 4], KEYS[i + 5])
   require_types('ZCARD', KEYS[i + 3])
@@ -54,25 +62,17 @@ if acked == limit then
   -- All were pending, so all are there; one counts below limit only where somebody used XDEL by hand.
   won = redis.call('XDEL', jobs, unpack(entries))
   for i = 1, limit do reply[i] = (limit > 1 or won == 1) and 1 or 0 end
+  if not q.unnoted then forget_entries(q, entries) end
 else
   for i = 1, limit do
     reply[i] = 0
     if not mine or mine[i] then
-      reply[i] = redis.call('XDEL', jobs, entries[i])
-      redis.call('XACK', jobs, 'workers', entries[i])
+      reply[i] = remove_entry(q, entries[i])
       won = won + reply[i]
     end
   end
 end
-if won > 0 then
-  redis.call('HINCRBY', stats, 'completed', won)
-  if noted > 0 then
-    redis.call('ZREM', leases, unpack(entries))
-    for i = 1, limit do
-      if reply[i] == 1 then redis.call('HDEL', released, entries[i]) end
-    end
-  end
-end
+if won > 0 then redis.call('HINCRBY', stats, 'completed', won) end
 if heard.completed then
   local done = {}
   for i = 1, limit do
@@ -82,23 +82,20 @@ if heard.completed then
   publish(events, 'completed', done, worker)
 end
 if with_ids then
-  local flowing = redis.call('EXISTS', flows) == 1
+  local what = redis.call('EXISTS', flows) == 1 and COMPLETED or nil
   for i = 1, limit do
     local id = ARGV[at + i - 1]
-    if reply[i] == 1 and id ~= '' and redis.call('HGET', ids, id) == entries[i] then
-      redis.call('HDEL', ids, id)
-      if flowing then mark(flows, id, 1) end
-    end
+    if reply[i] == 1 and id ~= '' then free_id(q, id, entries[i], what) end
   end
   at = at + limit
 end
 for i = 1, results do
-  if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[8 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
+  if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[9 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
   at = at + 3
 end
 local now = follows > 0 and clock()
 for i = 1, follows do
-  local fields, last, base, level = {}, at + 4 + ARGV[at + 4], 8 + results + 8 * (i - 1), tonumber(ARGV[at + 3])
+  local fields, last, base, level = {}, at + 4 + ARGV[at + 4], 9 + results + 8 * (i - 1), tonumber(ARGV[at + 3])
   for j = at + 5, last do fields[#fields + 1] = ARGV[j] end
   if reply[tonumber(ARGV[at])] == 1 then
     local channel, q = KEYS[base + 7], {

@@ -1,6 +1,6 @@
 -- dead_letter: out of the queue, kept with a reason. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
---        events (channel), flows (zset)
+--        events (channel), flows (zset), limited (zset)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
@@ -13,10 +13,14 @@
 -- @include publish
 -- @include record
 -- @include require_types
+-- @include retire
 local known = recorded()
 if known then return known end
+local q = {
+  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows, levels = {},
+}
 require_types('HLEN', ids, released, stats)
-require_types('ZCARD', leases, flows)
+require_types('ZCARD', leases, flows, limited)
 require_types('XLEN', dead)
 local heard = listeners(stats, events, 'dead')
 local entries, counts, reply, buried = {}, {}, {}, {}
@@ -28,14 +32,7 @@ for i, entry in ipairs(entries) do
   if body then
     local fields, headers = parse(body[2])
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
-    redis.call('XDEL', jobs, entry)
-    redis.call('XACK', jobs, 'workers', entry)
-    redis.call('ZREM', leases, entry)
-    redis.call('HDEL', released, entry)
-    if fields.id and redis.call('HGET', ids, fields.id) == entry then
-      redis.call('HDEL', ids, fields.id)
-      mark(flows, fields.id, 2)
-    end
+    retire(q, entry, fields.id, DIED)
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     keep_dead(dead, stats, dead_limit, ARGV[3 * i + 3], worker, releases, compose(fields, headers))

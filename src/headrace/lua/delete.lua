@@ -20,11 +20,11 @@ level_streams(stats, levels)
 local heard = listeners(stats, events, 'deleted')
 require_types('XLEN', jobs, wake, dead)
 require_types('HLEN', ids, released, bodies, blocked)
-require_types('ZCARD', leases, delayed, flows)
--- Jobs of flows that are here: 0 or 4 happened to them. Of the others nobody has seen the end yet. The first and the third
--- are from before there were nonces.
+require_types('ZCARD', leases, delayed, flows, limited)
+-- Jobs of flows that are here: to them happened nothing, or they were redriven. Of the others nobody has seen the end yet.
+-- The first and the third range are from before there were nonces.
 local listed = {}
-for _, range in ipairs({{0, 0}, {8, NONCES - 1}, {4, 4}, {4 * NONCES, 5 * NONCES - 1}}) do
+for _, range in ipairs({{NOTHING, NOTHING}, {LEAST_NONCE, NONCES - 1}, {REDRIVEN, REDRIVEN}, {REDRIVEN * NONCES, (REDRIVEN + 1) * NONCES - 1}}) do
   local from, to = string.format('%.0f', range[1]), string.format('%.0f', range[2])
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', flows, from, to, 'LIMIT', 0, 1001 - #listed)) do listed[#listed + 1] = id end
 end
@@ -33,13 +33,13 @@ local gone = 0
 if #listed > 1000 then
   local q = {
     jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
-    stats = stats, levels = levels,
+    stats = stats, limited = limited, flows = flows, levels = levels,
   }
   local held = {}
   for i = 1, 1000 do
     local removed, entry = remove_by_id(q, listed[i], 'deleted')
     gone, held[#held + 1] = gone + removed, entry
-    mark(flows, listed[i], 3)
+    mark(flows, listed[i], REMOVED)
   end
   tell_holders(control, table.concat(held, ' '))
   if heard.deleted then publish(events, 'deleted', {unpack(listed, 1, 1000)}) end
@@ -72,7 +72,7 @@ if redis.call('EXISTS', jobs) == 1 then
 end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call('UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates)
-for _, id in ipairs(listed) do mark(flows, id, 3) end
+for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')

@@ -4,8 +4,8 @@
 -- REPLY  one per item: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), or the
 --        flow would have to go to a stage that is not among these
 -- COST   10 us + 3 us per stage + 20 us per item + 8 us per child
--- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control of each stage's
--- queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items: `stages` times {name, default
+-- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited of each
+-- stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items: `stages` times {name, default
 -- next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there is a result, 0 none),
 -- result, next stage ('' ends it), failed, number of children, children...}: the job leaves its stage, at once
 -- when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": what becomes of it when one
@@ -22,11 +22,13 @@
 -- @include record
 -- @include remove_by_id
 -- @include require_types
+-- @include retire
 -- @include tell_holders
 whole(result_ttl, 1)
 local known = recorded()
 if known then return known end
-local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control'}
+local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control',
+               'limited'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
 local queues, runs, now = {}, 2 + #PARTS * stages, clock()
 require_types('ZCARD', index)
@@ -35,7 +37,7 @@ for i = 1, stages do
   for j, part in ipairs(PARTS) do q[part] = KEYS[2 + #PARTS * (i - 1) + j] end
   require_types('XLEN', q.jobs, q.wake, q.dead)
   require_types('HLEN', q.ids, q.released, q.bodies, q.blocked, q.stats)
-  require_types('ZCARD', q.leases, q.delayed, q.flows)
+  require_types('ZCARD', q.leases, q.delayed, q.flows, q.limited)
   queues[ARGV[4 + 2 * i]] = q
 end
 for i = runs + 1, #KEYS do require_types('HLEN', KEYS[i]) end
@@ -74,11 +76,11 @@ local function able(run, id)
     id = parent
   end
 end
--- What happened to a job outside, that nobody has seen to yet: what (0 nothing), and the nonce that it had then; 0 and nil
--- if its queue does not hold it.
+-- What happened to a job outside, that nobody has seen to yet, and the nonce that it had then; NOTHING and nil if its
+-- queue does not hold it.
 local function outside(q, id)
   local score = q and redis.call('ZSCORE', q.flows, id)
-  if not score then return 0, nil end
+  if not score then return NOTHING, nil end
   return marked(score)
 end
 local function enter(run, id, job, stage)
@@ -99,7 +101,7 @@ local function cancel_children(run, id)
     local job = where(run, child)
     local q = goes_on(job) and queues[job.stage]
     local what, nonce = outside(q, child)
-    if nonce and what == 0 and same(job.nonce, nonce) then set_mark(q.flows, child, 5, nonce) end
+    if nonce and what == NOTHING and same(job.nonce, nonce) then set_mark(q.flows, child, CANCELLING, nonce) end
   end
 end
 local function members(run)
@@ -128,12 +130,12 @@ local function ended(run, id, job)
     if redis.call('HINCRBY', run, 'pending:' .. parent, -1) > 0 then return end
     local q, join = queues[at.stage], get(run, 'join', parent)
     local what, nonce = outside(q, parent)
-    if nonce and what ~= 0 then return end -- it is, or is to be, cancelled
+    if nonce and what ~= NOTHING then return end -- it is, or is to be, cancelled
     -- A child that was redriven, and nobody has seen it, has not ended.
     local children = tonumber(get(run, 'failed', parent)) > 0 and children_of(run, parent) or {}
     for _, child in ipairs(children) do
       local dead = where(run, child)
-      if dead.how == 'dead' and outside(queues[dead.stage], child) == 4 then event(run, child, dead.stage) end
+      if dead.how == 'dead' and outside(queues[dead.stage], child) == REDRIVEN then event(run, child, dead.stage) end
     end
     if tonumber(get(run, 'pending', parent)) > 0 then return end
     local failed = tonumber(get(run, 'failed', parent))
@@ -194,7 +196,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   for i, child in ipairs(children) do
     local name = id .. '/' .. which .. '/' .. child.name
     local known = before and where(run, name) or {}
-    if known.how and queues[known.stage] and outside(queues[known.stage], name) > 0 then
+    if known.how and queues[known.stage] and outside(queues[known.stage], name) ~= NOTHING then
       event(run, name, known.stage)
       known = where(run, name)
     end
@@ -227,7 +229,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   fields[#fields + 1], fields[#fields + 2] = 'headrace-nonce', string.format('%.0f', job.nonce)
   redis.call('HSET', q.blocked, id, cmsgpack.pack(fields))
   redis.call('HSET', q.ids, id, 'blocked')
-  set_mark(q.flows, id, 0, job.nonce)
+  set_mark(q.flows, id, NOTHING, job.nonce)
   set(run, id, job, 'blocked')
 end
 -- Whether the job *id* that a stage's queue holds, or held, under *nonce* is the one that its run knows there; `late` is
@@ -245,14 +247,11 @@ local function move(run, item)
   local ours = how == 'active' or how == 'dead' or how == 'late'
   if worker ~= '' and not held_by(q.jobs, worker, {entry}, {item.count})[1] then return 0 end
   if ours and not able(run, id) then return 0 end
-  local known_job, fans = ours and get(run, 'job', id), item.policy ~= '' and what ~= 5
+  local known_job, fans = ours and get(run, 'job', id), item.policy ~= '' and what ~= CANCELLING
   local body = ours and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
   local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
-  local gone = redis.call('XDEL', q.jobs, entry)
-  redis.call('XACK', q.jobs, 'workers', entry)
+  local gone = remove_entry(q, entry)
   if gone == 0 then return 0 end
-  redis.call('ZREM', q.leases, entry)
-  redis.call('HDEL', q.released, entry)
   if registered then
     redis.call('HDEL', q.ids, id)
     redis.call('ZREM', q.flows, id)
@@ -282,7 +281,7 @@ local function move(run, item)
   else
     redis.call('HINCRBY', q.stats, 'completed', 1)
     note(q, 'completed', id)
-    if what == 5 then cancelled(run, id, job) else go(run, id, job, item.target) end
+    if what == CANCELLING then cancelled(run, id, job) else go(run, id, job, item.target) end
   end
   return 1
 end
@@ -292,28 +291,28 @@ local function remove(q, id)
   if gone > 0 then note(q, 'cancelled', id) end
   if held then tell_holders(q.control, held) end
 end
--- What happened to a job outside: 1 completed by itself, 2 died, 3 cancelled or deleted, 4 redriven; 5 to be cancelled.
+-- What happened to a job outside is seen to.
 function event(run, id, stage)
   local q, job = queues[stage], where(run, id)
   local what, nonce = outside(q, id)
-  if what == 0 or not able(run, id) then return 0 end
+  if what == NOTHING or not able(run, id) then return 0 end
   redis.call('ZREM', q.flows, id)
   local how = known_as(job, id, stage, nonce)
-  if what == 4 then
+  if what == REDRIVEN then
     if how == 'active' or how == 'dead' or how == 'late' then -- or else it was created again since, or its parents are gone
-      set_mark(q.flows, id, 0, nonce)
+      set_mark(q.flows, id, NOTHING, nonce)
       job.stage, job.nonce = stage, nonce
       if how ~= 'active' then revive(run, id, job) end
     end
   elseif how == 'active' or how == 'blocked' or how == 'dead' then
-    if what == 1 then
+    if what == COMPLETED then
       if how == 'dead' then revive(run, id, job) end
       go(run, id, job, q.next)
-    elseif what == 2 then
+    elseif what == DIED then
       set(run, id, job, 'dead')
       if how ~= 'dead' then ended(run, id, job) end -- else it was redriven, and died again before we knew
     else
-      if what == 5 then remove(q, id) end
+      if what == CANCELLING then remove(q, id) end
       cancelled(run, id, job)
     end
   end
@@ -322,7 +321,7 @@ end
 local function cancel(run, id)
   local job = where(run, id)
   local what = outside(queues[job.stage], id)
-  if what > 0 and what < 5 then -- what happened to it outside comes first: by that it may have ended
+  if what ~= NOTHING and what ~= CANCELLING then -- what happened to it outside comes first: by that it may have ended
     event(run, id, job.stage)
     job = where(run, id)
   end

@@ -7,7 +7,7 @@
 local reply = {}
 if redis.call('EXISTS', flows, unpack(KEYS, 2)) == 0 then return reply end
 for i = 1, #KEYS do
-  for _, range in ipairs({{1, 7}, {NONCES, '+inf'}}) do -- 1 to 5: from before there were nonces
+  for _, range in ipairs({{COMPLETED, CANCELLING}, {COMPLETED * NONCES, '+inf'}}) do -- the first: from before there were nonces
     for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[i], range[1], range[2], 'LIMIT', 0, limit)) do
       reply[#reply + 1], reply[#reply + 2] = i, id
     end

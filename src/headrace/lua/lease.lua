@@ -32,13 +32,14 @@
 -- @include rates
 -- @include record
 -- @include require_types
+-- @include retire
 -- @include take_over
 -- @include wake_many
 whole(lease)
 if duration ~= '' then whole(duration) end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
-  levels = level_streams(stats, levels),
+  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
+  stats = stats, limited = limited, flows = flows, levels = level_streams(stats, levels),
 }
 local now = clock()
 local limits, keyed = {}, false
@@ -127,16 +128,9 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     local attempt = tonumber(own.attempt or 0) + count - releases
     if max_attempts > 0 and attempt > max_attempts then
       require_types('HLEN', ids, released, stats)
-      require_types('ZCARD', leases, flows)
+      require_types('ZCARD', leases, limited, flows)
       require_types('XLEN', dead)
-      redis.call('XACK', jobs, 'workers', entry)
-      redis.call('XDEL', jobs, entry)
-      redis.call('ZREM', leases, entry)
-      redis.call('HDEL', released, entry)
-      if own.id and redis.call('HGET', ids, own.id) == entry then
-        redis.call('HDEL', ids, own.id)
-        mark(flows, own.id, 2)
-      end
+      retire(q, entry, own.id, DIED)
       own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
       own.enq = own.enq or string.match(entry, '^%d+')
       local reason = 'no attempts left: its workers died, or let its leases expire'

@@ -1,11 +1,11 @@
 -- move: jobs that wait (parked, waiting, delayed) go to the back of another queue of the group, in their order.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
---        events (channel), flows (zset), target...
+--        events (channel), flows (zset), leases (zset), limited (zset), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
 -- cursor: '-' at first; what comes to a stream after the first call stays, and so does what comes due meanwhile.
--- target: wake (stream), then the first seven keys, in this order, of the other queue, then the streams of the levels behind the first of
+-- target: wake (stream), then the first seven keys behind the lane, in this order, of the other queue, then the streams of the levels behind the first of
 -- this one, and as many of the other, where a job goes to its own level, as far as there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its
 -- id, headers, attempts and times, a delayed one its moment, but one that a rate limit holds back goes to the back and under
 -- the limits there; one whose id is taken there stays where it is, and so does
@@ -20,18 +20,23 @@
 -- @include publish
 -- @include record
 -- @include require_types
+-- @include retire
+-- @include retire_delayed
 -- @include stored
 -- @include waiting
 local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events = unpack(target)
 local known = recorded()
 if known then return known end
 local half = (#target - 8) / 2 -- the streams of our levels, then those of the target's
-local q = {jobs = jobs, levels = level_streams(stats, {unpack(target, 9, 8 + half)})}
+local q = {
+  jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
+  levels = level_streams(stats, {unpack(target, 9, 8 + half)}),
+}
 local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 9 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))
 require_types('XLEN', jobs, to_jobs, to_wake, unpack(other.levels))
 require_types('HLEN', ids, released, bodies, stats, to_ids, to_released, to_bodies, to_stats)
-require_types('ZCARD', delayed, to_delayed, flows)
+require_types('ZCARD', delayed, to_delayed, flows, leases, limited)
 local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()
 local function stays(id)
@@ -39,15 +44,11 @@ local function stays(id)
 end
 local function put(entry, fields, deliveries, level)
   local own, headers = parse(level and prioritised(fields, level) or fields)
-  local stream, number = q.levels[level] or jobs, entry
   if level then entry = entry .. '.' .. level end
   local id, spent = own.id or entry, tonumber(own.attempt or 0) + deliveries
   if stays(id) then return end
   local releases = redis.call('HGET', released, entry)
-  redis.call('XDEL', stream, number)
-  if not level then redis.pcall('XACK', jobs, 'workers', entry) end
-  redis.call('HDEL', released, entry)
-  if redis.call('HGET', ids, id) == entry then redis.call('HDEL', ids, id) end
+  retire(q, entry, id)
   own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
   own.enq = own.enq or string.match(entry, '^%d+')
   local moved = append(other, compose(own, headers))
@@ -61,10 +62,7 @@ local function put_late(id)
   if not body or not due or stays(id) then return end
   local own = parse(stored(body))
   local releases = redis.call('HGET', released, id)
-  redis.call('ZREM', delayed, id)
-  redis.call('HDEL', bodies, id)
-  redis.call('HDEL', released, id)
-  redis.call('HDEL', ids, id)
+  retire_delayed(q, id)
   redis.call('HSET', to_bodies, id, body)
   redis.call('ZADD', to_delayed, due, id)
   if own.id == id then redis.call('HSET', to_ids, id, 'delayed') end

@@ -16,9 +16,14 @@
 -- @include publish
 -- @include record
 -- @include require_types
+-- @include retire
+-- @include retire_delayed
 local known = recorded()
 if known then return known end
-level_streams(stats, levels)
+local q = {
+  jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
+  flows = flows, levels = level_streams(stats, levels),
+}
 require_types('XLEN', jobs)
 require_types('HLEN', ids, released, bodies, stats)
 require_types('ZCARD', leases, delayed, limited, flows)
@@ -27,15 +32,9 @@ local gone, ids_gone, budget = 0, {}, new_budget()
 local function spent() return budget.left <= 0 or fitting(budget, 1) == 0 end
 local function remove(entry, fields, level)
   local own = parse(fields)
-  gone = gone + redis.call('XDEL', levels[level] or jobs, entry)
-  if level then entry = entry .. '.' .. level else redis.pcall('XACK', jobs, 'workers', entry) end
-  redis.call('HDEL', released, entry)
-  redis.call('ZREM', limited, entry)
+  if level then entry = entry .. '.' .. level end
+  gone = gone + retire(q, entry, own.id, REMOVED)
   ids_gone[#ids_gone + 1] = own.id or entry
-  if own.id and redis.call('HGET', ids, own.id) == entry then
-    redis.call('HDEL', ids, own.id)
-    mark(flows, own.id, 3)
-  end
 end
 
 -- The parts of the queue in their order: each removes some, from where it is told, and answers where to go on, nil at the end.
@@ -46,12 +45,8 @@ function steps.delayed(from)
     local id = page[2][i]
     if spent() then return from or '0' end -- those that are left come again
     budget.left = budget.left - redis.call('HSTRLEN', bodies, id)
-    gone = gone + redis.call('ZREM', delayed, id)
-    redis.call('HDEL', bodies, id)
-    redis.call('HDEL', released, id)
-    redis.call('HDEL', ids, id)
+    gone = gone + retire_delayed(q, id, REMOVED)
     ids_gone[#ids_gone + 1] = id
-    mark(flows, id, 3)
   end
   return page[1] ~= '0' and page[1] or nil
 end
@@ -74,7 +69,7 @@ function steps.jobs(last)
     for i = 1, #rows do
       local body = gone < limit and entry_at(budget, jobs, rows[i][1])
       if body == false then return last end
-      if body then remove(body[1], body[2]) else redis.call('XACK', jobs, 'workers', rows[i][1]) end
+      if body then remove(body[1], body[2]) else remove_entry(q, rows[i][1]) end
     end
     if #rows == limit then return last end
   end

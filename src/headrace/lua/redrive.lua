@@ -44,7 +44,7 @@ for i = 1, #page do
     redis.call('XDEL', dead, letter)
     local entry = append(q, compose(own, headers))
     redis.call('HSET', ids, own.id, entry)
-    if flow then set_mark(flows, own.id, 4, nonce) end
+    if flow then set_mark(flows, own.id, REDRIVEN, nonce) end
     -- The token goes on growing while the attempts start anew: earlier deliveries count as released.
     if spent then redis.call('HSET', released, entry, spent) end
     moved = moved + 1

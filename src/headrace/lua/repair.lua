@@ -1,7 +1,7 @@
 -- repair: find and mend what foreign commands broke, a page at a time. Safe beside anybody, other repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
---        levels...
+--        limited (zset), levels...
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
@@ -18,13 +18,17 @@
 -- @include number
 -- @include page
 -- @include record
+-- @include retire
 -- @include stored
 -- @include wake_many
 whole(lease)
 local known = recorded()
 if known then return known end
-local q = {jobs = jobs, levels = level_streams(stats, levels)}
-local lengths = {XLEN = {jobs, wake, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows}}
+local q = {
+  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
+  levels = level_streams(stats, levels),
+}
+local lengths = {XLEN = {jobs, wake, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows, limited}}
 for length, keys in pairs(lengths) do
   for _, key in ipairs(keys) do
     local reply = redis.pcall(length, key)
@@ -127,9 +131,7 @@ local function stream()
     local entry = rows[i][1]
     pending[entry] = true
     if not entries[entry] then
-      redis.call('XACK', jobs, 'workers', entry)
-      redis.call('ZREM', leases, entry)
-      redis.call('HDEL', released, entry)
+      remove_entry(q, entry)
       mended('dangling')
     end
   end
@@ -188,7 +190,7 @@ local steps = {
   ids = scan_hash(ids, function(id, marker)
     if not marked(id, marker or redis.call('HGET', ids, id)) then
       redis.call('HDEL', ids, id)
-      mark(flows, id, 3) -- its flow is told that the job is gone
+      mark(flows, id, REMOVED) -- its flow is told that the job is gone
       mended('ids_released')
     end
   end),

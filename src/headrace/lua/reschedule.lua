@@ -1,6 +1,6 @@
 -- reschedule: bring a delayed job forward, or push it back.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), delayed (zset), bodies (hash),
---        stats (hash), events (channel), levels...
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
+--        bodies (hash), stats (hash), limited (zset), events (channel), levels...
 -- ARGV   call, id, delay
 -- REPLY  1 done · 0 no delayed job has that id
 -- COST   10 us
@@ -15,15 +15,17 @@
 -- @include publish
 -- @include record
 -- @include require_types
+-- @include retire
 -- @include wake_one
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
-  levels = level_streams(stats, levels),
+  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
+  stats = stats, limited = limited, levels = level_streams(stats, levels),
 }
 require_types('XLEN', jobs, wake)
 require_types('HLEN', ids, released, bodies)
+require_types('ZCARD', leases, limited)
 local heard = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
 -- One that is held back leaves its entry and becomes as if it had been delayed. Freed first: a full server permits the rest.
@@ -34,9 +36,7 @@ local function take_limited()
   if not body then return false end
   local own, headers = parse(body[2])
   local spent, releases = tonumber(own.attempt or 0) + row[4], redis.call('HGET', released, entry)
-  redis.call('XDEL', jobs, entry)
-  redis.call('XACK', jobs, 'workers', entry)
-  redis.call('HDEL', released, entry)
+  remove_entry(q, entry)
   own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
   own.enq = own.enq or string.match(entry, '^%d+')
   redis.call('HSET', bodies, id, cmsgpack.pack(compose(own, headers)))

@@ -1,6 +1,7 @@
 -- retry: try jobs again later: to the back of their level, or after a delay. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), levels...
+--        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset),
+--        levels...
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
@@ -19,12 +20,16 @@
 -- @include publish
 -- @include record
 -- @include require_types
+-- @include retire
 -- @include wake_one
 local known = recorded()
 if known then return known end
-local q = {jobs = jobs, wake = wake, stats = stats, levels = level_streams(stats, levels)}
+local q = {
+  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited, flows = flows,
+  levels = level_streams(stats, levels),
+}
 require_types('HLEN', ids, released, bodies, stats)
-require_types('ZCARD', leases, delayed, flows)
+require_types('ZCARD', leases, delayed, flows, limited)
 require_types('XLEN', dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')
 local entries, counts, dues, reply, first, retried, buried = {}, {}, {}, {}, false, {}, {}
@@ -48,18 +53,11 @@ for i, entry in ipairs(entries) do
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
     local ours = not registered or registered == entry -- or else a bare XADD gave a second job this id
-    -- Freed first, so that a full server permits the rest.
-    redis.call('XDEL', jobs, entry)
-    redis.call('XACK', jobs, 'workers', entry)
-    redis.call('ZREM', leases, entry)
-    redis.call('HDEL', released, entry)
+    remove_entry(q, entry) -- first, so that a full server permits the rest
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
-      if registered == entry then
-        redis.call('HDEL', ids, id)
-        mark(flows, id, 2)
-      end
+      free_id(q, id, entry, DIED)
       keep_dead(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
       reply[i], buried[#buried + 1] = 2, id
     else

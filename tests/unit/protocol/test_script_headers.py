@@ -27,7 +27,7 @@ FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
 TYPES = {"string", "stream", "hash", "zset", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
-_DEFINED = re.compile(r"^local (?:function (\w+)|([A-Z]+) =)", re.MULTILINE)
+_DEFINED = re.compile(r"^local (?:function (\w+)|([A-Z_]+) =)", re.MULTILINE)
 
 
 def read(name: str) -> str:
@@ -43,7 +43,7 @@ def code(text: str) -> str:
 def needs(text: str) -> set[str]:
     """The fragments whose functions a text calls, or whose constants it reads, and does not define itself."""
     own = set(re.findall(r"local (?:function )?(\w+)", text))
-    used = set(re.findall(r"(?<![\w.:])(\w+)\(|\b([A-Z]{4,})\b(?!')", code(text)))
+    used = set(re.findall(r"(?<![\w.:])(\w+)\(|\b([A-Z][A-Z_]{3,})\b(?!')", code(text)))
     names = {name for pair in used for name in pair if name} - own
     return {fragment for fragment in FRAGMENTS if names & defined(fragment)}
 

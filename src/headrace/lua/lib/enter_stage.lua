@@ -8,7 +8,7 @@
 local function nonces(run, now, n)
   local last = redis.call('HINCRBY', run, 'nonce', n)
   if last == n then -- there were none
-    last = now * 512 % (NONCES / 2) + 8 + n
+    last = now * 512 % (NONCES / 2) + LEAST_NONCE + n
     redis.call('HSET', run, 'nonce', string.format('%.0f', last))
   end
   return last - n + 1
@@ -30,5 +30,5 @@ local function enter_stage(q, id, now, delay, fields, nonce)
   end
   redis.call('HINCRBY', q.stats, 'enqueued', 1)
   note(q, 'added', id)
-  set_mark(q.flows, id, 0, nonce)
+  set_mark(q.flows, id, NOTHING, nonce)
 end

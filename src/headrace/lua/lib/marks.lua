@@ -1,10 +1,18 @@
--- A queue's `flows`: id of a flow's job that it holds → what happened to it outside of the flow (0 nothing, 1 completed,
--- 2 died, 3 cancelled or deleted, 4 redriven, 5 is to be cancelled) * 2^50 + the nonce of its entry into the stage. Ids
--- are used again, by another run or fan-out; nonces never. 0 is the nonce of what was written before there were any.
+-- What happened to a job of a flow, outside of the flow. CANCELLING: it is to be cancelled by whoever comes for events.
+local NOTHING = 0
+local COMPLETED = 1
+local DIED = 2
+local REMOVED = 3
+local REDRIVEN = 4
+local CANCELLING = 5
+-- A queue's `flows`: id of a flow's job that it holds → what happened to it * 2^50 + the nonce of its entry into the
+-- stage. Ids are used again, by another run or fan-out; nonces never. 0 is the nonce of what was written before there were
+-- any: what happened stands alone there, below every nonce.
 local NONCES = 1125899906842624
+local LEAST_NONCE = 8
 local function marked(score)
   score = tonumber(score)
-  if score < 8 then return score, 0 end -- from then, too
+  if score < LEAST_NONCE then return score, 0 end
   return math.floor(score / NONCES), score % NONCES
 end
 local function set_mark(flows, id, what, nonce)
@@ -15,7 +23,7 @@ local function mark(flows, id, what)
   local score = redis.call('ZSCORE', flows, id)
   if not score then return end
   local before, nonce = marked(score)
-  if before == 5 and what == 1 then return end -- completed, and cancelled all the same: it goes no further
+  if before == CANCELLING and what == COMPLETED then return end -- cancelled all the same: it goes no further
   set_mark(flows, id, what, nonce)
 end
 -- Whether two nonces may be of the same entry into a stage.

@@ -1,0 +1,30 @@
+-- A job leaves its queue: its entry goes, and what is kept by the entry's name, and its id, if that is its own.
+-- q: jobs, levels, ids, leases, released, limited, flows; `unnoted` of remove_entry, if nothing is kept of any entry.
+-- @include levels
+-- @include marks
+-- What is kept of entries: until when their lease lasts, what spent no attempt, when a rate limit lets them go.
+local function forget_entries(q, names)
+  redis.call('ZREM', q.leases, unpack(names))
+  redis.call('ZREM', q.limited, unpack(names))
+  redis.call('HDEL', q.released, unpack(names))
+end
+-- Answers 1, or 0 if it had gone before; and whether somebody held it, or it had been held.
+local function remove_entry(q, name)
+  local stream, entry = entry_of(q, name)
+  local gone = stream and redis.call('XDEL', stream, entry) or 0
+  local held = stream == q.jobs and redis.pcall('XACK', q.jobs, 'workers', entry) == 1
+  if not q.unnoted then forget_entries(q, {name}) end
+  return gone, held
+end
+-- Another job may have the id: a foreign producer added a second one of it. *what* happened its flow is told, if anything.
+local function free_id(q, id, name, what)
+  if not id or redis.call('HGET', q.ids, id) ~= name then return false end
+  redis.call('HDEL', q.ids, id)
+  if what then mark(q.flows, id, what) end
+  return true
+end
+local function retire(q, name, id, what)
+  local gone, held = remove_entry(q, name)
+  free_id(q, id, name, what)
+  return gone, held
+end
