@@ -117,7 +117,7 @@ def test_the_global_propagator_says_how(queue: Any, spans: Spans, monkeypatch: p
     monkeypatch.setattr(propagate, "extract", standard.extract)  # what `Other` reads with
     queue.enqueue(b"")
     (headers,) = [lease.job.headers for lease in queue.lease_many(5)]
-    assert headers == {"x-trace": tracing.told(spans.one("send q").get_span_context())[:-2] + "01"}
+    assert headers == {"x-trace": tracing.traceparent(spans.one("send q").get_span_context())[:-2] + "01"}
     monkeypatch.setattr(propagate, "_HTTP_TEXT_FORMAT", W3CBaggagePropagator())
     queue.enqueue(b"")
     assert queue.lease().job.headers == {}
@@ -140,7 +140,7 @@ def test_one_job(queue: Any, spans: Spans, ambient: str) -> None:
     assert "messaging.batch.message_count" not in first.attributes
     assert second.attributes is not None
     assert second.attributes["headrace.job.added"] is False
-    assert queue.lease().job.headers == {"traceparent": tracing.told(first.context), "baggage": "tenant=t1"}
+    assert queue.lease().job.headers == {"traceparent": tracing.traceparent(first.context), "baggage": "tenant=t1"}
 
 
 def test_a_context_of_the_user_s_is_left_alone(queue: Any, spans: Spans) -> None:
@@ -157,14 +157,14 @@ def test_many(queue: Any, spans: Spans) -> None:
     assert span.kind is trace.SpanKind.PRODUCER
     assert span.attributes is not None
     assert span.attributes["messaging.batch.message_count"] == 3
-    told = {"traceparent": tracing.told(span.context)}
+    told = {"traceparent": tracing.traceparent(span.context)}
     assert [lease.job.headers for lease in queue.lease_many(3)] == [told, {"x": "y", **told}, told]
 
 
 def test_many_with_a_span_each(queue: Any, spans: Spans) -> None:
     queue.enqueue_many([b"a", NewJob(b"b")], trace_each=True)
     assert spans.tree() == ["create q PRODUCER", "create q PRODUCER", "send q CLIENT ~ create q, create q"]
-    told = [{"traceparent": tracing.told(span.context)} for span in spans.named("create q")]
+    told = [{"traceparent": tracing.traceparent(span.context)} for span in spans.named("create q")]
     assert [lease.job.headers for lease in queue.lease_many(2)] == told
 
 
@@ -268,7 +268,7 @@ def test_follow_ups_are_joined(connect: Connect, spans: Spans) -> None:
         "receive g/a CLIENT ~ send g/a",
         "send g/a PRODUCER",
     ]
-    told = tracing.told(spans.one("create g/b").context)
+    told = tracing.traceparent(spans.one("create g/b").context)
     assert second.lease().job.headers == {"x": "y", "traceparent": told}
     assert first.lease().job.headers == {"traceparent": PARENT}
 
@@ -287,7 +287,7 @@ def test_an_attempt_without_a_worker_is_linked_to_as_well(queue: Any, spans: Spa
 def test_the_context_survives_everything(connect: Connect, spans: Spans) -> None:
     queue, other = connect("g/a"), connect("g/b")
     queue.enqueue(b"a", delay=0.01)
-    origin = {"traceparent": tracing.told(spans.one("send g/a").context)}
+    origin = {"traceparent": tracing.traceparent(spans.one("send g/a").context)}
 
     def headers(lease: Any) -> dict[str, str]:
         return {name: value for name, value in lease.job.headers.items() if name != "headrace-attempt"}

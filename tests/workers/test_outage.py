@@ -166,7 +166,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outages last a hundred times as long."""
     monkeypatch.setattr(retry, "SLACK_S", 1e9)
     monkeypatch.setattr(retry, "since_boot", lambda: 100 * time.monotonic())
-    monkeypatch.setattr(observe, "AGAIN_AFTER", 0.3)
+    monkeypatch.setattr(observe, "REPEAT_AFTER_S", 0.3)
 
 
 @pytest.mark.usefixtures("hurried")

@@ -1,4 +1,4 @@
-"""What the calls of a queue's user leave in traces and metrics. Nothing, and for nothing, if nobody looks."""
+"""Spans and metrics of client calls. Costs nothing while no provider is set."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from headrace._telemetry.tracing import Place, tracer
 from headrace.errors import said
 
 R = TypeVar("R")
-AGAIN_AFTER = 10.0  # seconds after which an outage is said again, and then each time as late as it has lasted
-SELDOM = 900.0  # seconds between, at most
+REPEAT_AFTER_S = 10.0  # seconds after which an outage is logged again; the pause doubles each time
+REPEAT_PAUSE_S = 900.0  # seconds between two of these messages, at most
 TIMEOUTS = (TimeoutError, redis.TimeoutError)
 
 
 def wanted() -> bool:
-    """Whether anybody traces or measures, or there is a context to pass on."""
+    """Tell whether calls are traced or measured, or there is a context to pass on."""
     return tracer() is not None or instruments() is not None or tracing.ambient()
 
 
 class CallSpan:
-    """A call that is traced or measured: `with` it, and tell it what was `done`."""
+    """A call that is traced or measured: a context manager; give its answer to `done`."""
 
     __slots__ = ("_batch", "_meters", "_operation", "_place", "_since", "_token", "span")
 
@@ -42,7 +42,7 @@ class CallSpan:
         self.span = None if traced is None else tracing.start(traced, place, operation, kind=kind)
 
     def _inside(self) -> Any:
-        """The context of what the call does."""
+        """Return the context in which the call runs."""
         return None if self.span is None else tracing.context_of(self.span, tracing.get_current())
 
     def __enter__(self) -> Self:
@@ -64,19 +64,19 @@ class CallSpan:
             self.span.end()
 
     def _failed(self, error: BaseException) -> None:
-        """It raised, and is measured."""
+        """Count what failed; the call raised, and is measured."""
 
     def done(self, answer: R) -> R:
-        """What came of it."""
+        """Record the answer, and return it."""
         return answer
 
     def headers(self) -> Sequence[str]:
-        """What carries it to jobs that it creates."""
+        """Return the headers that pass the context on to jobs that the call creates."""
         return tracing.injected(self._inside())
 
 
 class SendSpan(CallSpan):
-    """Jobs on their way into a queue. *context*: what goes with each of them."""
+    """Span of an enqueue. *context*: makes the trace headers of each job."""
 
     __slots__ = ("_around", "_links", "_number", "context")
 
@@ -87,7 +87,7 @@ class SendSpan(CallSpan):
         own = tracing.carries(given)  # then it was created elsewhere
         super().__init__(place, "send", batch=batch, kind=tracing.CALL if own or each else None)
         self._number = len(jobs) if isinstance(jobs, Sized) else 1
-        self._links = tracing.LINKS
+        self._links = tracing.LINKS_AT_MOST
         self._around = tracing.get_current()
         self.context: Carried | None = None
         if own and self.span is not None and self.span.is_recording():
@@ -98,7 +98,7 @@ class SendSpan(CallSpan):
             self.context = lambda: flat
 
     def _create(self) -> Sequence[str]:
-        """A span of its own for one job of a batch."""
+        """Make a span for one job of a batch, and return its trace headers."""
         traced = tracer()
         if traced is None or self.span is None:
             return ()
@@ -134,7 +134,7 @@ class SendSpan(CallSpan):
 
 
 class SettleSpan(CallSpan):
-    """Leases that are settled by who holds them."""
+    """Span of settling leases by hand, without a worker."""
 
     __slots__ = ()
 
@@ -144,7 +144,9 @@ class SettleSpan(CallSpan):
             tracing.about(self.span, jobs, batch=batch)
 
     def follow(self, then: Any, place: Callable[[NewJob], Place]) -> Any:
-        """Follow-ups, each with where it was created; what is no list of jobs stays as it is, to be refused."""
+        """Add to each follow-up the context it was created in. Anything but a list of jobs stays as it is, to be
+        refused later.
+        """
         if not isinstance(then, (list, tuple)):
             return then
         jobs: Any = then  # pyright: ignore[reportUnknownVariableType]
@@ -171,7 +173,7 @@ class SettleSpan(CallSpan):
 
 
 class ReceiveSpan:
-    """A call for jobs; it is a span only if some came, or if it failed."""
+    """A call for jobs; it becomes a span only if it brought some, or failed."""
 
     __slots__ = ("_batch", "_place", "_since")
 
@@ -186,7 +188,7 @@ class ReceiveSpan:
             received(self._place, [], self._since, batch=self._batch, error=error)
 
     def done(self, claims: R) -> R:
-        """What was handed out."""
+        """Record the jobs that were handed out, and return them."""
         some = cast("list[Claim]", claims)
         poll = received(self._place, some, self._since, batch=self._batch)
         for claim in some if poll is not None else ():
@@ -195,7 +197,7 @@ class ReceiveSpan:
 
 
 class Traced:
-    """What a job is traced by: a poll, and then a run of its handler."""
+    """The span that a job belongs to: that of its poll, and then that of its handler's run."""
 
     __slots__ = ("context", "recording", "span")
 
@@ -203,18 +205,18 @@ class Traced:
         self.context, self.recording, self.span = context, span.is_recording(), span.get_span_context()
 
     def headers(self) -> Sequence[str]:
-        """What carries it to jobs that are made of this one."""
+        """Return the headers that pass the context on to jobs made from this one."""
         return tracing.injected(self.context)
 
     def __str__(self) -> str:
-        return tracing.told(self.span)
+        return tracing.traceparent(self.span)
 
 
 def received(
     place: Place, claims: Sequence[Claim], since: float, *, batch: bool, context: Any = None,
     error: BaseException | None = None,
 ) -> Traced | None:  # fmt: skip
-    """A poll that began at *since* brought jobs: count them, and make a span, which began when it did."""
+    """Count the jobs of a poll that began at *since*, and make its span, which starts at that time."""
     if not claims and error is None:
         return None
     seconds = time.perf_counter() - since
@@ -243,7 +245,7 @@ def received(
 
 
 def with_context(headers: Any, flat: Sequence[str]) -> Any:
-    """*headers* and a context, unless they have one; what is no mapping stays as it is, to be refused."""
+    """Add a context to *headers*, unless they have one; anything but a mapping stays as it is, to be refused later."""
     more = dict(zip(flat[::2], flat[1::2], strict=True))
     if headers is None:
         return more
@@ -256,8 +258,10 @@ Span = CallSpan | ReceiveSpan
 
 
 class Outage:
-    """A server that does not do what it is asked, as all executors see it that share this: said once when it begins,
-    again at growing intervals, and once when it is over."""
+    """A server's outage, as seen by all executors that share this object.
+
+    It is logged once when it begins, again at growing intervals, and once when it is over.
+    """
 
     __slots__ = ("_lock", "_next", "_place", "_trying", "answers", "opened", "since", "there")
 
@@ -265,27 +269,29 @@ class Outage:
         self._place = Place("", settings)
         self._lock = threading.Lock()
         self._trying = 0  # round trips that failed, and are not yet answered
-        self._next = 0.0  # when to say it again
+        self._next = 0.0  # when to log it again
         self.since = 0.0
-        self.answers = 0  # round trips that did what was asked
-        self.opened = False  # somebody has accepted a connection
-        self.there = False  # a server is where we look for it, whatever it says, or does not
+        self.answers = 0  # round trips that succeeded
+        self.opened = False  # a server has accepted a connection
+        self.there = False  # there is a server at this address, even if it refuses, or hangs
 
     def begins(self) -> None:
-        """A round trip failed, and is tried again from now on."""
+        """Count a round trip that failed and is tried again from now on."""
         with self._lock:
             self._trying += 1
 
     def failed(self, error: BaseException, *, there: bool) -> None:
-        """One more attempt did. *there*: it is the server that says so; one that only says nothing stands still."""
+        """Record a failed attempt. *there*: the server itself reported the error; one that accepts but does not answer
+        has hung.
+        """
         self.there = self.there or there or (self.opened and isinstance(error, TIMEOUTS))
         now = time.monotonic()
         with self._lock:
             first, again = not self.since, bool(self.since) and now >= self._next
             if first:
-                self.since, self._next = now, now + AGAIN_AFTER
+                self.since, self._next = now, now + REPEAT_AFTER_S
             elif again:
-                self._next = now + min(now - self.since, SELDOM)
+                self._next = now + min(now - self.since, REPEAT_PAUSE_S)
             lasts = now - self.since
         if first:
             log.say("connection_lost", "%s; trying again", said(error), server=self._place.server)
@@ -297,12 +303,12 @@ class Outage:
             meters.reconnects.add(1, self._place.at)
 
     def ends(self) -> None:
-        """The round trip came through, or is given up."""
+        """Stop counting a round trip that succeeded, or is given up."""
         with self._lock:
             self._trying -= 1
 
     def over(self) -> None:
-        """One came through: it is over, unless others still try."""
+        """End the outage after a success, unless other round trips are still being tried."""
         with self._lock:
             if self._trying or not self.since:
                 return

@@ -1,7 +1,7 @@
-"""What is logged: events with stable names, on the logger `headrace`, quiet unless a program sets up logging.
+"""Log events with stable names, on the logger `headrace`; quiet unless a program sets up logging.
 
 A message is `<event>: <words>`; its record has the attributes `event`, `queue`, `job_id`, `attempt` and `worker` (as
-far as there are any), and `trace_id` and `span_id` of the span that it belongs to. Above DEBUG, nothing is said of a
+far as there are any), and `trace_id` and `span_id` of the span that it belongs to. Above DEBUG, nothing is logged of a
 job that ends well.
 """
 
@@ -44,9 +44,9 @@ def say(
     event: str, words: str, *args: object, claim: Claim | None = None, span: Any = None,
     error: BaseException | None = None, level: int | None = None, **fields: Any,
 ) -> None:  # fmt: skip
-    """Log an event. *claim*: the job it is about; *span*: what it belongs to, or else what goes on now.
+    """Log an event. *claim*: the job it is about; *span*: the span it belongs to, by default the current one.
 
-    What a log handler raises ends no worker.
+    An exception of a log handler ends no worker.
     """
     level = EVENTS[event] if level is None else level
     if not log.isEnabledFor(level):

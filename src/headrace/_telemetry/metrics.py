@@ -1,7 +1,7 @@
-"""Instruments: those of OpenTelemetry's conventions for messaging, and what an operator needs besides.
+"""Instruments: those of OpenTelemetry's conventions for messaging, and some more that an operator needs.
 
-Attributes are queues, operations, states and classes of errors: no ids, no names of workers. What is in a queue is
-read by the role `measure` of a worker; a collection is told what was read last, so it never waits.
+Attributes are queues, operations, states and classes of errors: no ids, no names of workers. The counts of a queue are
+read by the role `measure` of a worker; a collection gets those read last, so it never waits.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 ATTEMPTS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100)
 STATE = "headrace.job.state"
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
-STALE = 3.0  # intervals after which what was read of a queue is told no more
+STALE_AFTER_INTERVALS = 3.0  # after so many intervals, counts that were read are reported no more
 
 
 class Instruments:
-    """One of each."""
+    """The instruments of one meter provider."""
 
     def __init__(self, provider: Any) -> None:
         meter = provider.get_meter(SCOPE, version("headrace"), SCHEMA)
@@ -57,12 +57,12 @@ class Instruments:
         )
 
     def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
-        """A call has ended."""
+        """Record the duration of a call."""
         self.duration.record(seconds, failing(place.attributes(operation), error))
 
 
 def failing(attributes: dict[str, Value], error: BaseException | None) -> dict[str, Value]:
-    """*attributes*, and what went wrong."""
+    """Add the class of *error* to *attributes*, if there is one."""
     return attributes if error is None else {**attributes, ERROR: error_type(error)}
 
 
@@ -74,14 +74,14 @@ def _instruments(provider: Any) -> Instruments | None:
 
 
 class Readings:
-    """What was last read of queues, by any worker of this process."""
+    """The counts last read of each queue, by any worker of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read: dict[str, tuple[float, float, Place, Counts | None, float]] = {}
 
     def due(self, key: str, place: Place, interval: float) -> bool:
-        """Whether it is time to read a queue: then the caller does, and no other."""
+        """Tell whether it is time to read a queue; if so, this caller is the one to do it."""
         now = time.monotonic()
         with self._lock:
             at, _, _, counts, oldest = self._read.get(key, (-math.inf, 0.0, place, None, 0.0))
@@ -91,7 +91,7 @@ class Readings:
         return True
 
     def read(self, key: str, counts: Counts, oldest: float) -> None:
-        """What came of it."""
+        """Store the counts of a queue."""
         with self._lock:
             row = self._read.get(key)
             if row is not None:  # else it took so long that it is forgotten
@@ -101,18 +101,18 @@ class Readings:
     def _fresh(self) -> list[tuple[Place, Counts, float]]:
         now = time.monotonic()
         with self._lock:
-            for key in [key for key, row in self._read.items() if now - row[0] > STALE * row[1]]:
-                del self._read[key]  # whoever read it is gone
+            for key in [key for key, row in self._read.items() if now - row[0] > STALE_AFTER_INTERVALS * row[1]]:
+                del self._read[key]  # the worker that read it is gone
             return [(place, counts, oldest) for _, _, place, counts, oldest in self._read.values() if counts]
 
     def jobs(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Jobs by state."""
+        """Observe the jobs in each state."""
         for place, counts, _ in self._fresh():
             for state in STATES:
                 yield Observation(getattr(counts, state), {**place.common, STATE: state})
 
     def oldest(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """The age of the next one; 0 if none waits."""
+        """Observe the age of the oldest job that is next; 0 if none waits."""
         for place, _, oldest in self._fresh():
             yield Observation(oldest, place.common)
 

@@ -1,9 +1,10 @@
 """Spans, and the context that travels with jobs, by OpenTelemetry's conventions for messaging; through its API alone.
 
-- Names are here and nowhere else; `SCHEMA` says which version of the conventions they are of.
-- Whether anybody traces is asked once for a call, or a poll, never for a job. Nobody does until a provider is set;
-  one that is set later is seen by the next call.
-- What a sampler may look at is there when a span starts. All else, links too, is made for a span that records.
+- All names are here; `SCHEMA` is their version of the conventions.
+- The provider is looked up once for a call, or a poll, never for a job. Tracing is off until one is set; a provider
+  that is set later is seen by the next call.
+- Attributes that a sampler may look at are there when a span starts. All else, links too, is made only for a span that
+  records.
 - No payload is in any attribute.
 """
 
@@ -36,13 +37,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from headrace._model.job import Job
 from headrace._model.settings import ATTEMPT
 from headrace._protocol.keys import GROUP
-from headrace.errors import DeadLetter
-from headrace.errors import Verdict as Said
+from headrace.errors import DeadLetter, Verdict
 
 M = TypeVar("M")
 SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE = "headrace"
-LINKS = 128  # of one span: what an SDK keeps of them, unless told otherwise
+LINKS_AT_MOST = 128  # of one span: the number that an SDK keeps by default
 SYSTEM = "messaging.system"
 OPERATION = "messaging.operation.name"
 TYPE = "messaging.operation.type"
@@ -59,7 +59,7 @@ ADDED = "headrace.job.added"
 LOST = "headrace.lease.lost"
 VERDICT = "headrace.verdict"
 LINK = "headrace.link"
-KINDS = {  # operations: their type and kind
+OPERATIONS = {  # their types and kinds
     "create": ("create", SpanKind.PRODUCER),
     "send": ("send", SpanKind.PRODUCER),
     "receive": ("receive", SpanKind.CLIENT),
@@ -78,10 +78,10 @@ _PARENTS = frozenset(("traceparent", "tracestate"))
 
 
 class ProviderCache(Generic[M]):
-    """What is made of the global provider of a kind, once there is one that does something.
+    """Caches what we build from OpenTelemetry's global provider; `None` until a real (not no-op) provider is set.
 
-    The public function that asks for it reads the environment each time, 0.8 µs, for as long as nobody has set
-    one: so we look where it is kept. An API that keeps it elsewhere is asked.
+    OpenTelemetry's own getter reads the environment each time, 0.8 µs, while no provider is set: so we read the
+    variable in which it keeps the provider. The getter is called only if an API keeps it elsewhere.
     """
 
     __slots__ = ("_ask", "_made", "_make", "_name", "_place", "_provider")
@@ -115,28 +115,28 @@ tracer: ProviderCache[Tracer] = ProviderCache(
 
 
 class Place:
-    """A queue as spans and metrics name it, from where somebody uses it."""
+    """The names of a queue and its server in spans and metrics, and of the client that uses it."""
 
     __slots__ = ("_attributes", "at", "client", "common", "names", "queue")
 
     def __init__(self, queue: str, settings: Mapping[str, Any], client: str = "") -> None:
         self.queue, self.client = queue, client
         self.at: dict[str, Value] = {SYSTEM: "redis"}
-        """What is true of its server; not to be changed."""
+        """Attributes of its server; not to be changed."""
         if settings.get("path"):
             self.at[ADDRESS] = str(settings["path"])
         elif settings.get("host"):
             self.at |= {ADDRESS: str(settings["host"]), PORT: int(settings.get("port") or 6379)}
         self.common: dict[str, Value] = {DESTINATION: queue, **self.at}
-        """What is true of the queue itself; not to be changed."""
+        """Attributes of the queue itself; not to be changed."""
         self._attributes: dict[str, dict[str, Value]] = {}
-        self.names = {operation: f"{operation} {queue}" for operation in KINDS}
+        self.names = {operation: f"{operation} {queue}" for operation in OPERATIONS}
 
     def attributes(self, operation: str) -> dict[str, Value]:
-        """What all spans and measurements of an operation have; not to be changed."""
+        """Return the attributes of all spans and measurements of an operation; not to be changed."""
         found = self._attributes.get(operation)
         if found is None:
-            kind, _ = KINDS[operation]
+            kind, _ = OPERATIONS[operation]
             found = self._attributes[operation] = {OPERATION: operation, TYPE: kind, **self.common}
             if kind not in ("create", "send"):
                 found[CONSUMERS] = GROUP
@@ -144,7 +144,7 @@ class Place:
 
     @property
     def server(self) -> str:
-        """Which server it is on."""
+        """The address of its server."""
         return ":".join(str(self.at[name]) for name in (ADDRESS, PORT) if name in self.at)
 
 
@@ -158,12 +158,12 @@ class _Propagator:
         self.parents = self.more = frozenset[str]()
 
     def look(self) -> None:
-        """See whether somebody has set another."""
+        """Follow a change of the global propagator."""
         textmap: Any = propagate.get_global_textmap()
         if textmap is not self._textmap:
             fields = frozenset[str](textmap.fields)
-            self.parents = fields - {"baggage"}  # where a job was created
-            self.more = fields - _PARENTS  # what else there may be
+            self.parents = fields - {"baggage"}  # the context in which a job was created
+            self.more = fields - _PARENTS  # all that may travel besides
             self._textmap = textmap
 
 
@@ -171,12 +171,12 @@ _propagator = _Propagator()
 
 
 def ambient() -> bool:
-    """Whether there may be a context to pass on although nobody traces."""
+    """Tell whether there may be a context to pass on although tracing is off."""
     return bool(get_current())
 
 
 def injected(context: Context | None = None) -> list[str]:
-    """Flat headers that carry *context*, or the current one; none if there is nothing to carry."""
+    """Return flat headers that carry *context*, or the current one; none if there is nothing to carry."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     flat: list[str] = []
@@ -186,13 +186,13 @@ def injected(context: Context | None = None) -> list[str]:
 
 
 def carries(headers: Mapping[str, str]) -> bool:
-    """Whether a job's headers say where it was created."""
+    """Tell whether a job's headers carry the context in which it was created."""
     _propagator.look()
     return bool(headers) and not _propagator.parents.isdisjoint(headers)
 
 
 def sent(headers: Mapping[str, str]) -> Context | None:
-    """The context in a job's headers, if it says where the job was created."""
+    """Extract the context in which a job was created, if its headers carry one."""
     if not carries(headers):
         return None
     found = propagate.extract(headers, NOWHERE)
@@ -200,51 +200,51 @@ def sent(headers: Mapping[str, str]) -> Context | None:
 
 
 def plain(headers: Mapping[str, str]) -> bool:
-    """Whether a job's headers carry nothing besides where it was created."""
+    """Tell whether a job's headers carry nothing but the context in which it was created."""
     return not headers or _propagator.more.isdisjoint(headers)
 
 
 def look() -> None:
-    """See whether somebody has set another propagator."""
+    """Follow a change of the global propagator."""
     _propagator.look()
 
 
 def baggage(headers: Mapping[str, str], context: Context) -> Context:
-    """*context*, with all that a job's headers carry besides where it was created."""
+    """Add to *context* everything that a job's headers carry besides the context in which it was created."""
     if plain(headers):
         return context
     return trace.set_span_in_context(trace.get_current_span(context), propagate.extract(headers, NOWHERE))
 
 
 def context_of(span: Span, context: Context | None = None) -> Context:
-    """*context*, or else none, with *span* in it."""
+    """Put *span* into *context*, by default into an empty one."""
     return trace.set_span_in_context(span, NOWHERE if context is None else context)
 
 
 def origin(headers: Mapping[str, str]) -> SpanContext | None:
-    """Where a job was created."""
+    """Extract the span in which a job was created."""
     found = sent(headers)
     return None if found is None else trace.get_current_span(found).get_span_context()
 
 
 def earlier(headers: Mapping[str, str]) -> SpanContext | None:
-    """Where a job was tried before."""
-    told = headers.get(ATTEMPT)
-    if told is None:
+    """Extract the span of the job's previous attempt."""
+    written = headers.get(ATTEMPT)
+    if written is None:
         return None
-    found = trace.get_current_span(_W3C.extract({"traceparent": told}, NOWHERE)).get_span_context()
+    found = trace.get_current_span(_W3C.extract({"traceparent": written}, NOWHERE)).get_span_context()
     return found if found.is_valid else None
 
 
-def told(context: SpanContext) -> str:
-    """What `earlier` reads."""
+def traceparent(context: SpanContext) -> str:
+    """Write a span as a `traceparent`, which `earlier` reads."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context_of(trace.NonRecordingSpan(context)))
     return carrier.get("traceparent", "")
 
 
 def current() -> SpanContext | None:
-    """The span that goes on now."""
+    """Return the current span, if it is valid."""
     if not get_current():
         return None
     found = trace.get_current_span().get_span_context()
@@ -252,7 +252,7 @@ def current() -> SpanContext | None:
 
 
 def ids(span: SpanContext | None) -> dict[str, str]:
-    """How logs name *span*, or else the one that goes on now."""
+    """Return the ids by which logs name *span*, by default the current one."""
     found = span or current()
     if found is None:
         return {}
@@ -268,9 +268,9 @@ def start(
     kind: SpanKind | None = None,
     at: int | None = None,
 ) -> Span:
-    """A span, which is not made the current one. *context* instead of the current; *at* in ns since the epoch."""
+    """Start a span, without making it the current one. *context*: its parent's, by default the current; *at*: in ns."""
     span = tracer.start_span(
-        place.names[operation], context, kind or KINDS[operation][1], place.attributes(operation), start_time=at
+        place.names[operation], context, kind or OPERATIONS[operation][1], place.attributes(operation), start_time=at
     )
     if place.client and span.is_recording():
         span.set_attribute(CLIENT, place.client)
@@ -278,12 +278,12 @@ def start(
 
 
 def about(span: Span, jobs: Sequence[Job], *, batch: bool) -> None:
-    """Say of a recording span which jobs it is about, and link it to where they come from."""
+    """Describe in a recording span which jobs it is about, and link it to where they were created and tried before."""
     if batch:
         span.set_attribute(BATCH, len(jobs))
     else:
         span.set_attributes({MESSAGE: jobs[0].id, JOB_ATTEMPT: jobs[0].attempt})
-    for job in jobs[:LINKS]:
+    for job in jobs[:LINKS_AT_MOST]:
         own: dict[str, Value] = {MESSAGE: job.id, JOB_ATTEMPT: job.attempt} if batch else {}
         link(span, origin(job.headers), own)
         link(span, earlier(job.headers), {**own, LINK: "earlier attempt"})
@@ -296,18 +296,18 @@ def link(span: Span, context: SpanContext | None, attributes: Mapping[str, Value
 
 
 def error_type(error: BaseException) -> str:
-    """The name of its class."""
+    """Return the qualified name of an error's class."""
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """*error* if it is one: what only says how a job ends is none, unless it ends dead."""
-    return None if isinstance(error, Said) and not isinstance(error, DeadLetter) else error
+    """Return *error* if it counts as a failure: a verdict does not, but for `DeadLetter`."""
+    return None if isinstance(error, Verdict) and not isinstance(error, DeadLetter) else error
 
 
 def failed(span: Span, error: BaseException, *, record: bool = True) -> None:
-    """Say so of a span."""
+    """Mark a span as failed."""
     span.set_attribute(ERROR, error_type(error))
     span.set_status(Status(StatusCode.ERROR, _words(error)))
     if record:

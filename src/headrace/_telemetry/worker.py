@@ -1,4 +1,4 @@
-"""What a worker leaves in traces, metrics and logs: its polls, the runs of its handlers, what becomes of jobs."""
+"""Spans, metrics and logs of a worker: its polls, the runs of its handlers, the ends of its jobs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from headrace.errors import said as in_words
 
 P = ParamSpec("P")
 R = TypeVar("R")
-PARENTS = ("poll", "message")  # whose child the span of a run is
-GAUGE_EVERY_S = 15.0  # seconds between two looks at what is in a queue
+PARENTS = ("poll", "message")  # choices for the parent of a run's span
+GAUGE_EVERY_S = 15.0  # seconds between two reads of a queue's counts
 SETTLES = frozenset(("complete", "release", "retry", "dead_letter"))
 
 
 def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
-    """What a propagator, a processor of spans or a log handler raises ends no worker, and fails no job."""
+    """Log instead of raising: errors of a propagator, span processor or log handler end no worker, and fail no job."""
 
     @wraps(function)
     def guarded(*args: P.args, **options: P.kwargs) -> R | None:
@@ -44,7 +44,7 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
 
 
 class WorkerTelemetry:
-    """What is seen of one feed of a worker. *parent*: whose child the span of a run is, a poll's or a message's."""
+    """Telemetry of one consumer of a worker. *parent*: the parent span of a run, that of its poll or of its message."""
 
     __slots__ = ("_clock", "_consumer", "_key", "batch", "message", "meters", "on", "place", "quick", "tracer")
 
@@ -60,7 +60,7 @@ class WorkerTelemetry:
         consumer.note, consumer.gauge = self.note, self
 
     def look(self) -> None:
-        """See whether anybody looks now."""
+        """Follow a change of the global providers."""
         self.tracer, self.meters = tracer(), instruments()
         self.on = self.tracer is not None or self.meters is not None
         self.quick = self.meters is None and not self.message and not self.batch
@@ -72,7 +72,7 @@ class WorkerTelemetry:
 
     @_harmless
     def answered(self, op: Op[Any], reply: Any, since: float) -> None:
-        """One of the operations of a round trip that began at *since*."""
+        """Record one of the operations of a round trip that began at *since*."""
         if isinstance(reply, Grant):
             self.look()
             self._granted(reply, since)
@@ -111,9 +111,10 @@ class WorkerTelemetry:
     # -- runs
 
     def _unsampled(self, unit: Sequence[Held], argument: Any) -> Any:
-        """The context of a job of which nothing is kept: that of its poll, whose sampler has spoken for all it brought.
+        """Return the context of a run that is not recorded, because the sampler has already dropped the poll that
+        brought it.
 
-        The way of nearly every job where few are sampled.
+        Nearly every job takes this way where few are sampled.
         """
         if not self.quick:
             return None
@@ -121,7 +122,7 @@ class WorkerTelemetry:
         return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
 
     def passes(self, unit: Sequence[Held], argument: Any) -> bool:
-        """Whether nothing is kept of a run in this task: then it needs no more than the context, which it has now."""
+        """Tell whether a run in this task is not recorded: then it needs only the context, which this call attaches."""
         context = self._unsampled(unit, argument)
         if context is not None:
             tracing.attach(context)
@@ -132,7 +133,7 @@ class WorkerTelemetry:
         return _Run(self, unit, argument)
 
     def call(self, function: Callable[[Any], R], unit: Sequence[Held], argument: Any) -> R:
-        """Run a handler, seen."""
+        """Run a handler, recorded."""
         if (context := self._unsampled(unit, argument)) is not None:
             token = tracing.attach(context)
             try:
@@ -155,7 +156,7 @@ class WorkerTelemetry:
             tracing.detach(token)
 
     async def call_async(self, function: Callable[[Any], Awaitable[R]], unit: Sequence[Held], argument: Any) -> R:
-        """Like `call`, unless it `passes`. What it attaches is the task's own, and ends with it."""
+        """Run a coroutine like `call`, unless it `passes`. The context is attached to its task, and ends with it."""
         run = self._begin(unit, argument)
         if run is None:
             return await function(argument)
@@ -172,7 +173,7 @@ class WorkerTelemetry:
 
     @_harmless
     def note(self, event: str, held: Held | None, verdict: Settlement | None, error: BaseException | None) -> None:
-        """What the feed tells of."""
+        """Record an event of the consumer: a settlement, a lost lease, or the loss of its worker's name."""
         trace = getattr(held, "trace", None)
         span = None if trace is None else trace.span
         if verdict is not None and held is not None:
@@ -214,12 +215,12 @@ class WorkerTelemetry:
 
     @_harmless
     def due(self) -> bool:
-        """Whether it is time to read it: once for all workers of this process."""
+        """Tell whether it is time to read the queue's counts: once for all workers of this process."""
         return instruments() is not None and metrics.readings.due(self._key, self.place, GAUGE_EVERY_S)
 
     @_harmless
     def read(self, counts: Counts, oldest: float) -> None:
-        """What was read."""
+        """Store the counts that were read."""
         metrics.readings.read(self._key, counts, oldest)
 
 
@@ -260,7 +261,7 @@ class _Run:
 
     @_harmless
     def end(self, error: BaseException | None, result: Any = None) -> None:
-        """It returned, or raised."""
+        """Record that the handler returned or raised."""
         said = error if error is not None or result is None else returned_verdict(result)
         wrong = tracing.failure(said)
         meters, span, place = self._telemetry.meters, self._span, self._telemetry.place
