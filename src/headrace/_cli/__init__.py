@@ -1,4 +1,4 @@
-"""The program `headrace`. What needs the extra `cli` is imported here only, so that its absence is one clear line."""
+"""The program `headrace`. The extra `cli` is imported here only, so that its absence is one clear line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of `headrace`. Results go to standard output, plain if it is no terminal, all else to standard error."""
+"""The commands of `headrace`. Results go to standard output, plain unless that is a terminal; all else to stderr."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """A reliable, atomic work queue on Redis Streams."""
+    """Print the version, or the help if no command is given."""
     if version:
         typer.echo(headrace.__version__)
     elif context.invoked_subcommand is None:
@@ -84,7 +84,7 @@ def _queue(name: str, url: str | None, namespace: str, priorities: int = 1) -> G
 
 
 def _levelled(client: redis.Redis, name: str, namespace: str, priorities: int = 1) -> Queue:
-    """With the priority levels that it has, or will have."""
+    """Open a queue with as many priority levels as it has, or *priorities* if that is more."""
     with Queue(name, client=client, namespace=namespace) as plain:
         priorities = max(plain.levels(), priorities)
     return Queue(name, client=client, namespace=namespace, priorities=priorities)
@@ -221,7 +221,7 @@ def _cell(value: Any) -> object:
 
 
 def _show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """A table on a terminal, and lines of fields between tabs elsewhere."""
+    """Print a table on a terminal, and lines of tab-separated fields elsewhere."""
     if not sys.stdout.isatty():
         print_out("\t".join(column.replace(" ", "_") for column in columns))
         for row in rows:
@@ -320,7 +320,7 @@ def _texts(letter: JobState) -> tuple[str, str, str]:
 
 
 def _plain(text: str) -> str:
-    """*text* on one line, without anything that a terminal would obey."""
+    """Put *text* on one line, without characters that a terminal would obey."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -1,6 +1,6 @@
-"""What the commands share: the server that is meant, and how failures are told.
+"""Parts that commands share: finding the server, reporting failures.
 
-Exit codes: 0 done, 1 it failed, 2 what was given is wrong, 130 interrupted, 141 nobody reads our output any more.
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted, 141 the reader of our output has gone.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from headrace._base.address import Address, given
 from headrace._sync.executor import Executor, meet
 from headrace.errors import ConfigurationError, HeadraceError
 
-FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141
-CONNECT_WITHIN_S = 5.0  # seconds; where nobody answers at all, an operating system waits for minutes
+FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141  # exit codes
+CONNECT_WITHIN_S = 5.0  # seconds; an operating system waits minutes for a host that is silent
 
 
 def say(text: str) -> None:
-    """One line for whoever watches, on standard error."""
+    """Write one line for the user to standard error."""
     sys.stderr.write(f"headrace: {text}\n")
     sys.stderr.flush()
 
 
 @contextmanager
 def reported() -> Generator[None, None, None]:
-    """Turn what goes wrong into one line and an exit code; nobody wants a traceback for a wrong address."""
+    """Turn errors into one line and an exit code: a wrong address deserves no traceback."""
     try:
         yield
         sys.stdout.flush()
@@ -51,12 +51,12 @@ def reported() -> Generator[None, None, None]:
 
 
 def server(url: str | None) -> str:
-    """The URL that is meant: *url*, or else the environment's."""
+    """Return the URL to use: *url*, or else the environment's."""
     return given(url, "give --url", "")
 
 
 def shown(url: str) -> str:
-    """*url* without its secrets."""
+    """Return *url* without its secrets."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -67,7 +67,7 @@ def shown(url: str) -> str:
 
 @contextmanager
 def connected(url: str) -> Generator[redis.Redis, None, None]:
-    """A client of the server at *url*, embedded ones too, that has answered. What it raises names the server."""
+    """Yield a client of the server at *url*, embedded ones too, once it has answered. Its errors name the server."""
     with ExitStack() as stack:
         name = shown(url)
         options: dict[str, Any] = {"retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3)}
@@ -90,7 +90,7 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
 
 @contextmanager
 def reached(url: str) -> Generator[None, None, None]:
-    """See that there is a server at *url*, though it may load or stand still; an embedded one runs as long as this."""
+    """Check that there is a server at *url*, even if it loads or hangs. An embedded one runs as long as the context."""
     name = shown(url)
     with ExitStack() as stack:
         address = Address(url)

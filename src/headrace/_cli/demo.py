@@ -1,11 +1,11 @@
 """`headrace demo`: every module of Python's standard library is a job, and one of three workers is killed half-way.
 
-A producer process enqueues the modules, worker processes parse them, a fourth process does the same in a
-single pass without any queue. Each result is kept by the completion of its job, read back by the job's
-id, and compared. Every worker writes down, in a file that only it appends to, which jobs it ran; the events of
-the queue tell of every completion: a second one for any job would be found among them.
+A producer process enqueues the modules, worker processes parse them, another process does the same in a single pass
+without any queue. Each result is kept by the completion of its job, read back by the job's id, and compared. Every
+worker logs, in a file of its own, which jobs it ran; the queue publishes an event for every completion: a second one
+for any job would be among them.
 
-The processes are `python -m headrace._cli.demo ROLE FOLDER`; the folder holds the plan, and what they write.
+The processes are `python -m headrace._cli.demo ROLE FOLDER`; the folder holds the plan and their output.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from headrace.errors import ConfigurationError, HeadraceError
 
 QUEUE = "modules"
 WORKERS = ("worker-1", "worker-2", "worker-3")
-HEARTBEAT, TIMEOUT = 0.3, 1.0  # seconds; short, to see a takeover within the demo
-PATIENCE = 60.0  # seconds without a completion: something is wrong
-EVENTS_WITHIN = 5.0  # seconds after the end for the last event to come
-PART = 200  # jobs in one call of the producer
+HEARTBEAT_S, TIMEOUT_S = 0.3, 1.0  # seconds; short, to see a takeover within the demo
+STALL_S = 60.0  # seconds without a completion after which the demo fails
+EVENTS_WITHIN_S = 5.0  # seconds that the last events may take after the end
+JOBS_PER_CALL = 200  # jobs in one call of the producer
 
 
 @frozen
 class Plan:
-    """What the processes must know."""
+    """The settings that all processes share."""
 
     url: str
     namespace: str
@@ -71,17 +71,17 @@ class Plan:
         return modules
 
     def write(self, ids: Sequence[str]) -> None:
-        """Into a file: the URL may have a password, which arguments would show."""
+        """Write the plan to a file: the URL may have a password, which arguments would show."""
         (self.place / "plan.json").write_text(json.dumps(attrs.asdict(self)), "utf-8")
         (self.place / "modules.json").write_text(json.dumps(ids), "utf-8")
 
     def log(self, worker: str) -> Path:
-        """What a worker has noted."""
+        """Return the path of a worker's log."""
         return self.place / f"{worker}.log"
 
 
 def modules(library: Path) -> list[str]:
-    """The paths of all .py files, relative to *library*; what was installed besides is left out."""
+    """List all .py files of *library* by relative path, without installed packages."""
     found: list[str] = []
     for folder, folders, files in os.walk(library):
         folders[:] = [name for name in folders if name not in ("site-packages", "dist-packages", "__pycache__")]
@@ -91,7 +91,7 @@ def modules(library: Path) -> list[str]:
 
 
 def facts(source: bytes) -> bytes:
-    """What there is to say about one module, as JSON: always the same bytes for the same source."""
+    """Describe one module as JSON: always the same bytes for the same source."""
     names: list[str] = []
     lines, state = len(source.splitlines()), "parsed"
     try:
@@ -114,8 +114,8 @@ def produce(plan: Plan) -> None:
     """Enqueue one job per module."""
     ids = plan.ids
     with Queue(QUEUE, url=plan.url, namespace=plan.namespace) as queue:
-        for start in range(0, len(ids), PART):
-            queue.enqueue_many([NewJob(name, id=name) for name in ids[start : start + PART]])
+        for start in range(0, len(ids), JOBS_PER_CALL):
+            queue.enqueue_many([NewJob(name, id=name) for name in ids[start : start + JOBS_PER_CALL]])
 
 
 def single_pass(plan: Plan) -> None:
@@ -125,9 +125,9 @@ def single_pass(plan: Plan) -> None:
 
 
 def work(plan: Plan, name: str) -> None:
-    """Parse modules until told to stop."""
+    """Parse modules until stopped."""
     log = os.open(plan.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    worker = Worker(url=plan.url, name=name, heartbeat=HEARTBEAT, timeout=TIMEOUT, namespace=plan.namespace)
+    worker = Worker(url=plan.url, name=name, heartbeat=HEARTBEAT_S, timeout=TIMEOUT_S, namespace=plan.namespace)
 
     @worker.handler(QUEUE, concurrency=2, retry=Retry(attempts=5))
     def parse(job: Job) -> bytes:
@@ -155,7 +155,7 @@ class Run:
             collector.start()
             try:
                 self._run()
-                until = time.monotonic() + EVENTS_WITHIN
+                until = time.monotonic() + EVENTS_WITHIN_S
                 while len(self.completions) < self.total and time.monotonic() < until:
                     time.sleep(0.02)
             finally:
@@ -178,8 +178,8 @@ class Run:
             ended = self._ended()
             if "producer" in ended and counts.present == counts.dead:
                 break
-            if now - moved > PATIENCE:
-                raise HeadraceError(f"no job was completed for {PATIENCE:g} s: {counts}")
+            if now - moved > STALL_S:
+                raise HeadraceError(f"no job was completed for {STALL_S:g} s: {counts}")
             time.sleep(0.02)
         self.seconds = time.monotonic() - start
         while "single" not in self._ended():
@@ -191,7 +191,7 @@ class Run:
             return Process.start(["-m", "headrace._cli.demo", role, self.plan.folder], errors)
 
     def _ended(self) -> set[str]:
-        """Who has ended as expected; `HeadraceError` if somebody else has."""
+        """Return the processes that ended as expected. Raises `HeadraceError` if another one ended."""
         ended = {role for role, process in self._processes.items() if process.popen.poll() is not None}
         for role in ended - {self.killed.name if self.killed else ""}:
             if (code := self._processes[role].popen.returncode) != 0 or role in WORKERS:
@@ -216,7 +216,7 @@ class Run:
         return sum(worker.leased for worker in self.queue.workers() if worker.name.startswith(f"{name}."))
 
     def evidence(self) -> Evidence:
-        """Gather what there is."""
+        """Gather the results, the counts and the logs."""
         expected: dict[str, str] = json.loads((self.plan.place / "single.json").read_text("utf-8"))
         kept = {job: self.queue.result(job) for job in expected}
         logs = {name: read_log(self.plan.log(name)) for name in WORKERS}
@@ -231,7 +231,7 @@ class Run:
 
 
 def demo(url: str | None = None, limit: int | None = None) -> int:
-    """Run the demonstration on a private server, or on the one at *url*; the exit code."""
+    """Run the demonstration on a private server, or on the one at *url*; return the exit code."""
     library = Path(sysconfig.get_path("stdlib"))
     ids = modules(library)[:limit]
     if not ids:
@@ -266,7 +266,7 @@ def _clean(client: redis.Redis, namespace: str) -> None:
 
 @contextmanager
 def _terminated() -> Generator[None, None, None]:
-    """SIGTERM ends us like Ctrl-C: after cleaning up."""
+    """Handle SIGTERM like Ctrl-C: clean up, then end."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)
@@ -283,8 +283,8 @@ def _terminated() -> Generator[None, None, None]:
 
 def main() -> None:
     """Play one role; the parent starts us."""
-    role, folder, line = sys.argv[1:]
-    follow(int(line))
+    role, folder, link = sys.argv[1:]
+    follow(int(link))
     plan = Plan(**json.loads(Path(folder, "plan.json").read_text("utf-8")))
     warnings.simplefilter("ignore")  # old modules have much to be warned of
     if role == "producer":

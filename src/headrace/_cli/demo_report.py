@@ -1,4 +1,4 @@
-"""What a run of the demo left behind, what is wrong with it, and how that is shown."""
+"""The evidence that a run of the demo leaves, its check, and its presentation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Started:
 
 @frozen
 class Evidence:
-    """What the run left behind."""
+    """The expected and the actual results, the queue's counts, the completions, and the workers' logs."""
 
     expected: Mapping[str, str]
     results: Mapping[str, str | None]
@@ -55,7 +55,7 @@ class Evidence:
         return [job for job, times in Counter(self.completions).items() if times > 1]
 
     def differences(self) -> list[str]:
-        """Everything that is not as promised; nothing, if all is well."""
+        """List everything that is not as promised."""
         wrong: list[str] = []
         completed = set(self.completions)
         for found, text in (
@@ -83,7 +83,7 @@ class Evidence:
 
 
 def read_log(path: Path) -> list[Started]:
-    """The whole lines of a worker's log."""
+    """Read the whole lines of a worker's log."""
     if not path.exists():
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
@@ -91,12 +91,12 @@ def read_log(path: Path) -> list[Started]:
 
 
 def taken_over(runs: Iterable[Started]) -> int:
-    """How many jobs were leased to somebody else before they were run."""
+    """Count the jobs that were run by another worker than the first that leased them."""
     return len({run.job for run in runs if run.attempt > 1})
 
 
 def totals(results: Mapping[str, str | None]) -> dict[str, str]:
-    """The aggregates over all results."""
+    """Aggregate all results."""
     rows: list[dict[str, Any]] = [json.loads(result) for result in results.values() if result is not None]
     sums = {key: sum(row[key] for row in rows) for key in ("lines", "functions", "classes")}
     unparsable = sum(row["state"] == "unparsable" for row in rows)
@@ -122,11 +122,11 @@ class Show:
             self._bar.add_task("", total=self.total, state="")
 
     def live(self) -> AbstractContextManager[object]:
-        """What is shown while this lasts."""
+        """Return a context during which progress is shown."""
         return nullcontext() if self._bar is None else self._bar
 
     def update(self, counts: Counts, seconds: float, more: str = "") -> None:
-        """Show how far it is."""
+        """Show the progress."""
         if self._bar is None and seconds - self._said < 1.0:
             return
         self._said = seconds
@@ -140,7 +140,7 @@ class Show:
 
 
 def tables(evidence: Evidence, *, plain: bool) -> tuple[Table, Table]:
-    """The results of queue and single pass, and where all jobs are."""
+    """Make two tables: the results of queue and single pass, and where all jobs are."""
     box = None if plain else HEAVY_HEAD
     results = Table("the same work", box=box)
     for column in ("by the queue", "by a single pass"):
@@ -161,7 +161,7 @@ def tables(evidence: Evidence, *, plain: bool) -> tuple[Table, Table]:
 
 
 def report(console: Console, evidence: Evidence, seconds: float) -> int:
-    """Say what happened; 0 if it is what was promised."""
+    """Print what happened; return 0 if it is as promised, otherwise 1."""
     console.print()
     for table in tables(evidence, plain=not console.is_terminal):
         console.print(table)

@@ -1,4 +1,4 @@
-"""Feeding lines from files and standard input into a queue."""
+"""Enqueuing lines from files and standard input, with progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def print_out(text: str) -> None:
 
 @define
 class Feeding:
-    """Puts parts into a queue, shows how far it is, and says at the end, whatever that is, what was enqueued."""
+    """Enqueues parts, shows progress, and reports at the end, however it ends, how many jobs were enqueued."""
 
     queue: Queue
     ids: bool
@@ -38,7 +38,7 @@ class Feeding:
     line: int = 0
 
     def run_file(self) -> None:
-        """All lines of the reader; those of a file are checked first."""
+        """Enqueue all lines of the reader; those of a regular file are checked first."""
         reader = self.reader
         assert reader is not None  # noqa: S101
         status = os.fstat(reader.stream.fileno())
@@ -100,7 +100,7 @@ class Feeding:
             raise SystemExit(INTERRUPTED) from None
 
     def _so_far(self, *, least: bool = False) -> str:
-        """What was enqueued; with *least*, the fate of the call under way is not known."""
+        """Describe how much was enqueued; *least*: the outcome of the last call is unknown."""
         upto = f", up to line {self.line}," if self.line else ""
         if least:
             return f"{self.added} jobs{upto} were enqueued for certain, those of the last call perhaps"

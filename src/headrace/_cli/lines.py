@@ -1,6 +1,6 @@
 """Jobs from lines and from JSON lines.
 
-A line is a payload without its line ending (LF or CRLF); empty lines are nothing. A JSON line is an object with
+A line is a payload without its line ending (LF or CRLF); empty lines are skipped. A JSON line is an object with
 `payload`, and perhaps `id`, `delay` (seconds), `priority` and `headers` (text to text). A payload that is a string is
 its text in UTF-8; any other is kept as compact JSON, as `JSONCodec` writes it.
 """
@@ -17,12 +17,12 @@ from headrace._model.job import NewJob
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError
 
-READ = 1 << 20  # bytes at a time
+READ_BYTES = 1 << 20  # at a time
 FIELDS = ("payload", "id", "delay", "priority", "headers")
 
 
 class BadLineError(ConfigurationError):
-    """A line that is no job."""
+    """A line that is not a job."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
@@ -31,7 +31,7 @@ class BadLineError(ConfigurationError):
 
 @define
 class Part:
-    """Some jobs, payloads or `NewJob`s, and the line that they reach to; 0 if they are no lines."""
+    """Some jobs, payloads or `NewJob`s, and the number of the last line among them; 0 if they come from no lines."""
 
     jobs: list[Any]
     line: int = 0
@@ -39,7 +39,7 @@ class Part:
 
 @define
 class Reader:
-    """The jobs of a stream of bytes. *template*: what the jobs of plain lines have besides their payloads."""
+    """Reader of jobs from a stream of bytes. *template*: all but the payload of the jobs of plain lines."""
 
     stream: IO[bytes]
     ops: Ops
@@ -49,7 +49,9 @@ class Reader:
     size: int = 0  # bytes read so far
 
     def parts(self) -> Iterator[Part]:
-        """What each read brings, so that no job waits for a full part. `BadLineError`: nothing of that part."""
+        """Yield the jobs of each read, so that no job waits for a full part. Raises `BadLineError`: then none of that
+        part.
+        """
         for lines in self._lines():
             jobs: list[Any] = []
             for text in lines:
@@ -60,7 +62,7 @@ class Reader:
                 yield Part(jobs, self.line)
 
     def check(self) -> Iterator[int]:
-        """Read all of a file, then go back; the bytes read so far, again and again. `BadLineError` as it may be."""
+        """Read all of a file, then rewind; yields the bytes read so far. Raises `BadLineError`."""
         start = self.stream.tell()
         for _ in self.parts():
             yield self.size
@@ -68,10 +70,10 @@ class Reader:
         self.line = self.size = 0
 
     def _lines(self) -> Iterator[list[bytes]]:
-        """Whole lines, as many as there are."""
+        """Yield whole lines, as many as are there."""
         begun: list[bytes] = []  # of a line whose end is still to come
         read: Any = getattr(self.stream, "read1", self.stream.read)  # what is there, without waiting for more
-        while chunk := cast(bytes, read(READ)):
+        while chunk := cast(bytes, read(READ_BYTES)):
             self.size += len(chunk)
             first, *others = chunk.split(b"\n")
             begun.append(first)
@@ -96,7 +98,7 @@ class Reader:
 
 
 def parse(line: bytes) -> NewJob:
-    """The job of one JSON line. `ValueError` or `TypeError` says what is wrong with it."""
+    """Parse one JSON line. Raises `ValueError` or `TypeError` that says what is wrong with it."""
     try:
         row: Any = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse)
     except UnicodeDecodeError as error:

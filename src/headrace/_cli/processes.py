@@ -1,7 +1,7 @@
-"""Processes of ours: they end when we do, and those of `headrace work` are started again when they die.
+"""Child processes: they end when we do, and those of `headrace work` are started again when they die.
 
-Each has a line to us, a socket: it says `ready` there, and reads our end in its closing, however we came to it.
-It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we decide what it means.
+Each has a link to us, a socket: it sends a byte when it is ready, and reads the end of file when we end, however. It
+has a session of its own, so that Ctrl-C in a terminal reaches us only, and we decide what it means.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from headrace._cli.console import FAILED, WRONG, reached, say
 from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
 
-REFUSED = 78  # EX_CONFIG: this worker can't be loaded
-AWAY = 69  # EX_UNAVAILABLE: its server was away for longer than it may be
-STABLE = 10.0  # seconds after which a death is no sign of trouble
-PATIENCE = 10.0  # seconds that a process may take to end before it is killed
-LONGEST = 30.0  # seconds between deaths and new starts, at most
+REFUSED = 78  # EX_CONFIG: this worker cannot be loaded
+AWAY = 69  # EX_UNAVAILABLE: the server was away for longer than max_outage
+STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again
+END_WITHIN_S = 10.0  # seconds that a process may take to end before it is killed
+RESTART_PAUSE_S = 30.0  # seconds between a death and the new start, at most
 
 
 @define(eq=False)
 class Process:
-    """A process, and our end of its line."""
+    """A child process, and our end of its link."""
 
     popen: subprocess.Popen[bytes]
-    line: socket.socket
-    number: int = 0  # among those that do the same
+    link: socket.socket
+    number: int = 0  # among the processes of one worker
     began: float = field(factory=time.monotonic)
     ready: bool = False
-    heard: bool = False  # all that it has to say
+    reported: bool = False  # it was ready, or has ended
 
     @classmethod
     def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0) -> Process:
-        """Start Python with *arguments* and, behind them, the number of its end of the line."""
+        """Start Python with *arguments* and, after them, the file number of its end of the link."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", *arguments, str(theirs.fileno())]
@@ -72,57 +72,57 @@ class Process:
         return cls(popen, ours, number)
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         self.popen.send_signal(number)
 
 
 def end(processes: Iterable[Process]) -> None:
-    """Stop them all, by force if need be."""
+    """Stop the processes, by force if need be."""
     processes = list(processes)
     for process in processes:
         process.signal(signal.SIGCONT)
         process.signal(signal.SIGTERM)
-        process.line.close()
+        process.link.close()
     for process in processes:
         try:
-            process.popen.wait(PATIENCE)
+            process.popen.wait(END_WITHIN_S)
         except subprocess.TimeoutExpired:
             process.popen.kill()
             process.popen.wait()
 
 
 def follow(number: int) -> socket.socket:
-    """In a process of ours: its end of the line. When the other is closed, it is told to end (SIGTERM)."""
-    line = socket.socket(fileno=number)
+    """Take the child's end of the link. When the parent's is closed, the child sends itself SIGTERM."""
+    link = socket.socket(fileno=number)
     os.set_inheritable(number, False)
 
     def watch() -> None:
         with suppress(OSError):
-            while line.recv(1):
+            while link.recv(1):
                 pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
-    return line
+    return link
 
 
 class Supervisor:
-    """Keeps so many processes at work on one worker."""
+    """Keeps *processes* processes running one worker."""
 
     def __init__(self, target: str, processes: int, max_outage: float | None = None) -> None:
         self.target, self.processes, self.max_outage = target, processes, max_outage
         self._running: list[Process] = []
-        self._due: list[tuple[float, int]] = []  # when to start another, and its number
-        self._asked = 0  # how often to stop
-        self._proven = False  # some process was ready once: what fails now may work later
+        self._due: list[tuple[float, int]] = []  # when to start a process, and its number
+        self._asked = 0  # signals to stop, so far
+        self._proven = False  # a process was ready once: a failure may pass
         self._failures = 0
         self._code = 0
 
     def run(self) -> int:
-        """Until all have ended, having been asked to or by themselves; the exit code."""
+        """Run until all have ended, on request or by themselves; return the exit code."""
         with _signals() as wake:
             try:
-                self._due = [(0.0, 1)]  # the others when it is ready: what it refuses they all would
+                self._due = [(0.0, 1)]  # the others when it is ready: they would all refuse the same
                 while self._running or self._due:
                     self._start_due()
                     self._listen(wake)
@@ -130,7 +130,7 @@ class Supervisor:
                         if (status := process.popen.poll()) is not None:
                             self._ended(process, status)
             finally:
-                end(self._running)  # nobody, unless we fail
+                end(self._running)  # none, unless we fail
         return self._code
 
     def _start_due(self) -> None:
@@ -143,19 +143,19 @@ class Supervisor:
             self._running.append(Process.start(arguments, number=due[1]))
 
     def _listen(self, wake: socket.socket) -> None:
-        """Wait for signals, among them deaths, for who becomes ready, and for the next start."""
-        unready = {process.line: process for process in self._running if not process.heard}
+        """Wait for signals (a death is one), for processes to be ready, and for the time of the next start."""
+        unready = {process.link: process for process in self._running if not process.reported}
         timeout = max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
-        heard, _, _ = select.select([wake, *unready], [], [], timeout)
-        for line in heard:
-            if line is wake:
+        readable, _, _ = select.select([wake, *unready], [], [], timeout)
+        for link in readable:
+            if link is wake:
                 for number in wake.recv(4096):
                     if number != signal.SIGCHLD:
                         self._stop()
             else:
-                process = unready[line]
-                process.heard = True
-                if line.recv(1):
+                process = unready[link]
+                process.reported = True
+                if link.recv(1):
                     self._ready(process)
 
     def _ready(self, process: Process) -> None:
@@ -168,31 +168,31 @@ class Supervisor:
 
     def _ended(self, process: Process, status: int) -> None:
         self._running.remove(process)
-        process.line.close()
-        who = f"process {process.popen.pid}"
+        process.link.close()
+        name = f"process {process.popen.pid}"
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         if self._asked:
             if status not in (0, -signal.SIGTERM, -signal.SIGINT):
-                say(f"{who} {how}")
+                say(f"{name} {how}")
                 self._code = FAILED
         elif status == 0:
-            say(f"{who} has stopped by itself")
+            say(f"{name} has stopped by itself")
         elif status == AWAY:
             self._code = FAILED
             self._stop()
         elif not self._proven:
             self._code = WRONG if status == REFUSED else FAILED
             if status < 0:
-                say(f"{who} {how}")
+                say(f"{name} {how}")
         else:
             now = time.monotonic()
-            self._failures = 0 if process.ready and now - process.began >= STABLE else self._failures + 1
-            pause = 0.0 if not self._failures else min(LONGEST, 0.05 * 2**self._failures)
-            say(f"{who} {how}; another is started" + (f" in {pause:.1f} s" if pause >= 1 else ""))
+            self._failures = 0 if process.ready and now - process.began >= STABLE_AFTER_S else self._failures + 1
+            pause = 0.0 if not self._failures else min(RESTART_PAUSE_S, 0.05 * 2**self._failures)
+            say(f"{name} {how}; another is started" + (f" in {pause:.1f} s" if pause >= 1 else ""))
             self._due.append((now + pause, process.number))
 
     def _stop(self) -> None:
-        """Once: let handlers finish. Again: let them go. And again: kill."""
+        """Stop, by the number of calls: 1 lets handlers finish, 2 gives their jobs back, 3 kills."""
         self._asked += 1
         self._due.clear()
         if self._asked == 1:
@@ -206,7 +206,7 @@ class Supervisor:
 
 @contextmanager
 def _signals() -> Generator[socket.socket, None, None]:
-    """A socket that brings the numbers of the signals that we get."""
+    """Yield a socket that delivers the numbers of the signals we get."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
@@ -225,11 +225,11 @@ def _signals() -> Generator[socket.socket, None, None]:
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """The socket brings it."""
+    """Ignore the signal: the wakeup socket delivers it."""
 
 
 def load(target: str) -> Worker | AsyncWorker:
-    """The worker that *target* names, MODULE:NAME, from the working directory or Python's path."""
+    """Import the worker that *target* names, MODULE:NAME. Raises `ConfigurationError` if there is none."""
     name, _, path = target.partition(":")
     if not name or not path:
         raise ConfigurationError("give MODULE:NAME, such as app:worker")
@@ -257,10 +257,11 @@ def load(target: str) -> Worker | AsyncWorker:
     return worker
 
 
-def work(target: str, number: int, max_outage: str, line: socket.socket) -> int:
-    """Load the worker, see that its server is there, and run it; the exit code.
+def work(target: str, number: int, max_outage: str, link: socket.socket) -> int:
+    """Load the worker, check that its server is there, and run it; return the exit code.
 
-    One of several (*number* from 1 on) has that behind the name that its worker was given: nobody else may have it.
+    *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
+    unique.
     """
     with ExitStack() as stack:
         try:
@@ -283,7 +284,7 @@ def work(target: str, number: int, max_outage: str, line: socket.socket) -> int:
             say(f"{target} could not be imported")
             return REFUSED
         logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
-        line.send(b"1")
+        link.send(b"1")
         try:
             worker.run()
         except (redis.RedisError, HeadraceError) as error:
