@@ -1,4 +1,4 @@
-"""Awaited calls that would wait for each other, sent as one."""
+"""Coalescing: concurrent awaited calls of one operation, sent as one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ COALESCED_AT_MOST = 500  # items of one joint call, but for its last
 
 @define(eq=False)
 class Coalescer:
-    """Calls of one operation at the same time. Some are under way, each in its caller's task; those that come meanwhile
-    wait, and then go as one: at 1,000 awaits at once a job costs a twentieth of a call of its own."""
+    """The concurrent calls of one operation. Some are under way, each in its caller's task; later ones wait, and are
+    sent as one: with 1,000 awaits at once a job costs a twentieth of a call of its own.
+    """
 
     run_all: Callable[[Sequence[Op[Any]]], Awaitable[list[Any]]]
     join: Callable[[Sequence[Any]], Op[Any]]
@@ -28,7 +29,7 @@ class Coalescer:
     tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
 
     async def run(self, op: Op[Any]) -> Any:
-        """The decoded reply of *op*."""
+        """Run *op*, alone or joined with others; return its decoded reply."""
         if self.under_way >= COALESCE_ABOVE and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.waiting.append((op, future))
@@ -40,16 +41,16 @@ class Coalescer:
             self._next()
 
     def _next(self) -> None:
-        """One call less under way: the next ones go."""
+        """Send the calls that wait, now that one is no longer under way."""
         if self.waiting:
-            task = asyncio.create_task(self._send(), name="headrace-crowd")
+            task = asyncio.create_task(self._send(), name="headrace-coalescer")
             self.tasks.add(task)  # the loop keeps only a weak reference
             task.add_done_callback(self.tasks.discard)
         else:
             self.under_way -= 1
 
     async def _send(self) -> None:
-        """Send what waits as one."""
+        """Send the waiting calls as one."""
         some: list[tuple[Op[Any], asyncio.Future[Any]]] = []
         items: list[Any] = []
         size = 0

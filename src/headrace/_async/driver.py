@@ -1,4 +1,4 @@
-"""Drives the generators of `_core`: performs each effect and sends its answer back."""
+"""The driver of `_core`'s generators: performs each effect and sends its answer back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class AsyncDriver:
-    """Like `Driver`, async."""
+    """Like `Driver`, for asyncio."""
 
     _executor: AsyncExecutor
     _waiters: AsyncWaiters

@@ -297,7 +297,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
                 self._event.clear()
                 return None
             case Receive(channels, seconds):
-                return await self._engine.line.hear(channels, seconds)
+                return await self._engine.line.receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:

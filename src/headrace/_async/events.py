@@ -22,7 +22,7 @@ class AsyncEventStream(BaseEvents):
 
     def __init__(self, ops: Ops, executor: AsyncExecutor, kinds: Sequence[str], timeout: float | None) -> None:
         super().__init__(ops, kinds, timeout)
-        self._line = AsyncSubscription(executor, ops.listen())
+        self._subscription = AsyncSubscription(executor, ops.listen())
         self._subscribed = False
 
     async def __aenter__(self) -> Self:
@@ -40,21 +40,21 @@ class AsyncEventStream(BaseEvents):
             if self._over or not left:
                 await self.close()
                 raise StopAsyncIteration
-            pause = self._take(await self._line.hear(self._channels, left))
+            pause = self._take(await self._subscription.receive(self._channels, left))
             if pause:
                 await asyncio.sleep(pause)
         return self._found.pop()
 
     async def _subscribe(self) -> None:
         while not (self._subscribed or self._over):
-            pause = self._take(await self._line.hear(self._channels, 0.0))
+            pause = self._take(await self._subscription.receive(self._channels, 0.0))
             self._subscribed = not pause
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """Like `Events.close`."""
+        """Like `EventStream.close`."""
         self._over = True
-        await self._line.close()
+        await self._subscription.close()
 
     async def __aexit__(
         self,

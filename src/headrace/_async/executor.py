@@ -1,4 +1,4 @@
-"""Runs operations on connections of our own, under asyncio."""
+"""The same as `_sync/executor`, under asyncio."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
 from headrace._base.retrying import (
-    LEAST_LIMIT,
-    LIMIT,
+    SIZE_LIMIT,
+    SIZE_LIMIT_AT_LEAST,
     Trip,
     first_error,
     heals,
@@ -67,15 +67,15 @@ class AsyncExecutor(BaseExecutor):
         self.pool.connection_kwargs["socket_timeout"] = None
         self._at_once = asyncio.Semaphore(CALLS_AT_ONCE)
         self._undoing: set[asyncio.Task[None]] = set()
-        self._crowds: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
+        self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
-        """Like `Executor.run`. Small calls that would wait for each other become one."""
+        """Like `Executor.run`. Small calls of one operation that would wait for each other are coalesced."""
         if op.join is not None and meanwhile is None and len(op.items) < COALESCE_BELOW:
-            crowd = self._crowds.get(op.join)
-            if crowd is None:
-                crowd = self._crowds[op.join] = Coalescer(self.run_all, op.join)
-            joined: Any = await crowd.run(op)
+            coalescer = self._coalescers.get(op.join)
+            if coalescer is None:
+                coalescer = self._coalescers[op.join] = Coalescer(self.run_all, op.join)
+            joined: Any = await coalescer.run(op)
             return cast(R, joined)
         result: R = (await self.run_all([op], meanwhile))[0]
         return result
@@ -106,7 +106,7 @@ class AsyncExecutor(BaseExecutor):
         return result
 
     def undo(self, ops: Sequence[Op[Any]]) -> None:
-        """Like `Executor.undo`, in a task of their own."""
+        """Like `Executor.undo`, in a task of its own."""
 
         async def undone() -> None:
             for op in ops:
@@ -116,7 +116,7 @@ class AsyncExecutor(BaseExecutor):
             self._goes_on(undone())
 
     async def _insist(self, op: Op[Any]) -> None:
-        """Send an operation once; a loop that is being closed cancels it once, and waits for it."""
+        """Send an operation once; once more if the event loop, on closing, cancels that."""
         lane = self._lane(op)
         try:
             await self._attempt(Trip([op]), [lane], None)
@@ -162,9 +162,9 @@ class AsyncExecutor(BaseExecutor):
         try:
             replies = await self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
-            if largest(ops)[0] > LEAST_LIMIT:
+            if largest(ops)[0] > SIZE_LIMIT_AT_LEAST:
                 with suppress(errors.RedisError, OSError):
-                    if (refusal := too_large(ops, (await self.send([LIMIT]))[0])) is not None:
+                    if (refusal := too_large(ops, (await self.send([SIZE_LIMIT]))[0])) is not None:
                         raise refusal from cut
             raise
         absent = missing(replies)

@@ -1,4 +1,4 @@
-"""A connection that is subscribed to channels, under asyncio."""
+"""Subscribed connections, under asyncio."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace._protocol.op import Op, pack
 
 
 class AsyncSubscription(BaseSubscription):
-    """Like `Subscription`; it is closed when nobody is in `hear`."""
+    """Like `Subscription`; closed only while no task is in `receive`."""
 
     def __init__(self, executor: AsyncExecutor, announce: Op[Any] | None = None) -> None:
         super().__init__(announce)
@@ -31,8 +31,8 @@ class AsyncSubscription(BaseSubscription):
         self._pool: Any = own_pool(executor.pool, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0))
         self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
 
-    async def hear(self, channels: Sequence[str], seconds: float) -> Received:
-        """Like `Line.hear`."""
+    async def receive(self, channels: Sequence[str], seconds: float) -> Received:
+        """Like `Subscription.receive`."""
         try:
             if self._closed:
                 return Received("cut")
@@ -77,6 +77,6 @@ class AsyncSubscription(BaseSubscription):
             await self._pool.release(connection)
 
     async def close(self) -> None:
-        """For good."""
+        """Like `Subscription.close`."""
         self._closed = True
         await self._hang_up()

@@ -14,7 +14,7 @@ from headrace._telemetry.worker import WorkerTelemetry
 
 
 class Threads:
-    """Threads for a plain function, as many as ever ran at once. Daemons: one that hangs keeps no process alive."""
+    """Daemon threads that run a plain function, as many as ever ran at once. A hanging one keeps no process alive."""
 
     def __init__(
         self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry
@@ -53,7 +53,7 @@ class Threads:
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
 
     def close(self) -> None:
-        """End those that are idle; the others end with their call."""
+        """End the idle threads; the others end after their call."""
         for _ in range(self._threads):
             self._calls.put(None)
 

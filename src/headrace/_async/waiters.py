@@ -1,4 +1,4 @@
-"""Those that wait for the ends of a queue's jobs: one subscription for all of them."""
+"""Calls that wait for the ends of a queue's jobs, under asyncio: one subscription for all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace._base.subscription import (
     LINGER_S,
     LISTEN_S,
     POLL_EVERY_S,
-    POLL_UNHEARD_EVERY_S,
+    POLL_UNSUBSCRIBED_EVERY_S,
     channels_of,
 )
 from headrace._core.notices import Received, Waiter, Waitlist
@@ -26,59 +26,61 @@ class AsyncWaiters:
 
     def __init__(self, ops: Ops, executor: AsyncExecutor) -> None:
         self._ops, self._executor = ops, executor
-        self._board = Waitlist(ops.keys.queue)
+        self._waitlist = Waitlist(ops.keys.queue)
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._idle_since = 0.0
 
     async def waiter(self, names: Sequence[str], seconds: float) -> Waiter:
-        """Like `Notices.watch`."""
+        """Like `Waiters.waiter`."""
         waiter = Waiter(frozenset(names), asyncio.Event())
-        self._board.add(waiter)
+        self._waitlist.add(waiter)
         if self._task is None or self._task.done():
             self._ready.clear()
-            self._task = asyncio.create_task(self._listen(), name="headrace-notices")
+            self._task = asyncio.create_task(self._listen(), name="headrace-waiters")
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._ready.wait()
         except BaseException:
-            self._board.remove(waiter)
+            self._waitlist.remove(waiter)
             raise
-        self._board.looked(waiter)
+        self._waitlist.looked(waiter)
         return waiter
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[set[str], bool]:
-        """Like `Notices.wait`."""
-        told = True
+        """Like `Waiters.wait`."""
+        woken = True
         try:
-            async with asyncio.timeout(min(seconds, POLL_EVERY_S if self._board.sound else POLL_UNHEARD_EVERY_S)):
+            async with asyncio.timeout(
+                min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
+            ):
                 await waiter.wake.wait()
         except TimeoutError:
-            told = False
-        ended, missed = self._board.read(waiter)
-        return ended, missed or not told
+            woken = False
+        ended, missed = self._waitlist.read(waiter)
+        return ended, missed or not woken
 
     async def ignore(self, waiter: Waiter) -> None:
-        """Like `Notices.ignore`."""
-        self._board.remove(waiter)
+        """Like `Waiters.ignore`."""
+        self._waitlist.remove(waiter)
         self._idle_since = time.monotonic()
 
     async def _listen(self) -> None:
-        line, channels = AsyncSubscription(self._executor, self._ops.listen()), channels_of(self._ops, ENDS)
+        subscription, channels = AsyncSubscription(self._executor, self._ops.listen()), channels_of(self._ops, ENDS)
         try:
-            while self._board.waiters or time.monotonic() - self._idle_since < LINGER_S:
-                self._board.take(await line.hear(channels, LISTEN_S))
+            while self._waitlist.waiters or time.monotonic() - self._idle_since < LINGER_S:
+                self._waitlist.take(await subscription.receive(channels, LISTEN_S))
                 self._ready.set()
-                if not self._board.sound:
+                if not self._waitlist.sound:
                     await asyncio.sleep(LISTEN_S)
         finally:
-            self._board.take(Received("cut"))
+            self._waitlist.take(Received("cut"))
             self._ready.set()
-            await line.close()
+            await subscription.close()
 
     async def close(self) -> None:
-        """Like `Notices.close`."""
+        """Like `Waiters.close`."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""`AsyncWorker`: drives the roles with asyncio. Async handlers get a task each, plain functions a thread."""
+"""`AsyncWorker`: runs the roles with asyncio. Async handlers get a task each, plain functions a thread."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AsyncWorker(BaseWorker):
         asyncio.run(self.serve())
 
     async def serve(self) -> None:
-        """`run` on the event loop that is running already."""
+        """Work like `run`, on the event loop that is running already."""
         loop = asyncio.get_running_loop()
         engine: Engine | None = None
         error: BaseException | None = None

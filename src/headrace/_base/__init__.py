@@ -1,1 +1,1 @@
-"""What both colours share but waiting."""
+"""All that both colours share but waiting."""

@@ -1,4 +1,4 @@
-"""Which server a queue or worker means: argument, then environment; joined, if it is an embedded one."""
+"""The server of a queue or worker, from the arguments or the environment; joined, if it is an embedded one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.errors import ConfigurationError
 
 
 class Address:
-    """Where the server is: a URL, or `None` for a client's own; joins the embedded server that the URL names."""
+    """Address of a server: a URL, or `None` for a client's own. Joins the embedded server that the URL names."""
 
     def __init__(self, url: str | None) -> None:
         self.url = url
@@ -19,7 +19,9 @@ class Address:
 
     @classmethod
     def of(cls, url: str | None, client: object, wanted: type, asker: object) -> Address:
-        """The address of *url* or the environment, or of *client*, which must be a *wanted*. Refuses both at once."""
+        """Make the address of *url*, the environment, or *client*, which must be a *wanted*. Refuses *url* beside
+        *client*.
+        """
         if client is None:
             return cls(given(url))
         if url is not None:
@@ -38,24 +40,24 @@ class Address:
 
     @property
     def attend(self) -> Attend | None:
-        """What sees to the embedded server that was joined."""
+        """The callback that keeps the joined embedded server running, if there is one."""
         return None if self.embedded is None else self.embedded.attend
 
     def join(self) -> str | None:
-        """Join the embedded server, if the URL names one; the URL to connect to."""
+        """Join the embedded server, if the URL names one; return the URL to connect to."""
         if self.embedded is None and self.url is not None and self.url.startswith("embedded:"):
             self.embedded = EmbeddedServer.join(self.url.removeprefix("embedded:") or ".")
         return self.target
 
     def leave(self) -> None:
-        """Let go of the embedded server."""
+        """Leave the embedded server."""
         if self.embedded is not None:
             self.embedded.leave()
             self.embedded = None
 
 
 def given(url: str | None, option: str = "pass url=", besides: str = ", or client=") -> str:
-    """The URL to use: the one given, else `HEADRACE_URL`, else `REDIS_URL`."""
+    """Return the URL to use: the one given, else `HEADRACE_URL`, else `REDIS_URL`."""
     found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
     if not found:
         raise ConfigurationError(

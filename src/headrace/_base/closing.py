@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closing:
-    """A context manager that is closed at its end."""
+    """Base of context managers that close on leaving."""
 
     def close(self) -> None:
         """Close what was opened."""

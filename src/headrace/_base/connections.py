@@ -1,4 +1,4 @@
-"""Settings and pools of connections of our own, from a URL or from a client's."""
+"""Connection settings and pools of our own, made from a URL or from a client's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from headrace._telemetry.client import Outage
 
 
 class Attend(Protocol):
-    """What sees to an embedded server, and says where it is: called before connecting, and again if nobody listens."""
+    """A callback that starts the embedded server if need be, and returns its socket's path.
+
+    It is called before each connection, and again with *refused* if none could be made.
+    """
 
     def __call__(self, *, refused: bool = False) -> str: ...
 
 
-BLOCK_S = 1.0  # seconds; a blocked read never waits longer than this, nor than the socket's timeout
-OURS = {  # what of a client's connection settings is ours, or makes no sense in another pool
+BLOCK_S = 1.0  # seconds; a blocked read waits no longer than this, nor than the timeout of the socket
+NOT_COPIED = {  # settings of a client that are ours to set, or make no sense in another pool
     "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
     "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
     "oss_cluster_maint_notifications_handler", "maintenance_state", "maintenance_notification_hash",
@@ -25,8 +28,8 @@ OURS = {  # what of a client's connection settings is ours, or makes no sense in
 
 
 def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Connection settings of ours, from a client's."""
-    ours = {key: value for key, value in settings.items() if key not in OURS}
+    """Make connection settings of our own from a client's."""
+    ours = {key: value for key, value in settings.items() if key not in NOT_COPIED}
     timeout = settings.get("socket_timeout")
     ours["socket_timeout"] = max(timeout or 10.0, BLOCK_S + 4.0)
     ours["decode_responses"] = False
@@ -34,7 +37,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def own_pool(theirs: Any, plain: Any, retry: Any) -> Any:
-    """A pool of ours that leads where *theirs* does; Sentinel's finds the primary anew for each connection."""
+    """Make a pool of our own to the server of *theirs*; one of Sentinel finds the primary anew for each connection."""
     ours = own_settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
     if hasattr(theirs, "sentinel_manager"):
         return type(theirs)(
@@ -44,7 +47,9 @@ def own_pool(theirs: Any, plain: Any, retry: Any) -> Any:
 
 
 def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
-    """A class of connections like *kind*; *outage* knows when somebody has accepted one, *connect* how to make them."""
+    """Make a class of connections like *kind* that sets `outage.opened` once one was accepted; *connect* replaces its
+    method.
+    """
     greet = "on_connect_check_health" if hasattr(kind, "on_connect_check_health") else "on_connect"
 
     def opened(connection: Any, *args: Any, **options: Any) -> Any:

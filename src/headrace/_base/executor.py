@@ -1,4 +1,4 @@
-"""What both executors share: how long a round trip is tried again, and what is known of the server."""
+"""The base of both executors: lanes, retries, and the state of the server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
 from headrace._protocol.op import Op, pack
 from headrace._telemetry.client import Outage
 
-CLOSE_WITHIN_S = 1.0  # seconds that a server has for what is said last
+CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
 
 
 class BaseExecutor:
-    """What both colours share: how long a round trip is tried again, and what is known of the server."""
+    """The base of `Executor` and `AsyncExecutor`: lanes, retries, and the state of the server."""
 
     pool: Any
 
@@ -34,8 +34,7 @@ class BaseExecutor:
         return self._lanes.take(op.lane_prefix)
 
     def _clearing(self) -> list[bytes]:
-        """Commands that delete the records of lanes that are free. Records expire: none is worth waiting for a server
-        that is away."""
+        """Make commands that delete the records of free lanes. Records expire, so none are made during an outage."""
         prefixes, self._prefixes = self._prefixes - {""}, set()
         keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
         return [pack(("DEL", *some)) for some in keys if some]
@@ -44,7 +43,7 @@ class BaseExecutor:
         return bound(self.outage, self.budget)
 
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
-        """The first attempt did: what counts the others."""
+        """Record the failure of the first attempt, and return the counter of the others."""
         patience = Patience(self.outage, self._budget_left, self.timeout, trip)
         patience.failed(error)
         for lane in lanes:

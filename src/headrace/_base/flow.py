@@ -20,7 +20,7 @@ from headrace._telemetry.tracing import Place
 
 
 class BaseFlow(Stages):
-    """What both colours do alike."""
+    """The base of both flows: arguments turned into operations and calls, with their spans."""
 
     _address: Address
     _settings: Mapping[str, Any]

@@ -1,6 +1,7 @@
-"""Lanes: numbered calls, one in flight each, so that a repeated call is told from a new one.
+"""Lanes: numbered calls, one in flight each, by which a server tells a repeated call from a new one.
 
-What leads to one server in this process shares them, so that those who come and go leave no record each behind.
+All executors of this process that connect to one server share its lanes, so that a short-lived one leaves no record
+behind.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ Meanwhile = Callable[[], None] | None
 
 @define
 class Lanes:
-    """Lanes that are free now, by where their records are. Taking and returning one is atomic under the interpreter's
-    lock."""
+    """Free lanes, by the prefix of their records. Taking and returning one is atomic under the interpreter's lock."""
 
     free: dict[str, list[Lane]] = field(factory=dict)  # pyright: ignore[reportUnknownVariableType]
     pid: int = field(factory=os.getpid)
 
     def take(self, prefix: str) -> Lane:
-        """A lane for a call whose record begins with *prefix* ('': it has none)."""
+        """Take a lane for a call whose record begins with *prefix* ('' for a call without a record), and number the
+        call.
+        """
         if self.pid != os.getpid():  # a fork copied them: two processes on one lane would answer each other
             self.free, self.pid = {}, os.getpid()
         try:
@@ -38,13 +40,13 @@ class Lanes:
         return lane
 
     def give(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane]) -> None:
-        """Their calls were answered."""
+        """Return the lanes of calls that were answered."""
         for op, lane in zip(ops, lanes, strict=True):
             if not lane.repeated:
                 self.free.setdefault(op.lane_prefix, []).append(lane)
 
     def drop(self, prefix: str) -> list[str]:
-        """Forget those that are free; the keys of their records, which nobody needs any more."""
+        """Forget the free lanes, and return the keys of their records, which are not needed any more."""
         free = self.free.get(prefix, []) if self.pid == os.getpid() else []
         keys: list[str] = []
         with suppress(IndexError):
@@ -55,7 +57,7 @@ class Lanes:
 
 @define(eq=False)
 class Lane:
-    """One call in flight, numbered."""
+    """A sequence of numbered calls, one in flight at a time."""
 
     name: str = field(factory=lambda: secrets.token_hex(8))
     calls: int = 0
@@ -66,7 +68,7 @@ _SHARED: dict[Hashable, Lanes] = {}  # by server
 
 
 def shared(pool: Any) -> Lanes:
-    """The lanes of this process for the server that *pool* leads to.
+    """Return the lanes of this process for the server of *pool*.
 
     A server under two names has two sets, two servers under one name share theirs: either way a lane has one call in
     flight, and its numbers grow.

@@ -1,4 +1,4 @@
-"""The base of `Lease` and `AsyncLease`: what a handle shows of its job."""
+"""The base of `Lease` and `AsyncLease`: the attributes of a leased job."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ Q = TypeVar("Q")
 
 @frozen(eq=False)
 class BaseLease(Generic[Q]):
+    """The base of both leases."""
+
     claim: Claim
     _queue: Q = field(repr=False)
 
@@ -23,10 +25,10 @@ class BaseLease(Generic[Q]):
 
     @property
     def token(self) -> int:
-        """Grows with every delivery of the job: for your own fencing (`… WHERE token < :token`)."""
+        """A number that grows with every delivery of the job: for your own fencing (`… WHERE token < :token`)."""
         return self.claim.token
 
     @property
     def worker(self) -> str:
-        """The name it was leased under."""
+        """The name under which it was leased."""
         return self.claim.worker

@@ -1,4 +1,4 @@
-"""What both colours of a queue share: the handles that settle, and arguments turned into operations."""
+"""The base of `Queue` and `AsyncQueue`: arguments turned into operations and calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Delay = float | timedelta | datetime | None
 
 
 class BaseQueue:
-    """What both colours share: settings, and arguments turned into operations and calls."""
+    """The base of both queues: settings, and arguments turned into operations and calls, with their spans."""
 
     def __init__(
         self, name: str, address: Address, settings: QueueSettings, codec: Codec | None, namespace: str
@@ -47,7 +47,7 @@ class BaseQueue:
         return leasing.Peer(self.ops, leasing.new_name())
 
     def _parting(self) -> list[Op[Any]]:
-        """What is said last: that nobody leases under our name any more. (After a fork it is our parent's.)"""
+        """Make the operations to send on closing: they end our registration. (After a fork it is the parent's.)"""
         if not self._peer.registered or self._pid != os.getpid():
             return []
         self._peer.registered = False
@@ -118,7 +118,7 @@ class BaseQueue:
         return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
 
     def _connected(self, pool: Any) -> None:
-        """How traces and metrics name this queue, now that it is known where it is."""
+        """Set the names of this queue in traces and metrics, now that its server is known."""
         self._settings: Mapping[str, Any] = pool.connection_kwargs
         self._place = Place(self.name, self._settings, self._peer.name)
 

@@ -1,4 +1,4 @@
-"""What errors lead to: which heal, how often and how long a round trip is tried again, and when it no longer may be."""
+"""Retries: which errors heal, how often and how long a round trip is tried again, and when it may not be sent again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace._telemetry.client import Outage
 from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
-FIRST_ANSWER_S = 5.0  # seconds before the first answer ever: a wrong address should not take a minute to show
-SLACK_S = 1.0  # seconds by which a step may be late: what takes longer than it can, stood still
+FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
+SLACK_S = 1.0  # seconds by which a step may be late; if it is later, the process or the machine stood still
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
 _FULL = "max number of clients"
 _LEVELS = re.compile(r"\bPRIORITIES (\d+)")
@@ -26,12 +26,12 @@ _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on w
 
 
 def since_boot() -> float:
-    """Seconds by a clock that never goes back, and does not stop while this machine is suspended."""
+    """Return seconds of a clock that never goes back, and goes on while this machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
 def heals(error: BaseException) -> bool:
-    """Whether trying again can help. What is not listed fails at once."""
+    """Tell whether trying again can help. Errors that are not listed fail at once."""
     if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)):
         return False  # redis-py calls these connection errors; they won't heal
     if isinstance(error, (errors.ConnectionError, errors.TimeoutError, OSError)):
@@ -43,26 +43,26 @@ def heals(error: BaseException) -> bool:
 
 
 def answers(error: BaseException) -> bool:
-    """Whether the server has said so itself: it is there, and loads, is full, or is no primary now."""
+    """Tell whether the error came from the server itself: it is there, but loads, is full, or is no primary."""
     return isinstance(error, (errors.ResponseError, errors.BusyLoadingError)) or _FULL in str(error)[:300]
 
 
 def bound(outage: Outage, budget: float) -> float:
-    """Seconds for which to try again: *budget*, or less as long as it is not known that there is a server."""
+    """Return the seconds for which to try again: *budget*, or less until the server has shown that it is there."""
     return budget if outage.there or outage.answers else min(FIRST_ANSWER_S, budget)
 
 
-LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # what asks for the largest value that a server takes
-LEAST_LIMIT = 1 << 20  # bytes: no server has a smaller one
+SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # asks for the largest value that a server takes
+SIZE_LIMIT_AT_LEAST = 1 << 20  # bytes: no server has a smaller limit
 
 
 def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
-    """Bytes of the largest value, and the operation that it is an argument of."""
+    """Return the bytes of the largest argument, and the name of its operation."""
     return max(((len(arg), op.name) for op in ops for arg in op.args if not isinstance(arg, int)), default=(0, ""))
 
 
 def too_large(ops: Sequence[Op[Any]], reply: Any) -> ValueError | None:
-    """What is wrong with the values of *ops* on a server that has answered so when it was asked for its limit."""
+    """Return an error if a value of *ops* is larger than the limit in *reply*, the server's answer to `SIZE_LIMIT`."""
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     size, name = largest(ops)
     if not isinstance(words, list) or len(words) != 2 or size <= (limit := int(words[1])):  # pyright: ignore[reportUnknownArgumentType]
@@ -71,12 +71,12 @@ def too_large(ops: Sequence[Op[Any]], reply: Any) -> ValueError | None:
 
 
 def stale(error: BaseException) -> bool:
-    """Whether this connection leads to a server that is no primary any more: connect anew."""
+    """Tell whether the connection leads to a server that is no primary any more: connect anew."""
     return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
 
 
 def missing(replies: Sequence[Any]) -> list[int]:
-    """Which replies say that the server does not have the script: nothing ran, send the source."""
+    """Return the indices of replies that say NOSCRIPT: nothing ran, send the source."""
     return [
         i
         for i, reply in enumerate(replies)
@@ -86,7 +86,7 @@ def missing(replies: Sequence[Any]) -> list[int]:
 
 
 def first_error(replies: Sequence[Any]) -> BaseException | None:
-    """The error to raise: one that will not heal before one that will."""
+    """Return the error to raise, if any: one that will not heal before one that will."""
     found = [r for r in replies if isinstance(r, Exception)]
     for error in found:
         if levels := _LEVELS.search(str(error)[:300]):
@@ -96,14 +96,17 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
 
 @define(eq=False)
 class Trip:
-    """One round trip: the operations of it, and since when they are on their way."""
+    """One round trip: its operations, and when they were sent first."""
 
     ops: Sequence[Op[Any]]
     sent: float = 0.0
     error: BaseException | None = None  # of the last attempt
 
     def leaves(self) -> None:
-        """It is sent now: for the first time, or while the server surely knows what it answered then."""
+        """Note that it is sent now.
+
+        Raises `OutcomeUnknown` for a second time so late that the server may have forgotten its answer to the first.
+        """
         now = since_boot()
         if not self.sent:
             self.sent = now
@@ -117,7 +120,9 @@ class Trip:
 
 @define(eq=False)
 class Patience:
-    """How long a round trip has been tried again. While this process stood still, or the machine, is not counted."""
+    """The time for which a round trip has been tried. Time in which this process, or the machine, stood still is not
+    counted.
+    """
 
     outage: Outage
     limit: Callable[[], float]  # seconds; it may change meanwhile
@@ -130,7 +135,7 @@ class Patience:
         self.since = since_boot()
 
     def stop(self, state: RetryCallState) -> bool:
-        """An attempt failed: whether that was the last."""
+        """Record a failed attempt, and tell tenacity whether it was the last."""
         self._passed(self.step)
         outcome = state.outcome
         if outcome is not None and (error := outcome.exception()) is not None:
@@ -138,11 +143,11 @@ class Patience:
         return self.spent >= self.limit()
 
     def before(self, state: RetryCallState) -> None:
-        """The pause is over."""
+        """Note that the pause is over, for tenacity."""
         self._passed(state.upcoming_sleep)
 
     def failed(self, error: BaseException) -> None:
-        """Take note of an attempt."""
+        """Record the error of an attempt."""
         self.trip.error = error
         self.outage.failed(error, there=answers(error))
 
@@ -153,7 +158,7 @@ class Patience:
 
 
 def policy(patience: Patience, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:
-    """What both colours hand to tenacity."""
+    """Return the options for tenacity."""
     return {
         "retry": retry_if_exception(heals),
         "before": patience.before,

@@ -1,4 +1,4 @@
-"""The stages of a flow, as its class declares them."""
+"""The stages of a flow, as declared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Stages:
-    """What both colours of a flow share: what is declared."""
+    """The base of both flows: the declaration of their stages."""
 
     def __init__(
         self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
@@ -36,11 +36,11 @@ class Stages:
         concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
         lease: float | timedelta = 60.0, max_attempts: int | None = None, rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:  # fmt: skip
-        """Declare a stage, whose jobs are in the queue `<flow>/<name>`; the first one declared is where runs begin.
+        """Declare a stage, whose jobs are in the queue `<flow>/<name>`; runs begin in the first one declared.
 
-        *next*: where its jobs go, or a list: the first is the default, `Next` chooses another. *children*: where the
-        children of its fan-outs may begin. The others are those of `Worker.handler`. Decorates the stage's
-        handler, which takes a `FlowJob`; a program that runs none needs only the call.
+        *next*: the stages its jobs may go to: the first is the default, `Next` chooses another. *children*: the stages
+        in which children of its fan-outs may begin. The other options are those of `Worker.handler`. Decorates the
+        stage's handler, which takes a `FlowJob`; a program that runs none needs only the call.
         """
         settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rates=rate)
         options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}

@@ -1,4 +1,4 @@
-"""What both colours' subscriptions and event iterators share: when to ping, what errors lead to."""
+"""The bases of subscriptions and event iterators: when to ping, what errors lead to."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headrace._protocol.queue_ops import Ops
 from headrace._telemetry import log
 
 PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice that for its answer
-ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that somebody listens
-POLL_EVERY_S = 5.0  # seconds between looks for a result all the same: who completes may not be allowed to publish
-POLL_UNHEARD_EVERY_S = 0.2  # the same, where nothing is heard
-LISTEN_S = 1.0  # seconds: how often a listener looks whether anybody still waits, or tries to connect again
+ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
+POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
+POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
+LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or between two tries to connect
 LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 PING = pack(("PING",))
 
 
 class BaseSubscription:
-    """What both colours share: when to ping, what replies mean, what errors lead to."""
+    """The base of both subscriptions: when to ping, what replies mean, what errors lead to."""
 
     def __init__(self, announce: Op[Any] | None) -> None:
         self._announce = announce
@@ -45,7 +45,7 @@ class BaseSubscription:
         return [(bytes(reply[1]).decode(), bytes(reply[2]))] if bytes(reply[0]) == b"message" else []
 
     def _idle(self) -> bool:
-        """Nothing came: whether to ping."""
+        """Tell whether to ping, as nothing has come. Raises `ConnectionError` if a ping went unanswered."""
         now = time.monotonic()
         if self._pinged is None:
             if now - self._last < PING_AFTER_S:
@@ -77,7 +77,7 @@ def channels_of(ops: Ops, kinds: Iterable[str]) -> list[str]:
 
 
 class BaseEvents:
-    """What both colours of a listener share: how long it goes on without a connection, and without an event."""
+    """The base of both event streams: how long they go on without a connection, and without an event."""
 
     def __init__(self, ops: Ops, kinds: Sequence[str], timeout: float | None) -> None:
         self._queue = ops.keys.queue
@@ -88,21 +88,21 @@ class BaseEvents:
         self._over = False
 
     def _seconds_left(self, start: float) -> float:
-        """Seconds to listen; 0: it has been quiet for too long."""
+        """Return the seconds to listen; 0 if it has been quiet for too long."""
         if self._timeout is None:
             return PING_AFTER_S
         return max(0.0, min(PING_AFTER_S, start + self._timeout - time.monotonic()))
 
-    def _take(self, heard: Received) -> float:
-        """Take in what was heard; seconds until the next try, if there is no connection."""
-        for channel, message in heard.messages:
+    def _take(self, received: Received) -> float:
+        """Take in received events; return the pause in seconds before the next try, if there is no connection."""
+        for channel, message in received.messages:
             self._found += events(self._queue, channel, message)
         self._found.reverse()  # taken from the end
-        if heard.state not in ("cut", "refused"):
+        if received.state not in ("cut", "refused"):
             self._cut_since = None
             return 0.0
         now = time.monotonic()
         self._cut_since = self._cut_since if self._cut_since is not None else now
-        if heard.error is not None and (heard.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
-            raise heard.error
+        if received.error is not None and (received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
+            raise received.error
         return RETRY_PAUSE_S / 10

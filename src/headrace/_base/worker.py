@@ -1,4 +1,4 @@
-"""What both workers share: registering handlers, and the consumers made of them."""
+"""The base of `Worker` and `AsyncWorker`: handlers are registered, and consumers made of them."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=300)
 
 
 def is_async(function: object) -> bool:
-    """Whether calling *function* gives a coroutine."""
+    """Tell whether calling *function* gives a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
     )
 
 
 def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
-    """Call the handler of the job's kind; there is one, or the job would not be here."""
+    """Call the handler for the job's kind; jobs of a kind without one do not get here."""
     return (kinds.get(job.headers.get(settings.KIND)) or kinds[None]).function(job)
 
 
 def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSettings:
-    """What handlers of one queue have in common: each option is given at one of them, or alike."""
+    """Merge the options of handlers that share a queue. Raises `ConfigurationError` if two of them disagree."""
     handlers = list(kinds.values())
     queue = handlers[0].queue
 
@@ -75,7 +75,7 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
-    """What a worker that has stopped still holds, as the server did not answer; it is said in the log."""
+    """Log, and return, the error of a stopped worker that still holds jobs, as the server did not answer."""
     leases = lifecycle.kept()
     if not leases:
         return None
@@ -85,7 +85,7 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
 
 
 class BaseWorker:
-    """The handlers of a worker, and how it lives."""
+    """The base of both workers: their handlers and settings."""
 
     _threads_only = False
     _slots = 100
@@ -134,11 +134,11 @@ class BaseWorker:
         priorities: int = 1,
         ageing: Seconds | None = None,
     ) -> Callable[[F], F]:
-        """Register a function that takes a `Job` of *queue*; what it returns is the result (by the codec).
+        """Register a function that takes a `Job` of *queue*; its return value is the result (by the codec).
 
         *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: exponential backoff with
-        jitter from 1 s to 300 s, without end unless *max_attempts*). *deadline*: seconds a run may take; then it
-        counts as failed (an async handler is cancelled, a thread is told by `job.lost`).
+        jitter from 1 s to 300 s, without end unless *max_attempts*). *deadline*: seconds a run may take; then it counts
+        as failed (an async handler is cancelled, a thread learns it from `job.lost`).
 
         *kind*: only jobs whose header `kind` is this; a queue may have a handler for each kind, and one without for all
         others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give them at
@@ -189,7 +189,7 @@ class BaseWorker:
         """Register a function that takes up to *max_size* jobs of *queue* at once.
 
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
-        `BatchError({job.id: exception})` settles some apart; any other exception is every job's.
+        `BatchError({job.id: exception})` settles some apart; any other exception counts for every job.
         """
         queue_settings = QueueSettings(
             lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate,
@@ -207,7 +207,7 @@ class BaseWorker:
         return register
 
     def flow(self, flow: Stages, *stages: str) -> None:
-        """Register the handlers of a flow's stages, all that have one, or those named."""
+        """Register the handlers of a flow's stages: all that have one, or those named."""
         if not isinstance(flow, Stages):
             raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
         ops = flow.ops
@@ -271,7 +271,7 @@ class BaseWorker:
         self.handlers[queue] = together(kinds, self._slots)
 
     def _connect(self) -> str | None:
-        """The URL to connect to; joins the embedded server if it names one."""
+        """Join the embedded server, if the URL names one; return the URL to connect to."""
         if not self.handlers:
             raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
         return self._address.join()

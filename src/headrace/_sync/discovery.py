@@ -1,4 +1,4 @@
-"""What is there on a server: the queues and the workers of a namespace."""
+"""The queues and workers of a namespace, found by scanning a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace._sync.queue import Queue
 
 
 def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
-    """The names of all queues of *namespace*, sorted. SCAN over the whole database: O(keys), in small steps."""
+    """List the names of all queues of *namespace*, sorted. SCAN over the whole database: O(keys), in small steps."""
     anything: Any = client  # scan_iter is half annotated
     keys: Iterable[Any] = anything.scan_iter(pattern(namespace), count=1000)
     found = (queue_of(text(key)) for key in keys)
@@ -22,7 +22,9 @@ def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
 
 
 def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerState]:
-    """The registered workers of all queues of *namespace*, by queue and name. Like `queues`, and one script a queue."""
+    """List the registered workers of all queues of *namespace*, by queue and name. Like `queues`, and one script a
+    queue.
+    """
     found: list[WorkerState] = []
     for name in queues(client, namespace=namespace):
         queue = Queue(name, client=client, namespace=namespace)

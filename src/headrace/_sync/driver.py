@@ -1,4 +1,4 @@
-"""Drives the generators of `_core`: performs each effect and sends its answer back."""
+"""The driver of `_core`'s generators: performs each effect and sends its answer back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class Driver:
-    """How operations and calls are sent, sync."""
+    """Runs operations, and the generators of calls; base of `Queue` and `Flow`."""
 
     _executor: Executor
     _waiters: Waiters
@@ -57,7 +57,7 @@ class Driver:
             value: R = done.value
             return value
         except BaseException as error:
-            with suppress(BaseException):  # interrupted between two effects: it is told, and may undo something
+            with suppress(BaseException):  # interrupted between two effects: the call may undo something
                 effect = call.throw(error)
                 while True:
                     effect = call.send(self._perform(effect))

@@ -173,7 +173,7 @@ class RoleDriver(BaseRoleDriver, Driver):
                 self._event.clear()
                 return None
             case Receive(channels, seconds):
-                return self._engine.line.hear(channels, seconds)
+                return self._engine.line.receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:

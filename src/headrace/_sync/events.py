@@ -17,11 +17,11 @@ from headrace._sync.subscription import Subscription
 
 
 class EventStream(BaseEvents):
-    """What happens in a queue, as it happens: an iterator, and a context manager that subscribes on entry."""
+    """The events of a queue as they happen: an iterator, and a context manager that subscribes on entry."""
 
     def __init__(self, ops: Ops, executor: Executor, kinds: Sequence[str], timeout: float | None) -> None:
         super().__init__(ops, kinds, timeout)
-        self._line = Subscription(executor, ops.listen())
+        self._subscription = Subscription(executor, ops.listen())
         self._subscribed = False
 
     def __enter__(self) -> Self:
@@ -39,21 +39,21 @@ class EventStream(BaseEvents):
             if self._over or not left:
                 self.close()
                 raise StopIteration
-            pause = self._take(self._line.hear(self._channels, left))
+            pause = self._take(self._subscription.receive(self._channels, left))
             if pause:
                 time.sleep(pause)
         return self._found.pop()
 
     def _subscribe(self) -> None:
         while not (self._subscribed or self._over):
-            pause = self._take(self._line.hear(self._channels, 0.0))
+            pause = self._take(self._subscription.receive(self._channels, 0.0))
             self._subscribed = not pause
             time.sleep(pause)
 
     def close(self) -> None:
-        """Hang up; the iteration ends."""
+        """Close the connection; the iteration ends."""
         self._over = True
-        self._line.close()
+        self._subscription.close()
 
     def __exit__(
         self,

@@ -1,12 +1,10 @@
-"""The only place where an operation meets a socket: connections and lanes. What errors lead to is in `_retry`.
+"""The only module that sends operations to a socket: connections and lanes. Errors are judged in `_base/retrying`.
 
-- Our connections are our own: made from a URL, or from the settings of a client we were given,
-  which itself is never used, closed or changed. redis-py's retries are off on them: it would send
-  a command again that the server has already carried out. We retry, under the same call number,
-  and the script answers from its record of the first.
-- A lane has one call in flight. Lanes are drawn at random, and drawn anew after a fork. One on
-  which a call was interrupted is not used again: what was sent may still arrive, when the next
-  call's record would have taken the place of its own.
+- Our connections are our own: made from a URL, or from the settings of a client we were given, which itself is never
+  used, closed or changed. redis-py's retries are off on them: it would send a command again that the server has already
+  carried out. We retry, under the same call number, and the script answers from its record of the first.
+- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A lane whose call was
+  interrupted is not used again: that call may still arrive, after the next call's record has replaced its own.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
 from headrace._base.retrying import (
-    LEAST_LIMIT,
-    LIMIT,
+    SIZE_LIMIT,
+    SIZE_LIMIT_AT_LEAST,
     Patience,
     Trip,
     bound,
@@ -49,8 +47,10 @@ R = TypeVar("R")
 
 
 class Executor(BaseExecutor):
-    """Runs operations on a pool of our own. *budget*: seconds for which a round trip is tried again. *outage*: shared
-    with others that lead to the same server."""
+    """Runs operations on a pool of our own.
+
+    *budget*: seconds for which a round trip is tried again. *outage*: shared with others on the same server.
+    """
 
     def __init__(
         self, url: str | None = None, client: redis.Redis | None = None, budget: float = RETRY_BUDGET_S,
@@ -74,12 +74,14 @@ class Executor(BaseExecutor):
         self._given_up = threading.Event()
 
     def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
-        """Send one operation; its decoded reply. *meanwhile* is called while the server works, once an attempt."""
+        """Run one operation and return its decoded reply. *meanwhile* is called while the server works, each try."""
         result: R = self.run_all([op], meanwhile)[0]
         return result
 
     def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
-        """`run`; interrupted, it asks what the server did, and runs *undo*, made of that reply."""
+        """Run *op*. If interrupted, find out what the server did, and run the operation that *undo* makes of that
+        reply.
+        """
         lane = self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
         reply: Any = None
@@ -99,7 +101,7 @@ class Executor(BaseExecutor):
             raise
 
     def undo(self, ops: Sequence[Op[Any]]) -> None:
-        """Send these, each once: nobody waits for them."""
+        """Send operations once each, ignoring errors."""
         with suppress(Exception):
             for op in ops:
                 self._attempt(Trip([op]), [self._lane(op)], None)
@@ -107,7 +109,9 @@ class Executor(BaseExecutor):
     def run_all(
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None
     ) -> list[Any]:
-        """Send several in one round trip; their decoded replies. Each is atomic, all are not. *lanes*: the caller's."""
+        """Run operations in one round trip; return their decoded replies. Each is atomic, all are not. *lanes*: the
+        caller's.
+        """
         kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
         trip = Trip(ops)
         try:
@@ -131,9 +135,9 @@ class Executor(BaseExecutor):
         try:
             replies = self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
-            if largest(ops)[0] > LEAST_LIMIT:
+            if largest(ops)[0] > SIZE_LIMIT_AT_LEAST:
                 with suppress(errors.RedisError, OSError):
-                    if (refusal := too_large(ops, (self.send([LIMIT]))[0])) is not None:
+                    if (refusal := too_large(ops, (self.send([SIZE_LIMIT]))[0])) is not None:
                         raise refusal from cut
             raise
         absent = missing(replies)
@@ -149,9 +153,9 @@ class Executor(BaseExecutor):
         return replies
 
     def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
-        """Packed commands in one round trip; replies, errors among them as values. Nothing is repeated.
+        """Send packed commands in one round trip; return the replies, errors among them as values. Nothing is repeated.
 
-        *leaves* is called when there is a connection, just before they go.
+        *leaves* is called when there is a connection, just before they are sent.
         """
         connection = self.pool.get_connection()
         try:
@@ -168,7 +172,7 @@ class Executor(BaseExecutor):
             self.pool.release(connection)
 
     def wait(self, command: tuple[Arg, ...]) -> bool:
-        """Block until the server has something; `False`: its time was over.
+        """Block until the server has something; `False` if the time ran out.
 
         An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows heals it.
         """
@@ -179,12 +183,13 @@ class Executor(BaseExecutor):
             return True
 
     def sleep(self, seconds: float) -> None:
-        """Wait on the client."""
+        """Sleep on the client."""
         time.sleep(seconds)
 
     def close(self, last: Sequence[Op[Any]] = ()) -> None:
-        """Run *last*, delete the records of our lanes, and close our connections. A server that does not answer at once
-        is not waited for. The executor can be used again; it then opens new connections.
+        """Run *last*, delete the records of our lanes, and close our connections.
+
+        Waits about a second for a server that does not answer. The executor can be used again, with new connections.
         """
         clearing = [] if self._given_up.is_set() else self._clearing()
         try:
@@ -205,7 +210,7 @@ class Executor(BaseExecutor):
                 self.send(clearing)
 
     def give_up(self) -> None:
-        """Let calls under way fail now, whatever they wait for."""
+        """Make calls under way fail now, and later ones after one attempt."""
         self.budget = 0.0
         self._given_up.set()
         self.close()
@@ -219,7 +224,7 @@ def _read(connection: Any) -> Any:
 
 
 def meet(executor: Executor) -> None:
-    """Return when there is a server, whatever it says; raise why there is none when it says nothing for `FIRST`."""
+    """Return once there is a server, even if it answers with an error. Raises the last error after `FIRST_ANSWER_S`."""
     outage = executor.outage
 
     def greet() -> None:

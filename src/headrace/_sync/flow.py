@@ -1,4 +1,4 @@
-"""`Flow` and `AsyncFlow`, side by side: jobs that pass through several queues of one group."""
+"""`Flow`: jobs that pass through several queues of one group. `AsyncFlow` is its twin."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ class Flow(Closing, BaseFlow, Driver):
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
         stage: str | None = None, delay: Delay = None, headers: Mapping[str, str] | None = None,
     ) -> Receipt:  # fmt: skip
-        """Begin a run with *payload* in the first stage, or in *stage*. With *id* (no `/`), one that goes on already is
-        left as it is: `added=False`. *attributes*: text, or lists of it, which every stage sees. flow_start.lua, O(1).
+        """Begin a run with *payload* in the first stage, or in *stage*. flow_start.lua, O(1).
+
+        With *id* (no `/`), a run of that id that has not ended is left as it is: `added=False`. *attributes*: text, or
+        lists of it, which every stage sees.
         """
         return self._run(*self._start(payload, id, attributes, stage, delay, headers))
 
     def complete(self, lease: BaseLease[Any], outcome: Any = None, fenced: bool | None = None) -> bool:
-        """Complete a stage's job that you leased yourself, with a result, `Next` or `FanOut`: what a worker does.
+        """Complete a stage's job that you leased yourself, with a result, `Next` or `FanOut`, as a worker does.
 
         `True` for exactly one caller. The job is in its next stage, or its children are there, in the same script.
         `False` also if the flow would go to a stage that is not declared here. flow_advance.lua, O(children).
@@ -61,36 +63,42 @@ class Flow(Closing, BaseFlow, Driver):
         return self._run(*self._complete(lease, outcome, fenced))[0]
 
     def state(self, id: str) -> FlowState | None:
-        """What is known of a run, or of a child by its id (`<parent>/<fan-out>/<name>`); `None`: nothing, or not any
-        more. Sees to what happened outside of the flow first. flow_read.lua, O(children).
+        """Return the state of a run, or of a child by its id (`<parent>/<fan-out>/<name>`); `None` if it is unknown by
+        now.
+
+        Calls made outside the flow, such as a redrive, are taken into account first. flow_read.lua, O(children).
         """
         return self._drive(flow_calls.state(self.ops, id))
 
     def find(self, **attributes: str) -> list[FlowState]:
-        """The runs that go on and have all of these attributes. flow_find.lua per 1,000, flow_read.lua per 100."""
+        """Find the runs that have not ended and have all of these attributes. flow_find.lua per 1,000, flow_read.lua
+        per 100.
+        """
         return self._drive(flow_calls.find(self.ops, attributes))
 
     def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
-        """The result of the run's last stage, waiting up to *timeout* seconds for it; `None` if there is nothing, or
-        the run failed or was cancelled.
+        """Return the result of the run's last stage, waiting up to *timeout* seconds for it.
+
+        `None` if there is none, or the run failed or was cancelled.
         """
         return self._drive(self._result(id, timeout))
 
     def cancel(self, id: str) -> bool:
-        """Cancel a run with all its children, wherever they are; a child with its own. Holders find their leases lost.
-        `False`: it has ended, or never was. flow_advance.lua, per 100 children.
+        """Cancel a run with all its children, in any state; a child with its own. `False`: it has ended, or never was.
+
+        Workers that hold their jobs find the leases lost. flow_advance.lua, per 100 children.
         """
         return self._drive(flow_calls.cancel(self.ops, id))
 
     def counts(self) -> dict[str, Counts]:
-        """The counts of each stage's queue, one after the other. counts.lua."""
+        """Count the jobs of each stage's queue, one queue after the other. counts.lua."""
         return self._drive(flow_calls.counts(self.ops))
 
     def mermaid(self, counts: bool = False) -> str:
-        """The declaration as a Mermaid flowchart; with *counts*, what is in each stage now."""
+        """Draw the declared stages as a Mermaid flowchart; with *counts*, also the number of jobs in each now."""
         return self._drive(flow_calls.drawing(self.ops, counts))
 
     def close(self) -> None:
-        """Close what we opened, nothing else."""
+        """Close the connections we opened, nothing else."""
         self._executor.close()
         self._address.leave()

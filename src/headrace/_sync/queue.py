@@ -1,8 +1,8 @@
-"""`Queue` and `AsyncQueue`: the verbs, side by side. What they send is in `_ops`, how in `_execute`.
+"""`Queue` and `Lease`. Their operations are made in `_base/queue` and `_core/calls`, and sent by `driver`.
 
-The two are twins: the same names and arguments, `await` the only difference (a test holds them to it).
-Every method may raise redis-py's transport errors once the retries of about 45 s are used up; a method that
-is called with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
+`AsyncQueue` is the twin: the same names and arguments, `await` the only difference (a test checks that). Every method
+may raise redis-py's transport errors once the retries of about 45 s are used up; a method that is called with bad
+arguments raises `ValueError` or `TypeError`, and nothing was sent.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ class Queue(Closing, Driver, BaseQueue):
         return self._run(*self._new(payload, id, headers, delay, priority))[0]
 
     def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
-        """Add payloads or `NewJob`s, any number; a receipt each, in order.
+        """Add payloads or `NewJob`s, any number; return a receipt each, in order.
 
-        All are checked first: a bad one means that nothing was sent. Then they go in parts of at most
-        1,000 jobs or about 1 MiB, each atomic. If a part fails, the parts before it are in the queue, those
-        behind it are not, and the error's `receipts` are those of the former; enqueue with ids and the whole
-        call can be repeated. One script a part, 1.5-2 µs of server time per job. *trace_each*: if somebody traces, make
-        a span for each job, not only one for all.
+        All are checked first: a bad one means that nothing was sent. Then they go in parts of at most 1,000 jobs or
+        about 1 MiB, each atomic. If a part fails, the parts before it are in the queue, those after it are not, and the
+        error's `receipts` are those of the former; enqueue with ids and the whole call can be repeated. One script a
+        part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
+        for all.
         """
         return self._drive(*self._many(jobs, trace_each))
 
@@ -111,11 +111,11 @@ class Queue(Closing, Driver, BaseQueue):
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
     ) -> Lease | None:  # fmt: skip
-        """The next job, or `None` if there is none within *block* seconds (0: do not wait; `None`: for ever).
+        """Lease the next job; `None` if there is none within *block* seconds (0: do not wait; `None`: for ever).
 
-        *duration*: seconds of this lease. *at_most_once*: complete the job before handing it out. Jobs that do
-        not decode go to the dead letters on the way. Also reclaims and promotes what is due, at most
-        once a second. One script (lease.lua); while waiting, one `XREADGROUP … BLOCK` a second.
+        *duration*: seconds of this lease. *at_most_once*: complete the job before handing it out. Jobs that do not
+        decode go to the dead letters on the way. Also reclaims and promotes what is due, at most once a second. One
+        script (lease.lua); while waiting, one `XREADGROUP … BLOCK` a second.
         """
         leases = self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
         return leases[0] if leases else None
@@ -124,7 +124,7 @@ class Queue(Closing, Driver, BaseQueue):
         self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
     ) -> list[Lease]:  # fmt: skip
-        """Like `lease`, up to *n* jobs: waits for the first, takes what else is there. 1.5-2.5 µs a job."""
+        """Like `lease`, up to *n* jobs: wait for the first, take those that are there then. 1.5-2.5 µs a job."""
         claims = self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
             return [Lease(claim, self) for claim in claims]
@@ -148,7 +148,7 @@ class Queue(Closing, Driver, BaseQueue):
         return self._run(*self._complete(lease, result, then, fenced))[0]
 
     def complete_many(self, leases: Sequence[Lease], fenced: bool | None = None) -> list[bool]:
-        """Like `complete`, a verdict each, in order. One script per 1,000, 2-3.5 µs a job."""
+        """Like `complete`, for each lease; return a bool each, in order. One script per 1,000, 2-3.5 µs a job."""
         return self._drive(*self._complete_many(leases, fenced))
 
     def release(self, lease: Lease) -> bool:
@@ -156,29 +156,33 @@ class Queue(Closing, Driver, BaseQueue):
         return self._run(*self._settle(lambda claim: self.ops.release([claim]), lease))[0]
 
     def retry(self, lease: Lease, delay: Delay = 0.0, reason: str = "") -> bool:
-        """Try the job again later: to the back, or after *delay*. An attempt is spent; the last one goes to the dead
-        letters with *reason*. `False`: the lease was lost. retry.lua.
+        """Try the job again later: to the back, or after *delay*. `False`: the lease was lost. retry.lua.
+
+        An attempt is spent; after the last one the job goes to the dead letters with *reason*.
         """
         return self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease))[0]
 
     def dead_letter(self, lease: Lease, reason: str) -> bool:
-        """It will never work: out of the queue, kept with *reason*. `False`: the lease was lost. dead_letter.lua."""
+        """Take the job out of the queue for good, and keep it with *reason*. `False`: the lease was lost.
+        dead_letter.lua.
+        """
         return self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease))[0]
 
     def renew(self, lease: Lease, duration: float | timedelta | None = None) -> bool:
-        """Make the lease last again from now. `False`: it is somebody else's, or the job is gone. renew.lua."""
+        """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
         return self._run(self._renew(lease, duration))[0]
 
     def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
-        """What the job's completion kept (raw bytes), waiting up to *timeout* seconds for it.
+        """Return the result that the job's completion kept (raw bytes), waiting up to *timeout* seconds for it.
 
-        `None` if there is nothing, and as soon as a job that is waited for ends without a result: completed with none,
-        dead, cancelled or deleted. All who wait share one subscription. result.lua, and every 5 seconds while waiting.
+        `None` if there is none, and as soon as a job that is waited for ends without a result: completed with none,
+        dead, cancelled or deleted. All waiting calls share one subscription. result.lua, and every 5 seconds while
+        waiting.
         """
         return self._drive(self._result(id, timeout))
 
     def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, bytes]:
-        """Like `result`, of any number of jobs: what there is, by id, waiting for the others."""
+        """Like `result`, for any number of jobs: return the results there are, by id, waiting for the others."""
         return self._drive(self._results(ids, timeout))
 
     def _each(self, state: str, limit: int = 200) -> Iterator[JobState]:
@@ -190,156 +194,167 @@ class Queue(Closing, Driver, BaseQueue):
             cursor, more = page.cursor, bool(page.cursor)
 
     def cancel(self, id: str) -> bool:
-        """Remove a job, in whatever state but dead; a holder finds its lease lost. cancel.lua, O(1)."""
+        """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1)."""
         return self._run(self.ops.cancel(id))
 
     def cancel_payload(self, payload: Any) -> int:
-        """Remove every job of this payload, waiting, running or delayed; how many.
+        """Remove every job of this payload, waiting, running or delayed; return their number.
 
         cancel_payload.lua, 500 jobs or 1 MiB a call.
         """
         return self._drive(self._payload(payload))
 
     def counts(self) -> Counts:
-        """How many jobs are in each state, at one instant. counts.lua, O(consumers)."""
+        """Count the jobs in each state, at one instant. counts.lua, O(consumers)."""
         return self._run(self.ops.counts())
 
     def peek(self) -> Job | None:
-        """The job that would be leased next, without leasing it. list.lua."""
+        """Return the job that would be leased next, without leasing it. list.lua."""
         for item in self._each("waiting", 1):
             return item.job
         return None
 
     def waiting(self) -> Iterator[JobState]:
-        """The jobs that wait, in the order in which they will be leased. list.lua, 200 jobs or 1 MiB a call."""
+        """List the waiting jobs, in the order in which they will be leased. list.lua, 200 jobs or 1 MiB a call."""
         return self._each("waiting")
 
     def running(self) -> Iterator[JobState]:
-        """The leased jobs, oldest first, each with its `worker` and `since` when (delivery or last renewal)."""
+        """List the leased jobs, oldest first, each with its `worker` and the time `since` delivery or last renewal."""
         return self._each("running")
 
     def delayed(self) -> Iterator[JobState]:
-        """The delayed jobs, the first due first, each with when it is `due`."""
+        """List the delayed jobs, the first due first, each with the time it is `due`."""
         return self._each("delayed")
 
     def dead(self) -> Iterator[JobState]:
-        """The dead letters, oldest first, each with its `reason`, `worker` and `since` when."""
+        """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")
 
     def find(self, id: str) -> JobState | None:
-        """Where a job is, or `None`: it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
+        """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
         return self._drive(calls.find(self.ops, id))
 
     def position(self, id: str) -> int | None:
-        """How many jobs would be leased before this one, 0 for the next, 1,000 for that many or more; `None`: it does
-        not wait. position.lua, O(jobs in front), 1 MiB of them a call.
+        """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.
+
+        `None` if it does not wait. position.lua, O(jobs in front), 1 MiB of them a call.
         """
         return self._drive(calls.position(self.ops, id))
 
     def redrive(self, *ids: str) -> int:
-        """Send dead letters back to the back of the queue, all or those of *ids*, oldest first; how many.
+        """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
 
-        One whose id is taken again stays. What dies meanwhile stays. redrive.lua, 250 a call, or 1 MiB.
+        A dead letter whose id is taken again stays, and so do jobs that die meanwhile. redrive.lua, 250 or 1 MiB a
+        call.
         """
         return self._drive(calls.by_ids(self.ops.redrive, ids, JOBS_PER_SCRIPT))
 
     def purge_dead(self, *ids: str) -> int:
-        """Remove dead letters for good, all or those of *ids*; how many. What dies meanwhile stays."""
+        """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay."""
         return self._drive(calls.by_ids(self.ops.purge_dead, ids, JOBS_PER_SCRIPT))
 
     def purge(self) -> int:
-        """Remove what waits (waiting, parked, delayed); how many. Leased and dead jobs stay,
-        and so does what is enqueued meanwhile. purge.lua, 500 a call, or 1 MiB.
+        """Remove the jobs that wait (waiting, parked, delayed); return their number.
+
+        Leased and dead jobs stay, and so do those enqueued meanwhile. purge.lua, 500 or 1 MiB a call.
         """
         return self._drive(calls.purge(self.ops))
 
     def delete(self) -> int:
-        """Remove the queue with everything in it; how many jobs that were. It comes back on enqueue.
+        """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
 
         delete.lua: one call, and one more for each 1,000 jobs of flows, which go first.
         """
         return self._drive(calls.until_done(self.ops.delete))
 
     def pause(self) -> bool:
-        """Hand out no more jobs, to anybody, until `resume()`; `False`: the queue was paused already. pause.lua, O(1).
+        """Hand out no more jobs, to any worker, until `resume()`; `False`: the queue was paused already. pause.lua,
+        O(1).
 
-        What is leased goes on, and can be renewed and settled; jobs can be enqueued. It is kept on the server, and
+        Leased jobs go on, and can be renewed and settled; jobs can be enqueued. The pause is kept on the server, and
         ends with `resume()` or `delete()` only.
         """
         return self._run(self.ops.pause(True))
 
     def resume(self) -> bool:
-        """Hand out jobs again: everybody who waits is woken. `False`: the queue was not paused. pause.lua, O(1)."""
+        """Hand out jobs again; all waiting workers are woken. `False`: the queue was not paused. pause.lua, O(1)."""
         return self._run(self.ops.pause(False))
 
     def paused(self) -> bool:
-        """Whether the queue is paused. paused.lua, O(1)."""
+        """Tell whether the queue is paused. paused.lua, O(1)."""
         return self._run(self.ops.paused())
 
     def levels(self) -> int:
-        """How many priority levels the queue is known to have: the most that one who gave a job a priority knew of.
+        """Return the number of priority levels that the queue is known to have. levels.lua, O(1).
 
-        levels.lua, O(1).
+        It is the largest `priorities=` of the clients that have given a job a priority.
         """
         return self._run(self.ops.levels())
 
     def drain(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait until nothing waits, runs or is delayed; dead letters don't count. `False`: not within *timeout*.
+        """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.
 
-        `None` waits for ever. counts.lua, at most twice a second.
+        counts.lua, twice a second, more often at first.
         """
         return self._drive(self._drain(timeout))
 
     def move(self, to: str, *ids: str) -> int:
-        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; how many.
+        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; return
+        their number.
 
-        They keep their order, ids, headers, attempts and times. One whose id is taken there stays, and so do leased
+        They keep their order, ids, headers, attempts and times. A job whose id is taken there stays, and so do leased
         and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if
         *to* is of another group. move.lua, 200 jobs a call, about 15 µs a job.
         """
         return self._drive(self._move(to, ids))
 
     def expire(self, *ids: str) -> int:
-        """End leases now, all or those of the jobs *ids*: the jobs go to the front, the attempt is spent; how many.
+        """End leases now, all or those of the jobs *ids*: their jobs go to the front, the attempt spent; return their
+        number.
 
-        Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was
-        first. expire.lua, 500 jobs a call.
+        Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
+        expire.lua, 500 jobs a call.
         """
         return self._drive(calls.by_ids(self.ops.expire, ids, 500))
 
     def fail_worker(self, name: str) -> int:
-        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; how many.
+        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
+        number.
 
-        *name*: as `workers()` has it, or without its random part, for all that have come under that name. Should it
-        live, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a call.
+        *name*: as `workers()` has it, or without its random part, for all that have come under that name. If it is
+        alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a
+        call.
         """
         return self._drive(calls.until_done(lambda: self.ops.fail_worker(name)))
 
     def repair(self) -> Repairs:
-        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; what was mended, by kind.
+        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; count the repairs by kind.
 
-        After our own operations there is nothing to find. Safe beside live workers and other repairs. What holds
-        another type than ours is a `redis.ResponseError` that names the key, and nothing was done by that call.
-        repair.lua, about 500 entries a call.
+        After our own operations there is nothing to find. Safe beside live workers and other repairs. A key of another
+        type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, about
+        500 entries a call.
         """
         return self._drive(calls.repair(self.ops))
 
     def workers(self) -> list[WorkerState]:
-        """Who is registered for this queue, until when it counts as alive, how much it has leased. workers.lua."""
+        """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
+        workers.lua.
+        """
         return self._run(self.ops.workers())
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> EventStream:
-        """What happens from now on: an iterator of `Event`, of *kinds* or all.
+        """Listen to events from now on: an iterator of `Event`, of *kinds* or all.
 
-        It ends when nothing has come for *timeout* seconds (`None`: never). `with queue.events() as events:` is
-        subscribed on entry, and hangs up at the end. Delivered at most once: what is told while the connection is
-        lost, or to a reader that is too slow, is not told again. A connection of its own.
+        It ends when nothing has come for *timeout* seconds (`None`: never). `with queue.events() as events:` subscribes
+        on entry, and closes the connection at the end. Delivered at most once: events during a lost connection, or for
+        a reader that is too slow, are not repeated. A connection of its own.
         """
         return EventStream(self.ops, self._executor, *self._listening(kinds, timeout))
 
     def reschedule(self, id: str, delay: Delay) -> bool:
-        """Bring a delayed job forward or push it back: due *delay* from now, or at a moment; `None` or 0 sends it to
-        the back of the queue at once. `False`: no delayed job has this id. reschedule.lua, O(log n).
+        """Give a delayed job another due time: *delay* from now, or a moment. `False`: no delayed job has this id.
+
+        `None` or 0 sends it to the back of the queue at once. reschedule.lua, O(log n).
         """
         return self._run(self.ops.reschedule(id, delay))
 
@@ -350,28 +365,29 @@ class Queue(Closing, Driver, BaseQueue):
     ) -> bool:  # fmt: skip
         """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
 
-        *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields
-        as in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`.
-        Replaced by one of the same timing, a schedule keeps its next due time. *missed*: what becomes of ticks for
-        which no worker was there: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the
-        id `<name>@<due in ms>`. Workers of this queue put them in. `TooManySchedules` if the queue has 1,000,
+        *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields as
+        in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`. If
+        it replaces a schedule of the same timing, the next due time stays. *missed*: what becomes of ticks that passed
+        while no worker ran: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the id
+        `<name>@<due in ms>`. Workers of this queue enqueue them. `TooManySchedules` if the queue has 1,000,
         `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
         """
         job = NewJob(payload, headers=headers, priority=priority)
         return self._drive(self._schedule(name, job, every, cron, timezone, missed))
 
     def unschedule(self, name: str) -> bool:
-        """End a schedule; jobs that it has put in stay. `False`: there is none of that name. unschedule.lua."""
+        """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
         return self._run(self.ops.unschedule(name))
 
     def schedules(self) -> list[Schedule]:
-        """What recurs, the next due first. schedules.lua, 2 µs each."""
+        """List the schedules, the next due first. schedules.lua, 2 µs each."""
         return self._run(self.ops.schedules())
 
     def close(self) -> None:
-        """Close what we opened, nothing else. What this queue leased stays leased until its leases expire; if it holds
-        nothing, its registration and the records of its calls go. A server that is away is waited for 1 second at most.
-        leave.lua if it leased, DEL.
+        """Close the connections we opened, nothing else.
+
+        Jobs that this queue leased stay leased until their leases expire; if it holds none, its registration and the
+        records of its calls are deleted. Waits 1 second at most for a server that is away. leave.lua if it leased, DEL.
         """
         self._waiters.close()
         self._executor.close(self._parting())

@@ -1,8 +1,8 @@
-"""Connections that listen: Pub/Sub, for workers, for who waits for results, and for who wants to see events.
+"""Subscribed connections: Pub/Sub for workers, for calls that wait for results, and for event streams.
 
-A line is a connection of ours that is subscribed to some channels and does nothing else; it speaks RESP2, whatever
-the others do. One that is lost is opened again by the next call of `hear`, which says so: what was told meanwhile
-nobody heard. An idle one is pinged, or a server that went away without a word would never be missed.
+A subscription is a connection of its own that is subscribed to some channels and does nothing else; it speaks RESP2,
+whatever the others do. If it is lost, the next call of `receive` opens it again, and says so: messages published
+meanwhile are gone. An idle one is pinged, or the loss of a server that closed nothing would never be noticed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace._sync.executor import Executor
 
 
 class Subscription(BaseSubscription):
-    """One subscribed connection, to where *executor*'s lead. One thread uses it; another may `close` it."""
+    """One subscribed connection to the server of *executor*. One thread uses it; another may `close` it."""
 
     def __init__(self, executor: Executor, announce: Op[Any] | None = None) -> None:
         super().__init__(announce)
@@ -34,8 +34,8 @@ class Subscription(BaseSubscription):
         self._pool: Any = own_pool(executor.pool, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
         self._pool.connection_kwargs["protocol"] = 2
 
-    def hear(self, channels: Sequence[str], seconds: float) -> Received:
-        """What is told within so many seconds; or that we have just begun to listen; or why we don't."""
+    def receive(self, channels: Sequence[str], seconds: float) -> Received:
+        """Return the messages of so many seconds; or that the subscription has just begun; or why there is none."""
         try:
             anew = self._connection is None
             if anew and not self._closed:
@@ -79,6 +79,6 @@ class Subscription(BaseSubscription):
             self._pool.release(connection)
 
     def close(self) -> None:
-        """For good; a `hear` under way returns."""
+        """Close it for good; a `receive` under way returns."""
         self._closed = True
         self._pool.disconnect()

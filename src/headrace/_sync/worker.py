@@ -1,4 +1,4 @@
-"""`Worker`: drives the roles with threads. Handlers are plain functions; no event loop."""
+"""`Worker`: runs the roles on threads. Handlers are plain functions; no event loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headrace._telemetry import log
 class Worker(BaseWorker):
     """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
 
-    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; started again under it, it has the
-    jobs first that it held when it died, and a second live one is refused (`NameTaken`). *heartbeat*, *timeout*:
-    seconds between signs of life, and without one until peers take over. *trace_parent*: whose child the span of a
-    handler's run is, if somebody traces: the `poll`'s that brought the job, or the `message`'s that it is.
+    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; a worker that starts under the name
+    of one that died gets that one's jobs first, and a second live one is refused (`NameTaken`). *heartbeat*: seconds
+    between signs of life. *timeout*: seconds without one until peers take over its jobs. *trace_parent*: the parent of
+    the span of a handler's run, if there is tracing: the `poll` that brought the job, or the `message` itself.
     *max_outage*: seconds for which the server may be away before that ends the worker (`None`: it waits for ever).
     """
 
@@ -36,8 +36,11 @@ class Worker(BaseWorker):
         self._running: Engine | None = None
 
     def run(self) -> None:
-        """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases everything at
-        once. Raises what ended the worker, if that was an error."""
+        """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases all jobs at
+        once.
+
+        Raises the error that ended the worker, if there was one.
+        """
         main = threading.current_thread() is threading.main_thread()
         before: dict[int, Any] = {}
         early: list[int] = []  # signals that came before there was anything to stop
@@ -84,9 +87,9 @@ class Worker(BaseWorker):
         return self._running
 
     def stop(self, wait: bool = True) -> None:
-        """Stop taking jobs and let handlers finish; called again, release everything to the front at once.
+        """Stop taking jobs and let handlers finish; called again, release all jobs to the front at once.
 
-        *wait*: until that is done; a handler that stops its own worker never waits, it would be for itself.
+        *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
         """
         engine = self._running
         if engine is None:
