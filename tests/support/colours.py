@@ -1,4 +1,4 @@
-"""Queues of both colours from one body: those of asyncio as if they blocked."""
+"""Queues of both colours for one test body: those of asyncio behave as if they blocked."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Blocking:
 
 
 def bare(value: Any) -> Any:
-    """An argument as the wrapped object knows it."""
+    """Unwrap an argument, if it is wrapped."""
     if isinstance(value, Blocking):
         return value._wrapped
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 class Connect:
-    """Makes queues of one colour on one server, and closes them."""
+    """Maker of queues of one colour on one server; it closes them."""
 
     def __init__(self, colour: str, server: Server) -> None:
         self.colour, self.server = colour, server
@@ -61,7 +61,7 @@ class Connect:
         self._runner = asyncio.Runner() if colour == "async" else None
 
     def __call__(self, name: str = "q", **options: Any) -> Any:
-        """A queue on the server, or on the one that *options* name; arguments as for `Queue`.
+        """Make a queue on the server, or on the one that *options* name; arguments as for `Queue`.
 
         *client* may be a function that makes one, given the module to make it from (`redis` or `redis.asyncio`).
         """
@@ -77,7 +77,7 @@ class Connect:
         return queue
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all queues that were made."""
         for queue in self._made:
             queue.close()
         if self._runner is not None:

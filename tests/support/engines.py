@@ -26,7 +26,7 @@ KINDS = ["threads", "tasks", "plain"]
 
 
 def blocking(body: Body) -> Body:
-    """*body* as a plain function."""
+    """Make *body* a plain function."""
 
     def handler(argument: Any) -> Any:
         steps = body(argument)
@@ -46,7 +46,7 @@ def blocking(body: Body) -> Body:
 
 
 def coroutine(body: Body) -> Body:
-    """*body* as an async function."""
+    """Make *body* an async function."""
 
     async def handler(argument: Any) -> Any:
         steps = body(argument)
@@ -84,11 +84,11 @@ class Running:
         self._error: BaseException | None = None
 
     def handler(self, queue: str, **options: Any) -> Callable[[Body], Body]:
-        """Like the worker's, for a body."""
+        """Register a body like the worker's `handler`."""
         return self._registers(self.worker.handler(queue, **options))
 
     def batch_handler(self, queue: str, **options: Any) -> Callable[[Body], Body]:
-        """Like the worker's, for a body."""
+        """Register a body like the worker's `batch_handler`."""
         return self._registers(self.worker.batch_handler(queue, **options))
 
     def _registers(self, register: Callable[[Body], Body]) -> Callable[[Body], Body]:
@@ -100,7 +100,7 @@ class Running:
 
     @property
     def engine(self) -> Any:
-        """The run that is going on."""
+        """The run that is under way."""
         return self.worker._running
 
     @property
@@ -109,7 +109,7 @@ class Running:
         return self._thread is not None if self.kind != "threads" else self.engine and not self.engine.finished
 
     def start(self) -> None:
-        """Begin."""
+        """Start the worker."""
         if self.kind == "threads":
             self.worker.start()
             return
@@ -134,7 +134,7 @@ class Running:
             up.set()
 
     def stop(self, *, wait: bool = True) -> None:
-        """Like the worker's."""
+        """Stop it like the worker's `stop`."""
         if self.kind == "threads":
             self.worker.stop(wait)
         else:
@@ -142,7 +142,7 @@ class Running:
             asyncio.run_coroutine_threadsafe(self.worker.stop(wait), self._loop).result(PATIENCE)
 
     def close(self) -> None:
-        """Leave its `with`; raises what ended it."""
+        """Leave the worker's `with`; raises the error that ended it."""
         if self.kind == "threads":
             self.worker.__exit__(None, None, None)
             return
@@ -167,7 +167,7 @@ class Running:
 
 
 class Recorder:
-    """What runs now, and what has run."""
+    """The runs that have started and ended, and the most that were under way at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -179,11 +179,11 @@ class Recorder:
         return Recording(self, what)
 
     def await_started(self, number: int) -> None:
-        """Until so many have started."""
+        """Wait until so many have started."""
         until(lambda: len(self.started) >= number, f"{len(self.started)} of {number} have started")
 
     def await_ended(self, number: int) -> None:
-        """Until so many have ended."""
+        """Wait until so many have ended."""
         until(lambda: len(self.ended) >= number, f"{len(self.ended)} of {number} have ended")
 
 

@@ -1,4 +1,4 @@
-"""Processes that hold persistent jobs, and write down from when to when, by the server's clock, outside Redis."""
+"""Processes that hold persistent jobs, and log from when to when, by the server's clock, outside Redis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.processes import CONTEXT, Processes
 
 
 def main(kind: str, url: str, clock: str, folder: Path, options: dict[str, Any], handler: dict[str, Any]) -> None:
-    """A worker process; it asks the server for the time over a way of its own."""
+    """Run a worker process; it asks the server for the time over a connection of its own."""
     worker: Any = Worker(url=url, **options) if kind == "threads" else AsyncWorker(url=url, **options)
     direct = redis.Redis(unix_socket_path=clock)
 
@@ -41,7 +41,7 @@ def main(kind: str, url: str, clock: str, folder: Path, options: dict[str, Any],
 
 @define
 class Holders(Processes):
-    """Like `Processes`, with persistent jobs."""
+    """Processes that hold persistent jobs, like `Processes`."""
 
     clock: str = ""
 
@@ -55,7 +55,7 @@ class Holders(Processes):
         url: str | None = None,
         **handler: Any,
     ) -> Any:
-        """Start one; *url* for another way to the server."""
+        """Start one; *url*: another address of the server."""
         worker = {"name": name, "heartbeat": heartbeat, "timeout": timeout}
         given = (self.kind, url or self.url, self.clock, self.folder, worker, {"concurrency": concurrency} | handler)
         process = CONTEXT.Process(target=main, args=given)

@@ -15,7 +15,7 @@ Edit = tuple[str, str, str]
 
 
 def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:
-    """Make what takes the place of `script` and loads scripts with these changes. Each must change something."""
+    """Make a replacement for `script` that loads scripts with these edits. Each must change something."""
     plain: Callable[[str], scripts.Script] = scripts.script
     for name, old, _ in edits:
         names = scripts.names() if name == "*" else [name]

@@ -1,4 +1,4 @@
-"""Worker processes: what their handlers do is in the payload, and what they did in a file.
+"""Worker processes: payloads say what their handlers do, and a file what they did.
 
 `hold…` runs until the gate is open, on the first attempt; `die…` kills its process; anything else is quick.
 """
@@ -27,7 +27,7 @@ CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio"])
 
 
 def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], handler_options: dict[str, Any]) -> None:
-    """A worker process."""
+    """Run a worker process."""
     worker: Any = Worker(url=url, **worker_options) if kind == "threads" else AsyncWorker(url=url, **worker_options)
 
     def note(event: str, job: Job | None = None) -> None:
@@ -64,7 +64,7 @@ def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], hand
 
 @frozen
 class Note:
-    """What a handler said."""
+    """A line that a handler logged."""
 
     event: str
     payload: str
@@ -94,22 +94,22 @@ class Processes:
         return process
 
     def notes(self, event: str, **wanted: Any) -> list[Note]:
-        """What was noted, in order."""
+        """Read all notes, in order."""
         path = self.folder / "log"
         rows = [Note(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
         return [row for row in rows if row.event == event and all(getattr(row, key) == wanted[key] for key in wanted)]
 
     def await_notes(self, number: int, event: str, **wanted: Any) -> list[Note]:
-        """Wait for so many."""
+        """Wait for so many notes."""
         until(lambda: len(self.notes(event, **wanted)) >= number, f"{number} times {event} {wanted}")
         return self.notes(event, **wanted)
 
     def open_gate(self) -> None:
-        """Let go of what is held."""
+        """Let go of the handlers that are held."""
         (self.folder / "gate").touch()
 
     def close(self) -> None:
-        """End those that are left."""
+        """End the processes that are left."""
         for process in self._started:
             process.kill()
         for process in self._started:

@@ -1,4 +1,4 @@
-"""A proxy in front of a server that breaks connections at the byte where it is told to."""
+"""A proxy in front of a server that breaks connections at a given byte."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where to connect to."""
+        """The URL to connect to."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:
@@ -137,12 +137,12 @@ class Proxy:
             self._listen()
 
     def calls(self, word: bytes) -> int:
-        """How often *word* occurs in the requests since they are counted."""
+        """Count how often *word* occurs in the requests since `reset`."""
         with self._lock:
             return self.requests.count(word)
 
     def said(self, word: bytes) -> bool:
-        """Whether the server has answered with *word* since replies are counted."""
+        """Tell whether the server has answered with *word* since `reset`."""
         with self._lock:
             return word in self.replies
 

@@ -144,13 +144,13 @@ class Server:
         raise AssertionError(f"{self.binary.name} does not start:\n{self.log()[-4000:]}")
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is said."""
+        """Send SIGKILL: nothing is flushed."""
         assert self._process is not None, "the server is not running"
         self._process.kill()
         self._reap()
 
     def stop(self) -> None:
-        """End it in good order; data in the directory stay. Harmless when it is not running."""
+        """Shut it down; data in the directory stay. Harmless when it is not running."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGCONT)  # a test may have suspended it

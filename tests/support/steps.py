@@ -1,4 +1,4 @@
-"""Steps that many tests of this folder take."""
+"""Steps that many tests take."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LONG = 3600.0  # seconds that no test lasts
 
 
 def key(part: str, queue: str = "q", namespace: str = "headrace") -> str:
-    """The key of a part of *queue*."""
+    """Return the key of a part of *queue*."""
     return f"{namespace}:{{{queue.partition('/')[0]}}}:{queue}:{part}"
 
 
 def payloads(states: Iterable[JobState]) -> list[Any]:
-    """The payloads of a listing."""
+    """List the payloads of a listing."""
     return [state.job.payload for state in states]
 
 
@@ -56,14 +56,14 @@ def promote(queue: Any, jobs: int = 1) -> None:
 
 
 def looked_after(client: Any) -> None:
-    """As if somebody had looked after the queue for long, without a gap."""
+    """Make it look as if workers had watched the queue for long, without a gap."""
     seconds, micros = client.time()
     run = client.info("server")["run_id"]
     client.hset(key("stats"), "pulse", f"1000 {seconds * 1000 + micros // 1000} 0 0 600000 {run}")
 
 
 def present(queue: Any) -> dict[str, int]:
-    """How many jobs are in each state, without the states that are empty; and that none is missing."""
+    """Count the jobs in each state, without empty states; check that none is lost."""
     counts = queue.counts()
     assert counts.lost == 0
     states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
