@@ -31,7 +31,7 @@ from headrace.errors import OutcomeUnknown
 
 
 class _Slots:
-    """The slots of one feed: units that wait for one, and how many run."""
+    """The slots of one consumer: units that wait for one, and those that run."""
 
     __slots__ = (
         "backlog",
@@ -143,7 +143,7 @@ class Engine(BaseEngine):
         return units
 
     def abort(self, held: Sequence[Held]) -> None:
-        """Cancel the tasks of which nothing is wanted any more; threads can only be told."""
+        """Cancel the tasks whose jobs are all lost; threads can only be told."""
         for one in held:
             one.job.lost.set()
         for slots in self._slots.values():
@@ -153,7 +153,7 @@ class Engine(BaseEngine):
                     run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
 
     def _fill(self, slots: _Slots) -> None:
-        """Start what waits, as far as there are slots."""
+        """Start waiting units, as far as there are slots."""
         consumer, limit, batch = slots.consumer, slots.consumer.handler.concurrency, slots.consumer.handler.batch
         now = time.monotonic()
         while slots.backlog and slots.running < limit:
@@ -172,7 +172,7 @@ class Engine(BaseEngine):
             slots.tasks[id(unit)] = run, unit
 
     async def _run(self, slots: _Slots, unit: Unit, argument: Any) -> None:
-        """A task: one call of an async handler, and what becomes of it."""
+        """Call an async handler, and take in its end: one task."""
         error: BaseException | None = None
         result: Any = None
         try:
@@ -187,7 +187,7 @@ class Engine(BaseEngine):
             raise error
 
     def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
-        """A task was cancelled; before it began, perhaps."""
+        """Take in the end of a cancelled task, which may not have begun."""
         if slots.tasks.pop(id(unit), None) is not None:
             self._ended(slots, unit, asyncio.CancelledError(), None)
 
@@ -202,7 +202,7 @@ class Engine(BaseEngine):
             asyncio.get_running_loop().call_soon(self._take_in, slots)
 
     def _take_in(self, slots: _Slots) -> None:
-        """All that ended in one turn of the loop."""
+        """Take in all ends of one turn of the event loop."""
         over, slots.over = slots.over, []
         slots.running -= len(over)
         now, finish = time.monotonic(), slots.consumer.finish
@@ -217,17 +217,17 @@ class Engine(BaseEngine):
             task.cancel()  # what its read was given lies in the reserved consumer: nothing is lost
 
     def runs_this(self) -> bool:
-        """Whether it is one of our handlers that asks."""
+        """Tell whether one of our handlers is the caller."""
         task = asyncio.current_task()
         return any(run is task for slots in self._slots.values() for run, _ in slots.tasks.values())
 
     @property
     def gone(self) -> bool:
-        """Whether nothing of it goes on: it has finished, or its event loop was closed under it."""
+        """Whether it has ended: it has finished, or its event loop was closed under it."""
         return self.finished or self._loop.is_closed()
 
     async def finish(self) -> None:
-        """Wait until everything is settled or released, and closed. It goes on without those who give up waiting."""
+        """Wait until everything is settled or released, and closed. A cancelled caller does not end that."""
         if not self.finished and (self._finishing is None or self._finishing.done()):
             self._finishing = asyncio.create_task(self._end(), name="headrace-finish")
         if self._finishing is not None:
@@ -263,7 +263,7 @@ class Engine(BaseEngine):
         self._stopped()
 
     async def _await(self, tasks: Sequence[asyncio.Task[None]], farewell: Farewell) -> None:
-        """Wait until they have ended, or the server is given up. Who waits may be cancelled; they are not."""
+        """Wait until the tasks have ended, or the server is given up. Cancelling the caller does not cancel them."""
         left = {task for task in tasks if not task.done()}
         while left:
             _, left = await asyncio.wait(left, timeout=0.05)

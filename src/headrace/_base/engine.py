@@ -1,4 +1,4 @@
-"""The base of both engines: what of a worker's run is the same with threads and with tasks."""
+"""The base of both engines: the part of a worker's run that is the same with threads and with tasks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers no
 
 
 class Event(Protocol):
-    """What a role sleeps on: of threads, or of tasks."""
+    """An event that a role sleeps on, of threads or of tasks."""
 
     def set(self) -> None:
-        """Wake it."""
+        """Wake the role."""
 
 
 class BaseEngine(ABC):
-    """One run of a worker: its phases, what wakes its roles, and what is observed of it."""
+    """One run of a worker: its phases, the events that wake its roles, and its telemetry."""
 
     stopping: Any  # set when the worker begins to stop
     fetchers = 1  # roles that fetch, for each consumer
@@ -55,16 +55,16 @@ class BaseEngine(ABC):
         self._running: dict[str, list[Any]] = {}  # threads, or tasks, by the role that they run
 
     def _begin(self) -> None:
-        """Run every role."""
+        """Start every role."""
         for name, role, consumer, channel in all_roles(self.lifecycle, self.fetchers):
             self._running.setdefault(name, []).append(self._role(name, role, consumer, channel))
 
     @abstractmethod
     def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> Any:
-        """Make what runs a role: a thread, or a task."""
+        """Make the thread or task that runs a role."""
 
     def wakes(self, event: Event, consumer: Consumer | None) -> None:
-        """Add what a role sleeps on, which is *consumer*'s, if it is of one."""
+        """Add the event that a role sleeps on, with its consumer, if it is of one."""
         self._all.append(event)
         if consumer is not None:
             self._events[id(consumer)].append(event)
@@ -75,18 +75,18 @@ class BaseEngine(ABC):
             event.set()
 
     def telemetry(self, consumer: Consumer) -> WorkerTelemetry:
-        """What observes this consumer."""
+        """Return the telemetry of this consumer."""
         return self._telemetries[consumer.ops.keys.part("jobs")]
 
     def answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any], since: float) -> None:
-        """A round trip that began at *since* is over."""
+        """Record a round trip that began at *since*."""
         for op, reply in zip(ops, replies, strict=True):
             telemetry = self._telemetries.get(op.keys[0])
             if telemetry is not None:
                 telemetry.answered(op, reply, since)
 
     def failed(self, error: BaseException, channel: Channel) -> None:
-        """A role has ended by *error*, which comes out of `run()`; but not of a stop that it may come of."""
+        """Stop the worker, as a role ended by *error*, which `run()` will raise; ignore an error that a stop causes."""
         if self._gave_up or self.lifecycle.phase >= Phase.STOPPED:
             return
         if channel == "ears" and self.lifecycle.phase is not Phase.RUNNING:
@@ -96,7 +96,7 @@ class BaseEngine(ABC):
         self.drain()
 
     def perform(self, effect: Effect, consumer: Consumer | None) -> Any:
-        """Perform an effect that nobody has to wait for, for a role of *consumer*."""
+        """Perform an effect that needs no waiting, for a role of *consumer*."""
         match effect:
             case Start(units):
                 self.start(consumer, units)
@@ -122,14 +122,14 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def abort(self, held: Sequence[Held]) -> None:
-        """Tell the handlers of these jobs that nothing of them is wanted any more."""
+        """Tell the handlers of these jobs to give up."""
 
     @abstractmethod
     def _listen_no_more(self) -> None:
-        """End the blocked reads: one would still be given a job, which no other worker is then woken for."""
+        """End the blocked reads: a read that goes on could still take a job's wake-up away from other workers."""
 
     def stop(self) -> None:
-        """Once: drain. Again: halt."""
+        """Drain; if called again, halt."""
         if self._asked:
             self.halt()
         else:
@@ -137,7 +137,7 @@ class BaseEngine(ABC):
             self.drain()
 
     def drain(self) -> None:
-        """Take nothing new, let handlers finish."""
+        """Take nothing new, and let handlers finish."""
         self.lifecycle.advance_to(Phase.DRAINING)
         self.stopping.set()
         for consumer in self.lifecycle.consumers:
@@ -146,7 +146,7 @@ class BaseEngine(ABC):
         self._listen_no_more()
 
     def halt(self) -> None:
-        """Release everything now; handlers are told, async ones cancelled."""
+        """Release all jobs now; handlers are told, async ones cancelled."""
         self.lifecycle.advance_to(Phase.HALTING)
         for consumer in self.lifecycle.consumers:
             self.abort(list(consumer.held.values()))
@@ -156,14 +156,14 @@ class BaseEngine(ABC):
         return Farewell(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)
 
     def _stopped(self) -> None:
-        """Everything has ended."""
+        """Finish the run: everything has ended."""
         self.error = self.error or left_behind(self.lifecycle)
         self.finished = True
         log.say("worker_stopped", "%s", self.lifecycle.consumers[0].worker, worker=self.lifecycle.consumers[0].worker)
 
 
 class BaseRoleDriver:
-    """What the driver of one role knows: whose role it is, its connection, and what it sleeps on."""
+    """The base of the drivers of one role: its consumer, its connection, and the event it sleeps on."""
 
     def __init__(self, engine: Any, consumer: Consumer | None, channel: Channel, event: Any) -> None:
         self._engine, self._consumer, self._executor = engine, consumer, engine.executors[channel]

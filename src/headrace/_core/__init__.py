@@ -1,1 +1,1 @@
-"""What is decided: calls of several round trips, and a worker's roles, as generators of effects. No IO, no clock."""
+"""Decisions without IO or a clock, as generators of effects: calls of several round trips, and a worker's roles."""

@@ -1,4 +1,4 @@
-"""Calls that take more than one round trip, as generators of effects: written once for both colours.
+"""Calls of several round trips, as generators of effects: written once for both colours.
 
 A call yields effects, or delegates to the typed helpers of `effects`, and returns its value. No IO here, no clock.
 """
@@ -36,7 +36,7 @@ RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of other
 
 @define
 class _Parts:
-    """The parts of an `enqueue_many`: the one to send next, and an answer that nobody has read yet."""
+    """The parts of an `enqueue_many`: the one to send next, and an answer that is not decoded yet."""
 
     parts: Iterator[Op[list[Receipt]]]
     next: Op[Callable[[], list[Receipt]]] | None = None
@@ -44,13 +44,13 @@ class _Parts:
     receipts: list[Receipt] = field(factory=list[Receipt])
 
     def read(self) -> None:
-        """Read the last answer."""
+        """Decode the last answer."""
         if self.unread is not None:
             self.receipts += self.unread()
             self.unread = None
 
     def prepare(self) -> None:
-        """Make the next part and read the last answer, which takes as long as the server does."""
+        """Make the next part and decode the last answer, while the server works on the part between."""
         if self.next is None:
             part = next(self.parts, None)
             if part is not None:
@@ -61,7 +61,9 @@ class _Parts:
 
 
 def enqueue_many(ops: Ops, jobs: Iterable[Any], context: Context | None = None) -> Step[list[Receipt]]:
-    """All receipts. If a later part fails, the error's `receipts` are those of the parts that are in."""
+    """Add all jobs, and return their receipts. If a later part fails, its error's `receipts` are those of the earlier
+    ones.
+    """
     parts = _Parts(iter(ops.batches(jobs, context)))
     parts.prepare()
     try:
@@ -81,7 +83,7 @@ def enqueue_many(ops: Ops, jobs: Iterable[Any], context: Context | None = None) 
 
 
 def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim]) -> Step[list[bool]]:
-    """Settle *claims* in bounded scripts, each of one worker's, in their order."""
+    """Settle *claims* in their order, in bounded scripts, each for the claims of one worker."""
     verdicts: list[bool] = []
     start = 0
     for at in range(1, len(claims) + 1):
@@ -92,7 +94,7 @@ def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Cl
 
 
 def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
-    """Page by page over the whole queue."""
+    """Cancel the jobs of a payload, page by page over the whole queue; return their number."""
     gone, place, cursor = 0, "jobs", "-"
     while place:
         more, place, cursor = yield from send(ops.cancel_payload(payload, place, cursor))
@@ -101,7 +103,7 @@ def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
 
 
 def find(ops: Ops, name: str) -> Step[JobState | None]:
-    """Page by page over the dead letters, if it is nowhere else."""
+    """Find a job; if it is nowhere else, page by page over the dead letters."""
     found, cursor = yield from send(ops.seek(name, ""))
     paged = bool(cursor)
     while found is None and cursor:
@@ -112,7 +114,7 @@ def find(ops: Ops, name: str) -> Step[JobState | None]:
 
 
 def position(ops: Ops, name: str) -> Step[int | None]:
-    """Page by page over those in front, up to `JOBS_PER_SCRIPT`."""
+    """Count the jobs in front of one, page by page, up to `JOBS_PER_SCRIPT`."""
     before, cursor = yield from send(ops.position(name))
     while cursor:
         more, cursor = yield from send(ops.position(name, JOBS_PER_SCRIPT - before, cursor))
@@ -123,12 +125,12 @@ def position(ops: Ops, name: str) -> Step[int | None]:
 
 
 def purge(ops: Ops) -> Step[int]:
-    """Page by page over what waits now."""
+    """Remove the waiting jobs, page by page; return their number."""
     return (yield from through(lambda cursor, _: ops.purge(cursor), ()))
 
 
 def repair(ops: Ops) -> Step[Repairs]:
-    """Page by page over everything that the queue has."""
+    """Repair everything in the queue, page by page."""
     found, place, cursor = Repairs(), "jobs", "-"
     while place:
         more, place, cursor = yield from send(ops.repair(place, cursor))
@@ -137,7 +139,7 @@ def repair(ops: Ops) -> Step[Repairs]:
 
 
 def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str]) -> Step[int]:
-    """Page by page with *build*; how many it moved."""
+    """Go through the pages of the operation that *build* makes; return the number of jobs it changed."""
     done, cursor = 0, "-"
     while cursor:
         more, cursor = yield from send(build(cursor, wanted))
@@ -146,7 +148,7 @@ def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: 
 
 
 def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Step[int]:
-    """Like `through`, for scripts that look jobs up by their ids: *size* at a time, or page by page without any."""
+    """Like `through`, for scripts that look jobs up by their ids: *size* ids at a time; page by page without ids."""
     wanted = [*map(job_id, ids)]
     done = 0
     for start in range(0, max(1, len(wanted)), size):
@@ -155,7 +157,7 @@ def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequ
 
 
 def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
-    """Send what *build* makes until its answer wants no other call; how many jobs that moved."""
+    """Send the operation that *build* makes until its answer asks for no other call; return the number of jobs."""
     done, more = 0, "1"
     while more == "1":
         moved, more = yield from send(build())
@@ -164,7 +166,7 @@ def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
 
 
 def drain(ops: Ops, timeout: float | None) -> Step[bool]:
-    """Until no job is there but dead ones; asks twice a second in the end, and more often in the beginning."""
+    """Wait until there is no job but dead ones; asks often at first, and twice a second in the end."""
     start, pause = (yield from current_time()), 0.02
     while True:
         counts = yield from send(ops.counts())
@@ -178,7 +180,7 @@ def drain(ops: Ops, timeout: float | None) -> Step[bool]:
 
 
 def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
-    """The results that are there, of so many jobs."""
+    """Fetch the results of jobs that have one."""
     found: dict[str, bytes] = {}
     while names:
         some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
@@ -189,7 +191,7 @@ def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
 
 
 def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Step[dict[str, bytes]]:
-    """The kept results; waits up to *timeout* seconds for those that are missing and may still come."""
+    """Fetch kept results; wait up to *timeout* seconds for those that are missing and may still come."""
     start = yield from current_time()
     left = list(dict.fromkeys(names))
     found = yield from kept(ops, left)
@@ -213,7 +215,11 @@ def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Step[dict[
 
 
 def without(ops: Ops, names: Sequence[str]) -> Step[list[str]]:
-    """Those of *names* that are really gone, or dead: what was told may be of a former job, or of another database."""
+    """Return the jobs among *names* that no longer exist, or are dead.
+
+    They are read from the server, because an event may be about an earlier job of the same id, or come from another
+    database (Pub/Sub ignores database numbers).
+    """
     gone: list[str] = []
     for name in names:
         state = yield from find(ops, name)
@@ -223,12 +229,12 @@ def without(ops: Ops, names: Sequence[str]) -> Step[list[str]]:
 
 
 def result(ops: Ops, name: str, timeout: float | None) -> Step[bytes | None]:
-    """The kept result of one job."""
+    """Fetch the kept result of one job."""
     return (yield from results(ops, [name], timeout)).get(name)
 
 
 def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Step[bool]:
-    """By the server's clock; whether the schedule is new."""
+    """Add a schedule, by the server's clock; return true if its name is new."""
     now = (yield from send(ops.ticking("none"))).now
     answer = yield from send(build(now))
     if answer < 0:

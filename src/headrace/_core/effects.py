@@ -1,8 +1,8 @@
-"""What a generator of `_core` may ask of its driver: every effect, and typed helpers for those that answer.
+"""Effects that a generator of `_core` may ask of its driver, and typed helpers for those that answer.
 
-A generator yields an effect and is sent its answer: `yield Wake()`, or `now = yield from current_time()`. An error that
-an effect leads to is thrown into the generator, at the `yield` that asked for it; a generator that does not handle it
-ends by it. No IO here, no clock.
+A generator yields an effect and is sent its answer: `yield Wake()`, or `now = yield from current_time()`. An error of
+an effect is thrown into the generator, at the `yield` that asked for it; it ends the generator unless that handles it.
+No IO here, no clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Phase(IntEnum):
-    """A worker's life. It only ever goes up."""
+    """The phase of a worker's life. It only ever goes up."""
 
     RUNNING = 0
     DRAINING = 1  # take nothing new, let handlers finish
@@ -41,7 +41,7 @@ class Send:
 
 @frozen
 class Overlap:
-    """Send an operation, and do *meanwhile* while the server works on it; it may be asked for again."""
+    """Send an operation, and do *meanwhile* while the server works on it; a retry may do *meanwhile* again."""
 
     op: Op[Any]
     meanwhile: Callable[[], None]
@@ -49,7 +49,7 @@ class Overlap:
 
 @define(eq=False)
 class Undoable(Generic[R]):
-    """Send an operation; when its caller is cancelled before the answer, run *undo*, an operation made of that."""
+    """Send an operation. If its caller is cancelled before the answer, run the operation that *undo* makes of it."""
 
     op: Op[R]
     undo: Callable[[Any], Op[Any] | None]
@@ -58,14 +58,14 @@ class Undoable(Generic[R]):
 
 @frozen
 class Undo:
-    """Send these operations, each once, for a caller that was cancelled and waits for nothing any more."""
+    """Send these operations, each once, for a caller that was cancelled and waits for no answer."""
 
     ops: Sequence[Op[Any]]
 
 
 @frozen
 class Block:
-    """Block on the server with this command; answered with whether there was something."""
+    """Block on the server with this command; answered with true if there was something."""
 
     command: tuple[Arg, ...]
 
@@ -79,12 +79,12 @@ class Sleep:
 
 @frozen
 class Now:
-    """Answered with the time in seconds, by a clock that never goes back."""
+    """Ask for the time; answered in seconds, of a clock that never goes back."""
 
 
 @frozen
 class WatchEnds:
-    """From now on notice the ends of these jobs; answered with a `Waiter`, after so many seconds at most."""
+    """Watch for the ends of these jobs from now on; answered with a `Waiter`, after so many seconds at most."""
 
     names: Sequence[str]
     seconds: float
@@ -92,7 +92,7 @@ class WatchEnds:
 
 @frozen
 class AwaitEnds:
-    """Wait so many seconds at most: answered with the jobs that have ended, and whether to look for all others, too."""
+    """Wait so many seconds at most; answered with the jobs that have ended, and true if to read all others, too."""
 
     waiter: Waiter
     seconds: float
@@ -100,7 +100,7 @@ class AwaitEnds:
 
 @frozen
 class ForgetEnds:
-    """Notice them no more."""
+    """Stop watching for these ends."""
 
     waiter: Waiter
 
@@ -125,7 +125,7 @@ class Start:
 
 @frozen
 class TakeBack:
-    """Answered with the units that have not started; they no longer will."""
+    """Take back the units that have not started; answered with them."""
 
 
 @frozen
@@ -145,7 +145,7 @@ class Wake:
 
 @frozen
 class Log:
-    """Log something that goes wrong without us."""
+    """Log that a schedule is broken, which does not stop the worker."""
 
     text: str
 
@@ -173,59 +173,59 @@ Role = Step[None]
 
 
 def send(op: Op[R]) -> Step[R]:
-    """Send one operation; returns its decoded reply."""
+    """Send one operation; return its decoded reply."""
     (reply,) = yield Send((op,))
     return cast(R, reply)
 
 
 def send_all(ops: Sequence[Op[R]]) -> Step[list[R]]:
-    """Send operations in one round trip; returns their decoded replies."""
+    """Send operations in one round trip; return their decoded replies."""
     return cast("list[R]", (yield Send(ops)))
 
 
 def send_undoable(effect: Undoable[R]) -> Step[R]:
-    """Send what can be undone; returns its decoded reply."""
+    """Send an operation that can be undone; return its decoded reply."""
     return cast(R, (yield effect))
 
 
 def overlap(op: Op[R], meanwhile: Callable[[], None]) -> Step[R]:
-    """Send an operation and do *meanwhile* while the server works; returns its decoded reply."""
+    """Send an operation and do *meanwhile* while the server works; return its decoded reply."""
     return cast(R, (yield Overlap(op, meanwhile)))
 
 
 def current_time() -> Step[float]:
-    """Returns the time in seconds, by a clock that never goes back."""
+    """Return the time in seconds, of a clock that never goes back."""
     return cast(float, (yield Now()))
 
 
 def block(command: tuple[Arg, ...]) -> Step[bool]:
-    """Block on the server; returns whether there was something."""
+    """Block on the server; return true if there was something."""
     return cast(bool, (yield Block(command)))
 
 
 def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:
-    """Notice the ends of these jobs from now on; returns what to wait with."""
+    """Watch for the ends of these jobs from now on; return the waiter for `await_ends`."""
     return cast(Waiter, (yield WatchEnds(names, seconds)))
 
 
 def await_ends(waiter: Waiter, seconds: float) -> Step[tuple[set[str], bool]]:
-    """Wait for an end; returns the jobs that have ended, and whether to look for all others, too."""
+    """Wait for an end; return the jobs that have ended, and true if all others are to be read, too."""
     return cast("tuple[set[str], bool]", (yield AwaitEnds(waiter, seconds)))
 
 
 def receive(channels: Sequence[str], seconds: float) -> Step[Received]:
-    """Listen on these channels for so many seconds; returns what came."""
+    """Listen on these channels for so many seconds; return the messages."""
     return cast(Received, (yield Receive(channels, seconds)))
 
 
 def take_back() -> Step[list[list[Held]]]:
-    """Returns the units that have not started; they no longer will."""
+    """Take back the units that have not started, and return them."""
     return cast("list[list[Held]]", (yield TakeBack()))
 
 
 @define(eq=False)
 class Held(Claim):
-    """A claim between lease and settlement."""
+    """A claim of a worker, between lease and settlement."""
 
     since: float = 0.0  # of the lease, or its last renewal
     started: float = 0.0  # 0: not yet

@@ -13,7 +13,7 @@ SWEEP_PAGES = 100  # pages of events in a row: what is left then, the next call 
 
 
 def sweep(flow: FlowOps) -> Step[None]:
-    """Move on what happened to jobs outside of their flow: whoever comes first."""
+    """Take the steps for events outside of the flow; any worker or client may do so."""
     for _ in range(SWEEP_PAGES):
         events = yield from send(flow.events())
         some = events[:PAGE]
@@ -22,7 +22,7 @@ def sweep(flow: FlowOps) -> Step[None]:
 
 
 def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
-    """What is known of jobs, any number."""
+    """Fetch the states of any number of jobs."""
     states: list[FlowState | None] = []
     while len(states) < len(names):
         states += yield from send(flow.read(names[len(states) : len(states) + PAGE]))
@@ -30,14 +30,14 @@ def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
 
 
 def state(flow: FlowOps, name: str) -> Step[FlowState | None]:
-    """What is known of one job."""
+    """Fetch the state of one job."""
     op = flow.read([name])  # refused before anything is sent
     yield from sweep(flow)
     return (yield from send(op))[0]
 
 
 def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
-    """The runs that have all of these attributes, the ids in order."""
+    """Find the runs that have not ended and have all of these attributes, in the order of their ids."""
     if not wanted:
         raise ValueError("find: give at least one attribute=value")
     every = [flow.found(name, value, "") for name, value in wanted.items()]  # refused before anything is sent
@@ -55,7 +55,7 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
 
 
 def result(flow: FlowOps, name: str, timeout: float | None) -> Step[bytes | None]:
-    """The last stage's result; waits up to *timeout* seconds for the end."""
+    """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
     op = flow.read([name])
     start = yield from current_time()
     swept = start - 1.0
@@ -83,7 +83,7 @@ def cancel(flow: FlowOps, name: str) -> Step[bool]:
 
 
 def counts(flow: FlowOps) -> Step[dict[str, Counts]]:
-    """The counts of each stage's queue."""
+    """Count the jobs of each stage's queue."""
     found: dict[str, Counts] = {}
     for name, stage in flow.declared().items():
         found[name] = yield from send(stage.ops.counts())
@@ -91,5 +91,5 @@ def counts(flow: FlowOps) -> Step[dict[str, Counts]]:
 
 
 def drawing(flow: FlowOps, live: bool) -> Step[str]:
-    """The declaration as Mermaid, with counts if they are wanted."""
+    """Draw the stages as Mermaid, with their counts if *live*."""
     return flow.drawing((yield from counts(flow)) if live else None)

@@ -1,4 +1,4 @@
-"""Leasing without a worker: the lease loop of a plain queue, which also tidies up for others."""
+"""Leasing without a worker: the lease loop of a plain queue, which also reclaims and promotes."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ REFUSALS_AT_MOST = 3  # names in a row that are said to be dead
 
 
 def new_name() -> str:
-    """A name that no other client leases under."""
+    """Make a name under which no other client leases."""
     return f"queue-{secrets.token_hex(8)}"
 
 
 @define
 class Taken:
-    """What a call that leases has been granted so far."""
+    """The claims that a lease call was granted so far."""
 
     claims: list[Claim] = field(factory=list[Claim])
     whole: Undoable[Grant | None] | None = None
 
     def all(self) -> list[Claim]:
-        """Each once, also what came just now."""
+        """Return each claim once, those of the last answer included."""
         grant = self.whole.answer if self.whole is not None else None
         last = [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
         return list({claim.entry: claim for claim in [*self.claims, *last]}.values())
@@ -51,7 +51,7 @@ class Taken:
 
 @define
 class Peer:
-    """What a queue without a worker does for the others: it leases under a name of its own, and tidies up."""
+    """A plain queue in place of a worker: leases under a name of its own, reclaims, promotes, serves schedules."""
 
     ops: Ops
     name: str
@@ -65,14 +65,14 @@ class Peer:
         self.raw = Jobs(self.ops.keys.queue, BytesCodec())
 
     def ttl(self, duration: float | None) -> float:
-        """How long it counts as alive: nobody beats for it, so as long as its leases last."""
+        """Return the seconds for which it counts as alive: it has no heartbeat, so this is as long as its leases."""
         return max(self.ops.settings.lease, duration or 0.0) + 10.0
 
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
-        """Up to *limit* claims; waits up to *block* seconds (`None`: for ever) for the first.
+        """Lease up to *limit* jobs; wait up to *block* seconds (`None`: for ever) for the first.
 
-        A call that is interrupted, or fails at a later part, has nothing: what was granted goes to the front again,
-        untouched.
+        A call that is interrupted, or fails at a later part, keeps nothing: the jobs it was granted go to the front
+        again, untouched.
         """
         taken = Taken()
         try:
@@ -141,7 +141,10 @@ class Peer:
             woken = True
 
     def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
-        """Take another name, as this one was declared dead; *claims* of this call are lost, or go to the front."""
+        """Take another name, as this one was declared dead; *claims* of this call are lost, or go to the front.
+
+        Raises `ReplyError` the third time in a row.
+        """
         if times == REFUSALS_AT_MOST:
             raise ReplyError("lease: the server goes on saying that workers are dead which have just come")
         for op in self.release(claims):
@@ -151,7 +154,7 @@ class Peer:
         return times
 
     def turn(self) -> Step[None]:
-        """Put in the jobs of schedules that are due."""
+        """Enqueue the jobs of schedules that are due."""
         turn = self.ops.turn((yield from send(self.ops.ticking())))
         for op in turn.ops:
             yield from send(op)
@@ -159,19 +162,21 @@ class Peer:
         self.tick = None if turn.wait is None else now + turn.wait
 
     def give_back(self, reply: Any) -> Op[list[bool]] | None:
-        """What an interrupted call was granted by this *reply* goes to the front again, untouched."""
+        """Make an operation that sends the jobs granted by *reply* to an interrupted call to the front again,
+        untouched.
+        """
         grant = self.raw.grant(reply, self.name, None)
         claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
         return self.ops.release(claims) if claims else None
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
-        """Give *claims* back to the front, in bounded scripts."""
+        """Make operations that give *claims* back to the front, in bounded scripts."""
         return [
             self.ops.release(claims[start : start + JOBS_PER_SCRIPT])
             for start in range(0, len(claims), JOBS_PER_SCRIPT)
         ]
 
     def quarantine(self, grant: Grant) -> Step[None]:
-        """Jobs that do not decode go to the dead letters with their bytes: none stops the queue."""
+        """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue."""
         for some in parts(grant.undecodable, lambda item: item[0].size, SOME, BYTES_PER_SCRIPT):
             yield from send(self.ops.dead_letter(some))

@@ -1,7 +1,7 @@
-"""What is told by Pub/Sub: events, and who waits for one. Pure.
+"""Pub/Sub messages: the events in them, and the calls that wait for an event. Pure.
 
-Pub/Sub delivers at most once, and only while somebody is subscribed: whatever relies on it subscribes first, then
-looks for what was said before, and looks again when the connection was lost meanwhile.
+Pub/Sub delivers at most once, and only while a client is subscribed: so a call subscribes first, then reads what
+happened before, and reads again when the connection was lost meanwhile.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from headrace._model.event import Event
 
 @frozen
 class Received:
-    """What came of listening: `anew` means that nobody has listened until now, `on` that nothing was missed since the
-    last time, `cut` that there is no connection, `refused` that the server does not allow it."""
+    """Messages of a subscription, and its state.
+
+    `anew`: it begins now. `on`: no message was missed since the last time. `cut`: there is no connection. `refused`:
+    the server does not allow it.
+    """
 
     state: str
     messages: Sequence[tuple[str, bytes]] = ()  # channel and text
@@ -26,12 +29,12 @@ class Received:
 
 
 def _shown(name: str) -> str:
-    """What is no UTF-8 in a foreign producer's id, as everywhere else."""
+    """Show an id of a foreign producer that is not UTF-8, with escapes as everywhere."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
-    """The events of one message; none of one that is not ours."""
+    """Yield the events of one message; none if the message is not ours."""
     kind = channel.rpartition(":")[2]
     try:
         told: Any = json.loads(message.decode("utf-8", "surrogateescape"))
@@ -44,7 +47,7 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
 
 @define(eq=False)
 class Waiter:
-    """Somebody who waits for the end of jobs. `wake` is an event of the colour."""
+    """A call that waits for the ends of jobs. `wake` is an event of its colour."""
 
     ids: frozenset[str]
     wake: Any
@@ -54,19 +57,19 @@ class Waiter:
 
 @define(eq=False)
 class Waitlist:
-    """Who waits for what: many share one subscription."""
+    """The waiters of a queue, by job: many share one subscription."""
 
     queue: str
     waiters: dict[str, list[Waiter]] = field(factory=dict[str, list[Waiter]])
     sound: bool = False  # what is said now is heard
 
     def add(self, waiter: Waiter) -> None:
-        """Somebody waits."""
+        """Add a waiter."""
         for name in waiter.ids:
             self.waiters.setdefault(name, []).append(waiter)
 
     def remove(self, waiter: Waiter) -> None:
-        """Not any more."""
+        """Remove a waiter."""
         for name in waiter.ids:
             rest = [other for other in self.waiters.get(name, ()) if other is not waiter]
             if rest:
@@ -75,7 +78,7 @@ class Waitlist:
                 self.waiters.pop(name, None)
 
     def take(self, heard: Received) -> None:
-        """Wake whom it concerns."""
+        """Wake the waiters that the messages concern; all of them if messages may have been missed."""
         self.sound = heard.state in ("anew", "on")
         if heard.state != "on":  # look again: now that we hear, or because we don't
             self._all(None)
@@ -94,13 +97,15 @@ class Waitlist:
             waiter.wake.set()
 
     def looked(self, waiter: Waiter) -> None:
-        """*watch* looks for all now."""
+        """Forget that messages may have been missed: *waiter* is about to read all its results."""
         waiter.missed = False
         if not waiter.ended:
             waiter.wake.clear()
 
     def read(self, waiter: Waiter) -> tuple[set[str], bool]:
-        """The jobs of *watch* that have ended since it was last read, and whether others may have, unheard."""
+        """Return the jobs of *waiter* that have ended since the last call, and true if the end of others may have been
+        missed.
+        """
         ended, missed = waiter.ended, waiter.missed
         waiter.ended, waiter.missed = set(), False
         waiter.wake.clear()

@@ -1,4 +1,4 @@
-"""What a handler's exception means for its job: `Retry` and the verdict exceptions, judged without a clock."""
+"""From the end of a handler to a settlement: `Retry` and the verdict exceptions, judged without a clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_KIND_ROUNDS = 30  # how often a job is put back, at least, before nobody
 
 @frozen
 class Settlement:
-    """How a delivered job is settled: complete, release, retry, dead, or by a step of its flow."""
+    """The settlement of a delivered job: complete, release, retry, dead, or a step of its flow."""
 
     kind: str
     claim: Claim
@@ -38,23 +38,23 @@ class Settlement:
 
     @property
     def pause(self) -> Any:
-        """How long a released job waits before it is handed out again."""
+        """The pause before a released job is handed out again."""
         return self.delay if self.kind == "release" else None
 
 
 @frozen
 class RetryOutcome:
-    """What tenacity's `retry_*`, `stop_*` and `wait_*` objects ask of a future."""
+    """The part of a future that tenacity's `retry_*`, `stop_*` and `wait_*` objects read."""
 
     error: BaseException
     failed: bool = True
 
     def exception(self) -> BaseException:
-        """What the handler raised."""
+        """Return the handler's exception."""
         return self.error
 
     def result(self) -> Any:
-        """Raises it."""
+        """Raise the handler's exception."""
         raise self.error
 
 
@@ -75,12 +75,12 @@ class RetryState:
 
 
 def overran(deadline: float | None) -> str:
-    """What a job is told to have failed by."""
+    """Describe a missed deadline, as the reason of a failure."""
     return f"the handler ran past its deadline of {deadline:g} s"
 
 
 def lasting(delay: Any) -> float | datetime:
-    """A delay that the scripts take: what strategies and handlers compute may be negative, or beyond all bounds."""
+    """Bring a delay into the range of the scripts: strategies and handlers may compute negative or boundless ones."""
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
         return delay
@@ -91,17 +91,17 @@ def lasting(delay: Any) -> float | datetime:
 
 
 def patience(row: int) -> float:
-    """Seconds that a job waits which was given back so often in a row without an attempt."""
+    """Return the seconds that a job waits after so many releases in a row without an attempt."""
     return 0.0 if row <= FREE else min(LONGEST, SHORTEST * 2.0 ** min(row - FREE - 1, 20))
 
 
 def interrupted(claim: Claim, error: BaseException) -> bool:
-    """Whether the job is not to blame: its handler was told to give up, or somebody interrupts the program."""
+    """Tell whether the job is not to blame: its handler was told to give up, or the user interrupts the program."""
     return isinstance(error, KeyboardInterrupt) or (bool(claim.job.lost) and not isinstance(error, Exception))
 
 
 def ends_program(error: BaseException) -> bool:
-    """Whether it would end the program, had it been raised outside of a handler."""
+    """Tell whether the error would end the program, had it been raised outside of a handler."""
     if isinstance(error, BaseExceptionGroup):
         some: Any = cast("BaseExceptionGroup[BaseException]", error)
         return some.subgroup((KeyboardInterrupt, SystemExit)) is not None
@@ -109,7 +109,7 @@ def ends_program(error: BaseException) -> bool:
 
 
 def released(claim: Claim) -> Settlement:
-    """Back to the front; after many releases in a row only after a pause, which grows."""
+    """Release to the front; after many releases in a row only after a pause, which grows."""
     # As many of the releases of the job's life as fit into the deliveries of this entry: a retry makes a new one.
     row = min(claim.token - claim.job.attempt, claim.count - 1) + 1
     delay = patience(row)
@@ -117,7 +117,7 @@ def released(claim: Claim) -> Settlement:
 
 
 def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settlement:
-    """As late as the handler says; where that spends no attempt, not many times in a row at once."""
+    """Retry after the delay that the handler asks for; not at once after many retries that spent no attempt."""
     delay, spend, row = lasting(asked.delay), int(bool(asked.spend)), 0
     if not spend:
         often = claim.token - claim.job.attempt + 1
@@ -130,7 +130,7 @@ def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settle
 
 
 def returned_verdict(value: Any) -> BaseException | None:
-    """The verdict that *value* is, also as a class, if a handler returned it; `None` if it is none."""
+    """Return the verdict that a handler returned, as an instance or a class; `None` if *value* is no verdict."""
     try:
         if isinstance(value, type) and issubclass(value, errors.Verdict):
             return value()
@@ -140,7 +140,7 @@ def returned_verdict(value: Any) -> BaseException | None:
 
 
 def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -> tuple[BaseException | None, Any]:
-    """How the job *name* of a unit ended whose handler raised *error* or returned *result*: its error, its result."""
+    """Return the error and the result of the job *name*, whose unit's handler raised *error* or returned *result*."""
     if batch:
         whole = result if error is None else error
         each = whole.failures if isinstance(whole, BatchError) else whole
@@ -160,7 +160,7 @@ def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -
 
 
 def ruled(policy: Retry, error: BaseException) -> BaseException:
-    """*error*, or the verdict that the policy's `on` has for the nearest of its types."""
+    """Apply the policy's `on`: return the verdict it has for the nearest base class of *error*, or *error* itself."""
     rule: Any = next((policy.on[kind] for kind in type(error).__mro__ if kind in policy.on), None)
     if rule is None or isinstance(error, errors.Verdict):
         return error
@@ -187,8 +187,10 @@ def judge(
     *,
     anew: bool = False,
 ) -> Settlement:
-    """How a job ends whose handler raised *error*. *wait* is the default strategy; *keep* makes bytes of a result;
-    *anew* asks the strategies as after the first attempt."""
+    """Settle a job whose handler raised *error*.
+
+    *wait* is the default strategy; *keep* encodes a result; *anew* asks the strategies as after the first attempt.
+    """
     if interrupted(claim, error):
         return released(claim)
     reason = said(error)
@@ -208,7 +210,7 @@ def judge(
 
 
 def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: Callable[[Any], float]) -> Settlement:
-    """What tenacity's objects make of a failure."""
+    """Settle a failure by tenacity's objects."""
     if policy.retry is not None and not policy.retry(state):
         return Settlement("dead", claim, reason=reason)
     strategy: Any = policy.wait if policy.wait is not None else wait
@@ -219,7 +221,7 @@ def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: C
 
 
 def unknown_kind(handler: HandlerSettings, claim: Claim) -> Settlement:
-    """What becomes of a job that none of its queue's handlers takes: others may, for a while; then nobody does."""
+    """Settle a job that no handler here takes: leave it to other workers, until the grace period is over."""
     job, grace = claim.job, handler.grace
     known = ", ".join(repr(kind) for kind in handler.kinds)
     reason = f"no handler for jobs of kind {job.headers.get(KIND)!r:.500}: this worker knows {known}"

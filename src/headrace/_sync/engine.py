@@ -84,12 +84,12 @@ class Engine(BaseEngine):
         return waiting
 
     def abort(self, held: Sequence[Held]) -> None:
-        """A thread can only be told."""
+        """Tell the handlers of these jobs to give up; a thread cannot be stopped."""
         for one in held:
             one.job.lost.set()
 
     def _handle(self, consumer: Consumer) -> None:
-        """One slot: run the handler on unit after unit."""
+        """Run the handler on unit after unit: one slot."""
         units, function, batch = self._units[id(consumer)], consumer.handler.function, consumer.handler.batch
         telemetry = self.telemetry(consumer)
         while (unit := units.get()) is not None:
@@ -111,7 +111,7 @@ class Engine(BaseEngine):
         self.executors["ears"].close()
 
     def runs_this(self) -> bool:
-        """Whether it is one of our handlers that asks."""
+        """Tell whether one of our handlers is the caller."""
         return threading.current_thread() in self._runners
 
     def finish(self) -> None:
@@ -140,7 +140,7 @@ class Engine(BaseEngine):
     def _await(
         self, threads: Sequence[threading.Thread], farewell: Farewell, prod: Callable[[], None] | None = None
     ) -> None:
-        """Wait until they have ended, or the server is given up; then nothing waits for it any more."""
+        """Wait until the threads have ended. If the server is given up first, all calls to it end, too."""
         for thread in threads:
             while thread.is_alive() and not self._gave_up:
                 if prod is not None:

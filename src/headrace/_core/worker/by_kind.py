@@ -14,14 +14,14 @@ from headrace._model.settings import HandlerSettings
 
 @define(eq=False)
 class KindConsumer(Consumer):
-    """The jobs of a queue that several handlers share, by the header `kind`."""
+    """The consumer of a queue that several handlers share, by the header `kind`."""
 
     def of(self, held: Held) -> HandlerSettings:
-        """The handler of this job's kind."""
+        """Return the handler for this job's kind."""
         return self.handler.takes(held.job) or self.handler
 
     def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
-        """Jobs of a kind that no handler takes get no slot."""
+        """Settle jobs of a kind without a handler, and return the others."""
         takes = self.handler.takes
         for held in fresh:
             if not held.ended and takes(held.job) is None:

@@ -1,6 +1,6 @@
-"""The jobs of one handler, from lease to settlement: the state that the roles of a worker share, and its hooks.
+"""The consumer of one queue in a worker: its jobs from lease to settlement, and its hooks.
 
-The roles are functions of a consumer, in files named for them; what kinds of consumers do differently are the hooks.
+The roles are functions of a consumer, in files named after them; the hooks are what kinds of consumers do differently.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LEASE_AT_MOST = (
 
 
 def unobserved(*_: object) -> None:
-    """Nobody wants to know."""
+    """Ignore an event: the default of `Consumer.note`."""
 
 
 @define(eq=False)
 class Consumer:
-    """The jobs of one handler, from lease to settlement. The engine may call `begin` and `finish` from any thread."""
+    """The state that the roles of one queue share. The engine may call `begin` and `finish` from any thread."""
 
     ops: Ops
     handler: HandlerSettings
@@ -79,7 +79,7 @@ class Consumer:
         self.rename()
 
     def rename(self) -> None:
-        """A new incarnation: nobody else, and no earlier self, ever had this name."""
+        """Begin a new registration, under a name that was never used before."""
         self.name = f"{self.worker}.{secrets.token_hex(6)}"
         self.registered = False
         self.entry = NameClaim(self.ops, self.worker)
@@ -87,19 +87,19 @@ class Consumer:
     # -- hooks: what kinds of consumers do differently ---------------------------------------------
 
     def of(self, held: Held) -> HandlerSettings:  # noqa: ARG002 - one for all, unless they are of several kinds
-        """The handler of this job."""
+        """Return the handler for this job."""
         return self.handler
 
     def prepare(self, claims: Sequence[Claim]) -> Role:  # noqa: ARG002 - nothing here
-        """Learn what must be known of jobs just leased before they are taken in: nothing here."""
+        """Complete jobs just leased, before they are taken in: nothing here."""
         yield from ()
 
     def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
-        """Those of the jobs just leased that there is a handler for."""
+        """Return those of the jobs just leased that have a handler."""
         return fresh
 
     def completes(self, held: Held, result: Any) -> bool:
-        """Record that a job is done by what its handler returned; whether that is all, and nothing is left to judge."""
+        """Record that a job is done by its result; false if that is still to be judged."""
         if result is None:
             self.completed.append(held)
         return result is None
@@ -109,17 +109,17 @@ class Consumer:
         return operations(self.ops, some)
 
     def tend(self) -> Role:
-        """Look after what else wants it, now and then: nothing here."""
+        """Do this consumer's own upkeep, now and then: nothing here."""
         yield from ()
 
     def endless(self) -> list[Held]:
-        """What runs and does not end by itself: nothing here."""
+        """List the running jobs that do not end by themselves: none here."""
         return []
 
     # -- what the engine tells us -----------------------------------------------------------------
 
     def begin(self, unit: Sequence[Held], now: float) -> list[Job]:
-        """A handler starts on *unit*: the jobs of it that are still ours; none when the worker stops."""
+        """Start a handler on *unit*: return the jobs of it that are still ours, none if the worker stops."""
         self.moved = now
         stopping = self.phase is not Phase.RUNNING
         for held in unit:
@@ -129,7 +129,7 @@ class Consumer:
         return [held.job for held in unit if not held.ended]
 
     def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
-        """A handler ended."""
+        """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
         self.stuck = False
@@ -155,7 +155,7 @@ class Consumer:
     # -- how jobs end ------------------------------------------------------------------------------
 
     def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
-        """How one job ended."""
+        """Settle one job by its handler's error or result."""
         held.ended = True
         if error is None:
             try:
@@ -167,7 +167,7 @@ class Consumer:
         self.settle(held, self.verdict(held, error, result), error)
 
     def settle(self, held: Held, verdict: Settlement, error: BaseException | None = None) -> None:
-        """One job's verdict."""
+        """Record how a job ends, and stop counting it as held."""
         held.ended = True
         if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
@@ -185,7 +185,7 @@ class Consumer:
         retry: Retry | None = None,
         anew: bool = False,
     ) -> Settlement:
-        """What becomes of a job. *retry* instead of its handler's; *anew*: earlier failures don't count any more."""
+        """Judge how a job ends. *retry* replaces its handler's; *anew*: earlier failures don't count any more."""
         if error is None:
             try:
                 return Settlement("complete", held, None if result is None else self.ops.result_bytes(result))
@@ -203,27 +203,27 @@ class Consumer:
         return verdict
 
     def give_back(self, units: Sequence[Sequence[Held]]) -> None:
-        """To the front, untouched."""
+        """Release the jobs of *units* to the front, untouched."""
         for unit in units:
             for held in unit:
                 if not held.ended:
                     self.settle(held, Settlement("release", held))
 
     def forget(self, held: Held) -> None:
-        """No longer held; other threads may say so at the same time."""
+        """Stop counting a job as held; other threads may do so at the same time."""
         if self.held.get(held.entry) is held:
             self.held.pop(held.entry, None)
 
     # -- what the roles ask ------------------------------------------------------------------------
 
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
-        """A beat; or what registers us."""
+        """Make the operation for a heartbeat: a beat, or the claim of our name."""
         if self.named and not self.registered:
             return self.entry.op(self.name, settings, now)
         return self.ops.beat(self.name, settings.timeout, register=not self.registered)
 
     def room(self) -> int:
-        """How many more jobs may be leased: free slots, and what will start within `START_WITHIN_S`."""
+        """Return how many more jobs may be leased: for free slots, and to start within `START_WITHIN_S`."""
         if self.stuck:
             return 0
         slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
@@ -232,37 +232,39 @@ class Consumer:
         return min(LEASE_AT_MOST, most - len(self.held) - self.asking)
 
     def unsettled(self) -> bool:
-        """Whether there is a verdict to send."""
+        """Tell whether there are settlements to send."""
         return bool(self.completed or self.done)
 
     def running(self, now: float) -> list[Held]:
-        """What a handler still works on, and may."""
+        """List the jobs whose handlers still run, within their deadlines."""
         late = self.overdue(now)
         return [held for held in list(self.held.values()) if held.started and not held.ended and held not in late]
 
     def kept(self) -> list[Claim]:
-        """What was leased and has not gone back: nobody has answered what became of it."""
+        """List the claims whose settlement, if any, was not answered."""
         verdicts = [verdict.claim for verdict in list(self.done)]
         return [*list(self.held.values()), *self.dropped, *list(self.completed), *verdicts, *chain(*self.under_way)]
 
     def renewals(self, now: float) -> list[Held]:
-        """What has had its lease for a third of it."""
+        """List the jobs whose leases are to be renewed: a third of the lease has passed."""
         third = self.ops.settings.lease / 3
         return [held for held in list(self.held.values()) if now - held.since >= third and not held.ended]
 
     def overdue(self, now: float) -> list[Held]:
-        """What has run past the handler's deadline."""
+        """List the jobs that have run past their handlers' deadlines."""
         if self.handler.deadline is None:
             return []
         running = [held for held in list(self.held.values()) if held.started and not held.ended]
         return [held for held in running if now - held.started >= (self.of(held).deadline or FOREVER)]
 
     def expect(self, now: float, after: float) -> None:
-        """A delayed job is due *after* seconds. Waited for here: a server may end a blocked read 0.1 s late."""
+        """Wait for a delayed job that is due *after* seconds. The worker waits itself: a blocked read may end 0.1 s
+        late.
+        """
         self.again = now + after if self.again is None else min(now + after, self.again)
 
     def heard(self, now: float, swept: Reclaimed) -> bool:
-        """What a look has told of what is to come, whoever made it so; whether it comes soon."""
+        """Take in from a reclaim when delayed jobs and schedules are due; true if one is within a second."""
         self.tick = None if swept.next_tick is None else now + swept.next_tick
         if swept.next_due is not None:
             self.expect(now, swept.next_due)

@@ -1,4 +1,4 @@
-"""The role that listens to what others do to our jobs."""
+"""The role that learns from Pub/Sub of leases that were taken away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ RETRY_UNHEARD_S = 30.0  # seconds between tries where the server does not let us
 
 
 def hear(worker: Lifecycle) -> Role:
-    """Learn at once which leases somebody took from us. What nobody hears, the next renewal finds out."""
+    """Learn at once which leases were taken from this worker. A message that is missed is made good by the next
+    renewal.
+    """
     consumers = {consumer.ops.keys.part("control"): consumer for consumer in worker.consumers}
     pause = 0.05
     while worker.phase < Phase.HALTING:

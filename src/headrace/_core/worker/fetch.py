@@ -1,7 +1,7 @@
 """The roles that lease and settle: `fetch` does both in one round trip, `listen` blocks while there is nothing.
 
-Nothing is leased that can't start soon. A lease is settled once. What has not started goes back to the front when the
-worker stops.
+No job is leased that can't start soon. A lease is settled once. Jobs that have not started go back to the front when
+the worker stops.
 """
 
 from __future__ import annotations
@@ -80,8 +80,10 @@ def fetch(consumer: Consumer) -> Role:
 
 
 def settlements(consumer: Consumer) -> tuple[list[Op[list[bool]]], float | None, list[Claim]]:
-    """Operations for the verdicts there are, the seconds until the first of their jobs is due again, and the claims
-    that they are about."""
+    """Make the operations for pending settlements.
+
+    Returns them, the seconds until the first of their jobs is due again, and the claims that they settle.
+    """
     plain = [consumer.completed.popleft() for _ in range(min(len(consumer.completed), JOBS_PER_SCRIPT))]
     ops = [consumer.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
     verdicts = [consumer.done.popleft() for _ in range(min(len(consumer.done), JOBS_PER_SCRIPT))]
@@ -106,7 +108,7 @@ def listen(consumer: Consumer) -> Role:
 
 
 def _room(consumer: Consumer) -> int:
-    """How many jobs to lease now."""
+    """Return how many jobs to lease now."""
     if consumer.phase is not Phase.RUNNING or not consumer.registered or not consumer.available:
         return 0
     if consumer.asking and consumer.handler.concurrency == 1:
@@ -115,7 +117,7 @@ def _room(consumer: Consumer) -> int:
 
 
 def _idle(consumer: Consumer) -> Step[float]:
-    """There is nothing to send; the seconds until there may be, if nobody wakes us."""
+    """Do the rest while there is nothing to send; return the seconds to sleep, unless woken."""
     left = (yield from _gather(consumer)) or 1.0
     now = yield from current_time()
     if consumer.again is not None:
@@ -137,7 +139,7 @@ def _idle(consumer: Consumer) -> Step[float]:
 def _granted(
     consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, news: int, since: float
 ) -> Role:
-    """Take in what a lease call under *name* brought; *news* were known when it was sent, at *since*."""
+    """Take in the answer to a lease call under *name* that was sent at *since*, when *news* was the consumer's."""
     if grant is None:
         if name == consumer.name:  # else we know already
             yield from died(consumer)
@@ -169,7 +171,7 @@ def _granted(
 
 
 def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
-    """Jobs that are ours go to slots, or wait for their batch."""
+    """Give jobs to slots, or gather them for a batch."""
     if consumer.handler.batch:
         if not consumer.gathered:
             consumer.full_at = now + consumer.handler.max_wait
@@ -180,7 +182,7 @@ def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
 
 
 def _gather(consumer: Consumer) -> Step[float | None]:
-    """Start the batches that are full, or old enough; the seconds until the next is."""
+    """Start the batches that are full, or old enough; return the seconds until the next one is."""
     if not consumer.gathered:
         return None
     now = yield from current_time()
@@ -205,7 +207,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
 
 
 def _recall(consumer: Consumer) -> Role:
-    """What has not started goes back to the front; what does not end by itself is told that the worker stops."""
+    """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
     units = yield from take_back()
     consumer.give_back([*units, consumer.gathered])
     consumer.gathered = []

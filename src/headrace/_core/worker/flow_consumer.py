@@ -19,13 +19,15 @@ from headrace._protocol.op import Op, parts
 
 @define(eq=False)
 class FlowConsumer(Consumer):
-    """The jobs of one stage. They are handed out with what their runs know, and move on as they complete."""
+    """The consumer of one stage. Handlers get `FlowJob`s with the state of their runs; a completion is a step of the
+    flow.
+    """
 
     flow: FlowOps = field(kw_only=True)
     sweeper: bool = field(default=False, kw_only=True)  # one consumer of a worker sees to events
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
-        """Read what their runs know."""
+        """Read the states of the jobs' runs."""
         ours = [claim for claim in claims if self.flow.has(claim.job)]
         self.asking += len(ours)  # they take up room while we ask about them
         try:
@@ -41,7 +43,7 @@ class FlowConsumer(Consumer):
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
 
     def completes(self, held: Held, result: Any) -> bool:
-        """It moves on in its flow; one that is of no flow is just done."""
+        """Take the job's step in its flow; a job of no run is just completed."""
         trace = getattr(held, "trace", None)
         step = self.flow.step(held, result, None if trace is None else trace.headers)
         if step is None:
@@ -50,7 +52,9 @@ class FlowConsumer(Consumer):
         return True
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-        """Move jobs on; see to it soon what else a death leads to."""
+        """Make operations of settlements that are alike; after a failure, `tend` is called soon, as it may lead to
+        more.
+        """
         if some[0].kind == "step":
             for part in parts([one.step for one in some], lambda step: step.children, PAGE, CHILDREN):
                 yield self.flow.advance(part)
@@ -59,7 +63,7 @@ class FlowConsumer(Consumer):
             yield from super().operations(some)
 
     def tend(self) -> Role:
-        """Move on what happened outside: at once after a death of our own, else every tick."""
+        """Take the steps for events outside of the flow: at once after a death here, otherwise at each look."""
         if self.stirred or self.sweeper:
             self.stirred = False
             yield from sweep(self.flow)

@@ -1,4 +1,4 @@
-"""The role that says that the worker lives, and learns it when its peers think otherwise."""
+"""The heartbeat role: says that the worker lives, and learns if its peers declared it dead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace._protocol.answers import Entered
 
 
 def beat(worker: Lifecycle) -> Role:
-    """Say that we live, every heartbeat; learn it when our peers think otherwise."""
+    """Beat for each consumer every heartbeat; start anew under another name where peers declared it dead."""
     while worker.phase < Phase.STOPPED:
         consumers = list(worker.consumers)
         fresh = [not consumer.registered for consumer in consumers]

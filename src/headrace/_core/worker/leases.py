@@ -1,4 +1,4 @@
-"""What becomes of the leases of a consumer: renewed, checked, and lost."""
+"""Fates of a consumer's leases: renewed, checked, and lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
 
 
 def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) -> Role:
-    """What came of renewing."""
+    """Take in the answer to a renewal."""
     now = yield from current_time()
     for held, kept in zip(part, verdicts, strict=True):
         held.since = now if kept else held.since
@@ -32,7 +32,7 @@ def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) 
 
 
 def told(consumer: Consumer, message: bytes) -> Role:
-    """Somebody has removed these entries, or (`*`) perhaps all: it says so, the server knows."""
+    """Check the leases that a message names, or all for `*`: the message may be wrong, only the server knows."""
     consumer.news += 1  # before we look: what is on its way to us is looked at when it comes
     entries = message.decode("utf-8", "replace").split()
     named = [held for entry in entries if (held := consumer.held.get(entry))]
@@ -40,7 +40,7 @@ def told(consumer: Consumer, message: bytes) -> Role:
 
 
 def lose(consumer: Consumer, gone: Sequence[Held]) -> Role:
-    """These jobs are no longer ours; their handlers are told. One that then returns has given up, not finished."""
+    """Give up jobs that are no longer ours, and tell their handlers. If one then returns, it does not count."""
     for held in gone:
         consumer.forget(held)
         held.ended = True
@@ -49,7 +49,7 @@ def lose(consumer: Consumer, gone: Sequence[Held]) -> Role:
 
 
 def died(consumer: Consumer) -> Role:
-    """Our peers declared us dead: what we hold runs elsewhere. Stop it, come back under a new name."""
+    """Start anew under another name, as peers declared this one dead: its jobs run elsewhere, and are stopped here."""
     consumer.rename()  # first: what a call under the old name still brings is then known to be lost
     consumer.note("worker_declared_dead", None, None, None)
     yield from lose(consumer, [held for held in list(consumer.held.values()) if held.worker != consumer.name])

@@ -1,4 +1,4 @@
-"""The life of a whole worker: its phases, what it still holds, and how long its stop waits for the server."""
+"""The life of a whole worker: its phases, the jobs it still holds, and how long its stop waits for the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace._model.settings import WorkerSettings
 
 @define(eq=False)
 class Lifecycle:
-    """The state that is a whole worker's: its settings, its consumers, its phase."""
+    """The state of a whole worker: its settings, its consumers, its phase."""
 
     settings: WorkerSettings
     consumers: Sequence[Consumer]
@@ -26,16 +26,16 @@ class Lifecycle:
             consumer.phase = self.phase
 
     def running(self, now: float) -> bool:
-        """Whether handlers run that a stop waits for."""
+        """Tell whether handlers run that a stop waits for."""
         return self.phase < Phase.HALTING and any(consumer.running(now) for consumer in self.consumers)
 
     def kept(self) -> list[tuple[str, str]]:
-        """Queue and id of every job that we could not give back."""
+        """Return queue and id of every job that we could not give back."""
         claims = {claim.entry: claim for consumer in self.consumers if consumer.registered for claim in consumer.kept()}
         return [(claim.job.queue, claim.job.id) for claim in claims.values()]
 
     def leave(self) -> Role:
-        """Unregister, which gives back all that we still hold."""
+        """Unregister, which gives back all jobs that we still hold."""
         for consumer in (consumer for consumer in self.consumers if consumer.registered):
             more = "1"
             while more == "1":
@@ -45,7 +45,9 @@ class Lifecycle:
 
 @define(eq=False)
 class Farewell:
-    """How long a worker that stops waits for its server: as long as handlers run or answers come, and a moment more."""
+    """The time that a stopping worker waits for its server: while handlers run or answers come, and *patience* seconds
+    more.
+    """
 
     worker: Lifecycle
     patience: float  # seconds
@@ -57,7 +59,9 @@ class Farewell:
         self.silent_since = self.now
 
     def over(self, now: float, answers: int) -> bool:
-        """Whether to give up; to be asked several times a second, or else we stood still, and nobody is to blame."""
+        """Tell whether to give up. Call it several times a second: after a longer gap this process stood still, and
+        waits anew.
+        """
         if answers != self.answers or now - self.now > 1.0 or self.worker.running(now):
             self.silent_since = now
         self.now, self.answers = now, answers

@@ -1,4 +1,6 @@
-"""How a worker comes in under a name that nobody else may live under: it looks first whether somebody does."""
+"""Claiming a worker's name. Two live workers may not share one, so a newcomer first asks who holds it, then waits 1.5
+heartbeats for a sign of life.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ SILENT_HEARTBEATS = 1.5  # heartbeats without a sign of life after which who had
 
 @define(eq=False)
 class NameClaim:
-    """One incarnation's."""
+    """The claim of one registration on its name."""
 
     ops: Ops
     name: str  # without its random part
@@ -24,12 +26,12 @@ class NameClaim:
     heir_of: str = ""  # who did live under it, and may hold jobs yet: they are ours
 
     def op(self, worker: str, settings: WorkerSettings, now: float) -> Op[Entered]:
-        """What asks to be let in."""
+        """Make the operation that asks for the name."""
         decide = bool(self.seen) and now - self.since >= SILENT_HEARTBEATS * settings.heartbeat
         return self.ops.register(worker, self.name, settings.timeout, self.seen, decide=decide)
 
     def admits(self, answer: Entered, now: float) -> bool:
-        """Whether we are in, or else have to ask again. `NameTaken`: somebody lives under this name."""
+        """Tell whether the name is ours; if not, ask again. Raises `NameTaken` if another worker lives under it."""
         if answer.verdict < 0:
             raise NameTaken(
                 f"name={self.name!r}: {answer.who} lives under this name, on queue {self.ops.keys.queue!r}; give each "

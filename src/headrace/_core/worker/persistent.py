@@ -18,10 +18,10 @@ from headrace.errors import Complete, DeadLetter, Release, Verdict
 
 @define(eq=False)
 class PersistentConsumer(Consumer):
-    """Jobs that never end: what their handler holds, such as a connection, one worker holds at a time."""
+    """The consumer of jobs that never end: one worker at a time holds what such a job stands for, say a connection."""
 
     def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
-        """A handler returned, or raised: the job goes round again, unless it said that it is over."""
+        """Settle a job whose handler has ended: it goes round again, unless a verdict says that it is over."""
         held = unit[0]
         told = error if error is not None else returned_verdict(result)
         if self.phase is Phase.DRAINING and not isinstance(told, (Complete, DeadLetter)):
@@ -42,12 +42,12 @@ class PersistentConsumer(Consumer):
         self.mean, self.stuck = None, False  # without a mean nothing is leased ahead of a slot
 
     def endless(self) -> list[Held]:
-        """What runs, and was not told to end."""
+        """List the jobs that run and were not told to end."""
         return [held for held in list(self.held.values()) if held.started and not held.job.lost]
 
 
 def watch(consumer: Consumer, settings: WorkerSettings) -> Role:
-    """Give up by ourselves what others may soon take, as long as the server can't tell us."""
+    """Give jobs up before peers may take them, while the server cannot be asked."""
     patience = max(settings.timeout - settings.heartbeat, 1.5 * settings.heartbeat)
     lease = consumer.ops.settings.lease
     while consumer.phase < Phase.HALTING:

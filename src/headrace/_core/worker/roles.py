@@ -1,7 +1,7 @@
-"""What a worker does, as generators of effects: no thread, no task, no clock, no socket.
+"""The roles of a worker, as generators of effects: no thread, no task, no clock, no socket.
 
-An engine drives every role that `all_roles` names, performs its effects, runs handlers, and calls `Consumer.finish`.
-Each ends by the worker's phase.
+An engine drives every role that `all_roles` names, performs its effects, runs handlers, and calls `Consumer.begin` and
+`Consumer.finish`. Each role ends at a phase of the worker.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ Channel = Literal["work", "pulse", "ears"]  # connections of their own: a heartb
 
 
 def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role, Consumer | None, Channel]]:
-    """Every role: its name, its generator, the consumer that it is of, and its channel. *fetchers*: so many fetch
-    for each consumer."""
+    """Yield every role: its name, its generator, its consumer if it is of one, and its channel.
+
+    *fetchers*: the number of `fetch` roles of each consumer.
+    """
     yield "beat", beat(worker), None, "pulse"
     yield "keep", keep(worker), None, "work"
     yield "hear", hear(worker), None, "work"

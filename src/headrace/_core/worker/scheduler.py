@@ -1,4 +1,6 @@
-"""The role that puts in the jobs of schedules. `keep` learns that there are any; without, this one only waits."""
+"""The scheduler role: enqueues the jobs of recurring schedules when they are due. It learns the next due time from the
+upkeep role, and sleeps until then.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from headrace._core.worker.consumer import Consumer
 
 
 def tick(consumer: Consumer) -> Role:
-    """Put in the jobs of what recurs as it comes due. Whoever of several comes first wins; the others see it done."""
+    """Enqueue the jobs of schedules that are due. Of several workers the first one wins; the others find it done."""
     told: set[str] = set()
     while consumer.phase is Phase.RUNNING:
         now = yield from current_time()

@@ -33,7 +33,7 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
 
 
 def next_due(some: Sequence[Settlement]) -> float | None:
-    """Seconds until the first of these jobs comes back, as far as it is for us to look for it."""
+    """Return the seconds until the first of these jobs comes back, as far as this worker looks for it."""
     delays = [one.delay for one in some if one.kind == "retry" or (one.kind == "release" and one.delay)]
     return min((delay for delay in delays if isinstance(delay, float)), default=None)
 

@@ -1,6 +1,6 @@
-"""The role that keeps leases alive, and looks for jobs that came to nothing: it renews, reclaims and promotes.
+"""The upkeep role: renews leases, reclaims jobs and promotes those that are due.
 
-Leases are renewed only for jobs that have had theirs for a third of it.
+A lease is renewed once a third of it has passed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LATEST = 1.0  # seconds between two looks at most: an expired lease is found as 
 
 
 def keep(worker: Lifecycle) -> Role:
-    """Renew our leases; put back the jobs of the dead and of expired leases; promote what is due."""
+    """Renew our leases; put back the jobs of dead workers and of expired leases; promote those that are due."""
     spans = [SWEEP_PER_HEARTBEAT * worker.settings.heartbeat, worker.settings.timeout / 5, LATEST]
     for consumer in worker.consumers:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
@@ -55,7 +55,7 @@ def keep(worker: Lifecycle) -> Role:
 
 
 def _measure(consumer: Consumer) -> Role:
-    """Read what is in the queue, if somebody wants to know it by now."""
+    """Read the queue's counts, if telemetry asks for them now."""
     if consumer.gauge is None or not consumer.gauge.due():
         return
     counts, age = yield from send(consumer.ops.measure())
