@@ -26,7 +26,7 @@ return moment
 
 def hot(s: Stand) -> Op[Any]:
     """One key has all that waits, and one of it may start."""
-    ops = queue("hot", rates=(Rate(1, per=3600, key="account"),))
+    ops = queue("hot", rate=(Rate(1, per=3600, key="account"),))
     if not s.client.exists(ops.keys.part("jobs")):
         s.group(ops)
         number = min(100_000, s.fill.waiting)

@@ -45,7 +45,7 @@ CASES = [
     for number, argument in enumerate(header(name).args())
     if (name, argument) != ("pause", "pause")  # 1, or anything else
 ]
-RATED = Ops(OPS.keys, QueueSettings(rates=(Rate(1), Rate(5, key="k"))))
+RATED = Ops(OPS.keys, QueueSettings(rate=(Rate(1), Rate(5, key="k"))))
 
 
 @pytest.fixture(params=[binaries()[0], binaries()[-1]], ids=lambda binary: binary.name)

@@ -16,7 +16,7 @@ from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, R
 from headrace._model import checks
 from headrace._model.checks import FOREVER, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec
-from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._model.settings import BatchOptions, HandlerSettings, QueueOptions, QueueSettings, WorkerSettings
 
 INF, NAN = math.inf, math.nan
 
@@ -181,6 +181,20 @@ def test_the_defaults_are_the_documented_ones() -> None:
 def test_what_is_no_setting_of_a_queue(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(options))):
         QueueSettings(**options)
+
+
+def test_options_and_settings_have_the_same_names() -> None:
+    """What type checkers accept is what the class takes."""
+    assert QueueOptions.__annotations__.keys() == QueueSettings().options().keys() == QueueSettings.defaults().keys()
+    assert QueueSettings.of("Queue", {"lease": 5}).options() == QueueSettings(lease=5).options()
+
+
+def test_an_option_that_there_is_not_is_named() -> None:
+    unknown: Any = {"leas": 5}
+    with pytest.raises(TypeError, match=r"^Queue\(\) got an unexpected .* 'leas', did you mean 'lease'\?$"):
+        QueueSettings.of("Queue", unknown)
+    with pytest.raises(TypeError, match=r"^batch_handler\(\) got an unexpected keyword argument 'result_ttl'$"):
+        QueueSettings.of("batch_handler", {"result_ttl": 5}, BatchOptions)
 
 
 @pytest.mark.parametrize(

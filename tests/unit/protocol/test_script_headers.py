@@ -137,7 +137,7 @@ SAMPLES: dict[str, Op[object]] = {
     "flow_find": FLOW.ops.found("a", "b", ""),
     "flow_read": FLOW.ops.read(["i", "j"]),
     "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
-    "lease": Ops(Keys.of("shop/orders"), QueueSettings(rates=Rate(1))).lease("w", 10),
+    "lease": Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1))).lease("w", 10),
     "leave": OPS.leave("w"),
     "levels": OPS.levels(),
     "list": OPS.listing("waiting", ""),
