@@ -35,7 +35,7 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " register decide idle",
-    "items": "items... wanted... rates... fields... ticks...",
+    "items": "items... wanted... buckets... fields... moments...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
