@@ -169,7 +169,7 @@ def ticked(s: Stand) -> Op[Any]:
     s.client.delete(ops.keys.part("ids"), ops.keys.part("schedules"), ops.keys.part("ticks"))
     keys = [ops.keys.part("schedules"), ops.keys.part("ticks")]
     s.client.eval(MISSED, 2, *keys, "missed", "every 1000", 999_000, s.payload())
-    plan = ops.turn(s.run(ops.ticking()))
+    plan = ops.plan_ticks(s.run(ops.ticking()))
     assert plan.ops, plan
     op: Op[Any] = plan.ops[0]
     return op

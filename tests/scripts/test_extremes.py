@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue, Repairs
-from headrace._model.checks import FOREVER, INTEGER_AT_MOST
+from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.job import Claim
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
@@ -21,7 +21,7 @@ from tests.conftest import Servers
 from tests.support.servers import Server, binaries
 from tests.unit.protocol.test_script_headers import NAMES, OPS, SAMPLES
 
-LONGEST = int(FOREVER * 1000)
+LONGEST = int(FOREVER_S * 1000)
 YEAR_10000 = 253_402_300_800_000
 NO_NUMBERS = ["", "x", "-1", "nan", "inf", "1e400", "1.5", str(sys.maxsize), str(INTEGER_AT_MOST + 2)]
 NUMBERS = ["0", "1", str(LONGEST), str(YEAR_10000), str(INTEGER_AT_MOST)]
@@ -73,7 +73,7 @@ def prepare(queue: Queue) -> list[Claim]:
             lease.dead_letter("why")
     queue.enqueue_many([NewJob(b"x", id="late", delay=LONGEST / 1000), NewJob(b"x", id="i", delay=60.0)])
     queue.schedule("s", b"x", every=60.0)
-    granted = queue._run(queue.ops.lease("w", 3, ttl=60.0, duration=FOREVER))
+    granted = queue._run(queue.ops.lease("w", 3, ttl=60.0, duration=FOREVER_S))
     assert granted is not None
     claims += granted.claims
     assert len(claims) == 3

@@ -12,7 +12,7 @@ import attrs
 from attrs import field, frozen
 
 from headrace._model.checks import (
-    FOREVER,
+    FOREVER_S,
     LEVELS_AT_MOST,
     count,
     seconds,
@@ -138,7 +138,7 @@ def _spelled(kind: type, name: str) -> str:
 
 
 def _max_outage(value: object) -> float:
-    return FOREVER if value is None else seconds("max_outage", value, zero=False)
+    return FOREVER_S if value is None else seconds("max_outage", value, zero=False)
 
 
 @frozen

@@ -14,7 +14,7 @@ from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
 from headrace._model import checks
-from headrace._model.checks import FOREVER, INTEGER_AT_MOST
+from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import BatchOptions, HandlerSettings, QueueOptions, QueueSettings, WorkerSettings
 
@@ -23,7 +23,7 @@ INF, NAN = math.inf, math.nan
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0, 0.0), (1, 1.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (FOREVER, FOREVER), (timedelta(), 0.0)],
+    [(0, 0.0), (1, 1.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (FOREVER_S, FOREVER_S), (timedelta(), 0.0)],
 )
 def test_seconds(value: Any, expected: float) -> None:
     assert checks.seconds("x", value) == expected
@@ -36,7 +36,7 @@ def test_seconds(value: Any, expected: float) -> None:
         (-0.001, {}, ValueError),
         (INF, {}, ValueError),
         (NAN, {}, ValueError),
-        (FOREVER + 1, {}, ValueError),
+        (FOREVER_S + 1, {}, ValueError),
         (timedelta(days=-1), {}, ValueError),
         (timedelta.max, {}, ValueError),
         (0, {"zero": False}, ValueError),
@@ -150,7 +150,7 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 def test_the_defaults_are_the_documented_ones() -> None:
     assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, (), None)
-    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER)
+    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S)
     assert attrs.astuple(Retry()) == (None, None, None, None, {})
 
 
@@ -214,7 +214,7 @@ def test_what_is_no_setting_of_a_worker(options: dict[str, Any], error: type[Exc
 
 
 def test_a_timeout_of_two_heartbeats_will_do() -> None:
-    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER)
+    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER_S)
 
 
 def test_retry_takes_tenacity_s_objects() -> None:

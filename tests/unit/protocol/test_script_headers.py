@@ -162,7 +162,7 @@ SAMPLES: dict[str, Op[object]] = {
     "reschedule": OPS.reschedule("i", 1.0),
     "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
     "schedules": OPS.schedules(),
-    "tick": OPS.turn(DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+    "tick": OPS.plan_ticks(DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
     "unschedule": OPS.unschedule("s"),
     "workers": OPS.workers(),
 }
