@@ -5,14 +5,14 @@ everything, because the kernel lets go of a lock (`flock`) however its holder en
 
     start.lock        exclusive, for moments: one process at a time joins or leaves
     members.lock      shared, by every process that has joined; exclusive, by the supervisor
-    supervisor.lock   exclusive, inherited by the supervisor: the server is being minded
+    supervisor.lock   exclusive, inherited by the supervisor: the server is supervised
                       (the file says where the socket is)
-    server.lock       exclusive, inherited by the server: it is alive, whoever started it
+    server.lock       exclusive, inherited by the server: it is alive
 
 The supervisor is the file beside this one, in a session of its own. It starts the server, starts
 it again when it dies, and waits for the exclusive lock on `members.lock`: when that is granted
-nobody is left, and it stops the server. It holds the lock while it does so, hence whoever joins
-meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
+no member is left, and it stops the server. It holds the lock while it does so, so that a process
+that joins meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
 process that joins, or by the last one that leaves; the new one adopts the server.
 
 The directory must be on a local file system. Linux and macOS.
@@ -38,8 +38,8 @@ from headrace._embedded.supervisor import PATIENCE_S, ask, lock
 from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
 __all__ = ["EmbeddedServer"]
-SOCKET_LIMIT = 100  # bytes; the kernels' own limits are 107 (Linux) and 103 (macOS)
-LOG_LIMIT = 1_000_000  # bytes of server.log from which the next start puts it aside
+SOCKET_PATH_BYTES = 100  # at most; the kernels' own limits are 107 (Linux) and 103 (macOS)
+LOG_BYTES = 1_000_000  # of server.log at most; the next start puts a larger one aside
 
 
 class EmbeddedServer:
@@ -70,7 +70,9 @@ class EmbeddedServer:
         return cls(path, member)
 
     def attend(self, *, refused: bool = False) -> str:
-        """Join in a forked child; where to connect to. *refused*: see to it that somebody listens there."""
+        """Join in a forked child; return the socket to connect to. *refused*: it refused a connection, so start a
+        server there.
+        """
         if self._left or (self._pid == os.getpid() and not refused):
             return self.path
         with _guard, contextlib.suppress(OSError, HeadraceError):  # then connecting fails, and says why
@@ -83,7 +85,7 @@ class EmbeddedServer:
         return self.path
 
     def leave(self) -> None:
-        """Let go of the server, once. The last to leave, in any process, stops it and returns when it is gone."""
+        """Leave the server, once. The last member to leave, in any process, stops it and returns when it is gone."""
         with _guard:
             if self._left or self._pid != os.getpid():
                 return
@@ -96,7 +98,7 @@ class EmbeddedServer:
 
 
 def _enter(place: _Place) -> tuple[_Member, str]:
-    """Join, with _guard held: our membership, which has a handle more now, and the socket of a server that answers."""
+    """Join, with _guard held; return our membership, with one handle more, and the socket of a server that answers."""
     with _held(place.root / "start.lock"):
         member = _members.get(place.identity)
         if member is None or member.is_stale():
@@ -113,7 +115,7 @@ def _enter(place: _Place) -> tuple[_Member, str]:
 
 
 class _Place:
-    """A directory that has a server, by whichever of its names it was called."""
+    """A directory that has a server, under any of its names."""
 
     def __init__(self, root: Path) -> None:
         status = root.stat()
@@ -122,7 +124,7 @@ class _Place:
 
     @classmethod
     def of(cls, directory: str | os.PathLike[str]) -> _Place:
-        """Return the place at *directory*, created if absent and found to be writeable."""
+        """Return the place at *directory*, after creating it if absent and checking that it is writeable."""
         root = Path(os.fsdecode(directory))
         try:
             root = root.resolve()
@@ -137,9 +139,9 @@ class _Place:
             ) from error
 
     def new_socket(self) -> Path:
-        """Where a server that starts now shall listen: relative to the directory, if it can be."""
+        """Choose the socket of a server that starts now: relative to the directory, unless that is too long."""
         near = Path("valkey.sock")
-        if len(os.fsencode(self.root / near)) <= SOCKET_LIMIT:
+        if len(os.fsencode(self.root / near)) <= SOCKET_PATH_BYTES:
             return near
         short = Path(tempfile.gettempdir(), f"headrace-{os.getuid()}")
         with contextlib.suppress(FileExistsError):
@@ -151,11 +153,11 @@ class _Place:
         return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
 
     def socket(self) -> Path:
-        """Where the server listens, as its starter wrote it down: its TMPDIR may differ."""
+        """Return the server's socket, as its starter wrote it down: that one's TMPDIR may differ."""
         return self.root / os.fsdecode((self.root / "supervisor.lock").read_bytes())
 
     def failure(self, message: str) -> HeadraceError:
-        """Make the error that says *message*, with the end of the server's log."""
+        """Make an error with *message* and the end of the server's log."""
         log = self.root / "server.log"
         try:
             lines = log.read_bytes()[-4000:].decode(errors="replace").splitlines()[-20:]
@@ -165,7 +167,7 @@ class _Place:
 
 
 class _Member:
-    """This process's membership in a place: one shared lock, however many handles."""
+    """This process's membership in a place: one shared lock for all its handles."""
 
     def __init__(self, place: _Place) -> None:
         self.place = place
@@ -182,17 +184,17 @@ class _Member:
             raise place.failure("the embedded server has not finished stopping; try again")
 
     def is_stale(self) -> bool:
-        """Whether the directory was removed since (another may have got its inode number)."""
+        """Tell whether the directory was removed since (another may have got its inode number)."""
         return os.fstat(self._fd).st_nlink == 0
 
     def drop(self) -> None:
-        """Drop the lock, whoever else may have it."""
+        """Drop the lock, even if other processes have it."""
         if self._fd >= 0:
             _unlock(self._fd)
             self._fd = -1
 
     def leave(self) -> None:
-        """Drop the lock; if nobody else has it, wait until the server is gone."""
+        """Drop the lock; if no other process has it, wait until the server is gone."""
         try:
             if not self.is_stale():
                 with _held(self.place.root / "start.lock"):
@@ -203,7 +205,7 @@ class _Member:
                     if last:
                         _wait(lambda: _is_gone(self.place))
         except (OSError, HeadraceError):
-            pass  # the directory was removed, or somebody is stuck: the supervisor does the rest
+            pass  # the directory was removed, or another process hangs: the supervisor does the rest
         finally:
             self.drop()
 
@@ -241,7 +243,7 @@ def _unlock(fd: int) -> None:
 
 
 def _wait(condition: Callable[[], bool]) -> bool:
-    """Whether *condition* came true in time."""
+    """Wait for *condition*; return false if it took too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
@@ -291,7 +293,7 @@ def _ensure(place: _Place) -> str:
 
 
 def _is_gone(place: _Place) -> bool:
-    """Whether supervisor and server have ended; start.lock must be held."""
+    """Tell whether supervisor and server have ended; start.lock must be held."""
     fd = _open(place.root / "supervisor.lock")
     try:
         if not lock(fd, fcntl.LOCK_EX):
@@ -321,11 +323,11 @@ def _launch(place: _Place, held: int) -> None:
         (place.root / path).unlink(missing_ok=True)
         os.ftruncate(held, 0)
         os.pwrite(held, os.fsencode(path), 0)
-        if log.exists() and log.stat().st_size > LOG_LIMIT:
+        if log.exists() and log.stat().st_size > LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
     arguments = [str(place.root), binary, str(place.socket())]
     with log.open("ab") as output:
-        # What we start here starts the supervisor and ends, so that it is nobody's child.
+        # The process that we start here starts the supervisor and ends, so that it is no child of ours.
         subprocess.run(
             [sys.executable, "-ISXutf8", supervisor.__file__, *arguments],
             stdin=subprocess.DEVNULL,

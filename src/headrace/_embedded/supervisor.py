@@ -1,5 +1,5 @@
-"""The supervisor of a directory's private server: starts it, starts it again when it dies, and stops it when nobody is
-left.
+"""The supervisor of a directory's private server: starts it, restarts it when it dies, and stops it after its last
+member.
 
 `server` runs this file by its path, in a session of its own: so it needs the standard library alone, and starts at
 once, wherever headrace is.
@@ -21,11 +21,11 @@ from collections import deque
 from pathlib import Path
 
 PATIENCE_S = 30.0  # seconds for each thing we wait for: a lock, the server's answer, its end
-RESTARTS, PER_S = 5, 60.0  # how often a server that dies is started again, in how many seconds
+RESTARTS, PER_S = 5, 60.0  # so many restarts, at most, in so many seconds
 
 
 def lock(fd: int, kind: int) -> bool:
-    """Take the lock if it can be had at once."""
+    """Take the lock if it is free now; return false if not."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -34,7 +34,7 @@ def lock(fd: int, kind: int) -> bool:
 
 
 def ask(path: str, command: bytes) -> bytes:
-    """Return what the server answers, or nothing when it does not."""
+    """Return the server's answer, or nothing if there is none."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(1.0)
@@ -46,7 +46,7 @@ def ask(path: str, command: bytes) -> bytes:
 
 
 def _supervise(root: Path, binary: str, path: str) -> None:
-    """Mind the server of *root* until nobody is left, then stop it."""
+    """Keep the server of *root* running until it has no member, then stop it."""
     events: queue.SimpleQueue[str] = queue.SimpleQueue()
     members = _announce(root / "members.lock", events, "empty")
     starts: deque[float] = deque(maxlen=RESTARTS + 1)
@@ -70,11 +70,11 @@ def _supervise(root: Path, binary: str, path: str) -> None:
             _say(f"it ends too often: started again in {pause:.0f} s")
             with contextlib.suppress(queue.Empty):
                 events.get(timeout=pause)
-                return  # everyone has left meanwhile
+                return  # all members have left meanwhile
 
 
 def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
-    """Put *event* once the exclusive lock on *path* is ours; keep that of members.lock."""
+    """Put *event* once we have the exclusive lock on *path*; keep that of members.lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def wait() -> None:
@@ -88,7 +88,7 @@ def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
 
 
 def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None:
-    """Start the server, unless there is one."""
+    """Start the server, unless one is running."""
     held = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not lock(held, fcntl.LOCK_EX):
@@ -145,7 +145,7 @@ def _say(message: str) -> None:
 
 
 def main() -> None:
-    """Leave whoever started us, and mind the server."""
+    """Leave the process that started us, and supervise the server."""
     if os.fork():
         os._exit(0)
     # The starter's choices are not the server's.

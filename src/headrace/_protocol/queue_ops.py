@@ -286,7 +286,8 @@ class Ops:
     def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
         """Register *worker* under *name*, which may be taken.
 
-        *seen*: `other` of the last answer, or ''. With *decide*, those in it that have not beaten since count as dead.
+        *seen*: `other` of the last answer, or ''. With *decide*, workers in it that have not beaten since count as
+        dead.
         """
         args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
         return self._op("register", args, replies.entered)

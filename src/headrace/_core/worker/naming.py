@@ -1,4 +1,4 @@
-"""Claiming a worker's name. Two live workers may not share one, so a newcomer first asks who holds it, then waits 1.5
+"""Claiming a worker's name. Two live workers may not share one, so a newcomer first looks up its holder, then waits 1.5
 heartbeats for a sign of life.
 """
 
