@@ -74,7 +74,7 @@ FILLS = {
 
 def queue(name: str, **settings: Any) -> Ops:
     """Operations of a queue of the bench."""
-    return Ops(Keys.of(f"bench/{name}"), QueueSettings(dead_limit=10**9, **settings))
+    return Ops(Keys.of(f"bench/{name}"), QueueSettings(**{"dead_limit": 10**9, "lease": DAY} | settings))
 
 
 @define
@@ -151,7 +151,7 @@ class Stand:
     def claims(self, number: int, *, named: bool = False) -> list[Claim]:
         """Some of the jobs that are leased."""
         jobs, number, claims = self.ops.keys.part("jobs"), min(number, self.batch), list[Claim]()
-        for row in self.held((20 if named else 2) * number):
+        for row in self.held((100 if named else 2) * number):
             entry = row["message_id"].decode()
             ((_, fields),) = self.client.xrange(jobs, entry, entry) if named else [(b"", {})]
             if named == (b"id" in fields):
@@ -166,7 +166,7 @@ class Stand:
         """What the worker has; so many are there after it."""
         jobs = self.ops.keys.part("jobs")
         rows: list[Any] = self.client.xpending_range(jobs, "workers", "-", "+", number, WORKER)
-        if len(rows) < number and self.fill.each < 10_000:
+        if len(rows) < number:
             self.put(self.ops, "leased", number - len(rows), WORKER)
             return self.held(number)
         return rows

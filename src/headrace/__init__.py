@@ -1,4 +1,4 @@
-"""A reliable, atomic work queue on Redis Streams consumer groups."""
+"""headrace: a reliable, atomic work queue on Redis Streams consumer groups."""
 
 from importlib.metadata import version as _version
 

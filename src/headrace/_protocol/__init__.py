@@ -1,1 +1,1 @@
-"""The protocol on the wire: keys, scripts, operations as values, replies. No IO."""
+"""What crosses the wire: keys, scripts, operations as values, replies. No IO."""

@@ -59,7 +59,7 @@ class Waiters:
             self.ignore(waiter)
             raise
         with self._lock:
-            self._waitlist.about_to_read(waiter)
+            self._waitlist.looked(waiter)
         return waiter
 
     def wait(self, waiter: Waiter, seconds: float) -> tuple[set[str], bool]:

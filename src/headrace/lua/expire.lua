@@ -8,7 +8,6 @@
 -- cursor: '-' at first; leases of jobs that are handed out for the first time after the first call go on.
 -- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are told.
 -- @include held_by
--- @include ids_of
 -- @include is_entry_id
 -- @include is_reserved
 -- @include page
@@ -34,7 +33,7 @@ if #ARGV == 3 then
 end
 local budget, number_of = new_budget(), {}
 for i = 3 + (#ARGV > 3 and tonumber(cursor) or 1), #ARGV do
-  if budget.left <= 0 then
+  if fitting(budget, 1) == 0 then
     next_cursor = string.format('%.0f', i - 3)
     break
   end
@@ -53,9 +52,7 @@ for i = 1, #rows do
   if not is_reserved(rows[i][2]) then leased[#leased + 1] = rows[i][1] end
 end
 for i = 1, #leased do expired[i] = leased[i] end
-budget = new_budget()
-local ids_expired = heard.reclaimed and ids_of(jobs, expired, budget) or {}
-park(jobs, leases, stats, expired, not heard.reclaimed and budget or nil)
+local ids_expired = park(jobs, leases, stats, expired, new_budget(), heard.reclaimed)
 if #expired < #leased then
   next_cursor = number_of[leased[#expired + 1]] or '(' .. expired[#expired] .. ' ' .. last
 end

@@ -3,7 +3,7 @@
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken flag, heir_of,
---        buckets...
+--        rates...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
 --        2 = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
 --        next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}... · fresh entries
@@ -12,7 +12,7 @@
 -- COST   6 us + 2-3 us per job, of a level behind the first 15 us. One call reads about 1 MiB, or one job that is more.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
 -- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
--- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Buckets, of rate limits: {header or ''
+-- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Rates: {header or ''
 -- for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not admit
 -- goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams of the
 -- priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its `enq`.
@@ -43,7 +43,7 @@ local q = {
 }
 local now = clock()
 local limits, keyed = {}, false
-for i = buckets, #ARGV, 3 do
+for i = 11, #ARGV, 3 do
   limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
   keyed = keyed or ARGV[i] ~= ''
 end
@@ -78,7 +78,7 @@ if state[1] then return {2, -1, {}, {}, healed, now} end
 local largest = math.max(4096, tonumber(state[2] or 0))
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 if first[2] and tonumber(first[2]) <= now then
-  local promoted = promote(q, now, 100)
+  local promoted = promote(q, now, 100, {left = 262144})
   if heard.promoted then publish(events, 'promoted', promoted) end
   largest = math.max(largest, tonumber(redis.call('HGET', stats, 'largest') or 0))
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
@@ -114,7 +114,7 @@ local function left() return limit - #taken - #fresh / 2 end
 local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 100)
 if state[3] then
-  readopt(q, stats, state[3], math.max(1, math.min(limit, 100, math.floor(524288 / largest))))
+  readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
@@ -210,7 +210,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
     local moved, _, ids_back = take_over(
-      jobs, workers, registered, leases, stats, heir_of, 1000, new_budget(), heard.reclaimed)
+      jobs, workers, registered, leases, stats, heir_of, 1000, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
     if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
     wake_many(wake, moved)
   end
@@ -284,7 +284,9 @@ for level = 1, left() > 0 and not short and q.levels.n or 0 do
   unflatten() -- they come before these
   front(front_of(level))
   while left() > 0 and not short and seen < limit + 250 and risen < 250 do
-    local number = raise_level(q, level, 0, math.min(fits(left()), 250 - risen), '+')
+    local number = math.min(fits(left()), 250 - risen)
+    local page = number > 0 and redis.call('XRANGE', q.levels[level], '-', '+', 'COUNT', number) or {}
+    number = raise_level(q, level, 0, page)
     if number == 0 then break end
     risen = risen + number
     read()

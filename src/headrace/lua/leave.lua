@@ -4,7 +4,6 @@
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again, or, if only an idle one is to go, it holds something and stays
 -- COST   10 us + 3 us per job released
--- @include ids_of
 -- @include page
 -- @include park
 -- @include publish
@@ -19,9 +18,7 @@ require_types('HLEN', registered, released)
 local heard = listeners(stats, events, 'released')
 local entries = {}
 for i = 1, #held do entries[i] = held[i][1] end
-local budget = new_budget()
-local ids_left = heard.released and ids_of(jobs, entries, budget) or {}
-park(jobs, leases, stats, entries, not heard.released and budget or nil)
+local ids_left = park(jobs, leases, stats, entries, new_budget(), heard.released)
 for i = 1, #entries do redis.call('HINCRBY', released, entries[i], 1) end
 if heard.released then publish(events, 'released', ids_left, worker) end
 if #held == limit or #entries < #held then

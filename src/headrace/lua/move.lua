@@ -71,25 +71,33 @@ local function put_late(id)
 end
 
 local part, level, from, last, last_behind = string.match(cursor, '^(%a+):?(%d?) (%S+) ?(%S*) ?(%S*)$')
-if wanted <= #ARGV then
+if #ARGV > 3 then
   local following = ''
-  for i = wanted - 1 + (tonumber(cursor) or 1), #ARGV do
-    if budget.left <= 0 then
-      following = string.format('%.0f', i - wanted + 1) -- the cursor is the number of the next one
+  for i = 3 + (tonumber(cursor) or 1), #ARGV do
+    if fitting(budget, 1) == 0 then
+      following = string.format('%.0f', i - 3) -- the cursor is the number of the next one
       break
     end
     local id = ARGV[i]
-    local entry = redis.call('HGET', ids, id) or is_entry_id(q, id) and id
+    local entry, fields, is_one = redis.call('HGET', ids, id), nil, nil
+    if not entry then
+      is_one, fields = is_entry_id(q, id)
+      entry = is_one and id
+      if fields then weigh(budget, fields) end
+    end
     if entry == 'delayed' then
       put_late(id)
     elseif entry and entry ~= 'blocked' then
       local stream, number, behind_first = entry_of(q, entry)
       local row = not behind_first and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
       local waits = not row or is_parked(row[2]) or row[2] == 'bell' or row[2] == 'limited'
-      local body = stream and waits and redis.call('XRANGE', stream, number, number)[1]
-      if body then
-        weigh(budget, body[2])
-        put(number, body[2], row and row[2] ~= 'bell' and row[4] or 0, behind_first)
+      if stream and waits and not fields then
+        local body = redis.call('XRANGE', stream, number, number)[1]
+        fields = body and body[2]
+        if fields then weigh(budget, fields) end
+      end
+      if waits and fields then
+        put(number, fields, row and row[2] ~= 'bell' and row[4] or 0, behind_first)
       end
     end
   end
@@ -134,7 +142,7 @@ else
   local stay, left = whole(from), last == '' and redis.call('ZCARD', delayed) or whole(last)
   local page, seen = redis.call('ZRANGE', delayed, stay, stay + math.min(limit, left) - 1), 0
   for i = 1, left > 0 and #page or 0 do
-    if budget.left <= 0 then break end
+    if fitting(budget, 1) == 0 then break end
     put_late(page[i])
     seen = i
   end

@@ -6,7 +6,8 @@
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick}: again ms until this caller is to come again, if
 --        that is within a second, or -1 · declared workers newly found dead · more 1 = a dead worker has more jobs than
 --        one call moves, or a level more that rise · ms until the next delayed or limited job, and the next tick of a schedule, is due, or -1
--- COST   20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most 6 x `limit`
+-- COST   20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most 6 x `limit`; 10 us per job
+--        that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most 1 MiB.
 -- A worker is dead when its deadline has passed, and the queue has been looked after for one unbroken `timeout`: after a
 -- server restart, everyone looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms after
 -- which a job goes to the level before its own, 0 never.
@@ -14,7 +15,6 @@
 -- @include clear_wake_tokens
 -- @include clock
 -- @include groups
--- @include ids_of
 -- @include levels
 -- @include number
 -- @include page
@@ -28,12 +28,12 @@
 -- @include sweep
 -- @include take_over
 -- @include wake_many
-lease = string.format('%.0f', whole(lease))
+local lease = string.format('%.0f', whole(ARGV[4]))
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
-  levels = level_streams(stats, levels),
+  jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
+  bodies = bodies, stats = stats, limited = limited, levels = level_streams(stats, levels),
 }
 local now = clock()
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
@@ -68,20 +68,29 @@ for _, name in ipairs(dead) do
 end
 if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 1)[1] then more = 1 end
 
-local expired, again = sweep(jobs, registered, leases, limited, stats, q.levels.n, now, lease, limit)
-if heard.reclaimed then publish(events, 'reclaimed', ids_of(jobs, expired)) end
-moved = moved + #expired
+local expired, again, ids_expired = 0, nil, {}
+if moved < limit then expired, again, ids_expired = sweep(q, now, lease, limit - moved, budget, heard.reclaimed) end
+if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
+moved = moved + expired
 -- What woke a reader that never came for it wakes another.
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
-local promoted = promote(q, now, 500)
+-- Each of these takes several times as long as one that is parked.
+local room = math.max(1, math.floor((limit - moved) / 2))
+local promoted = promote(q, now, room, budget)
+room = room - #promoted
 if heard.promoted then publish(events, 'promoted', promoted) end
 -- Nothing waits for ever behind others: after `ageing` it is parked a level before, or at the back of that.
 for level = 1, ageing > 0 and q.levels.n or 0 do
-  local stayed = redis.call('XPENDING', jobs, 'workers', 'IDLE', ageing, '-', '+', 100, front_of(level))
+  local stayed = room > 0 and redis.call('XPENDING', jobs, 'workers', 'IDLE', ageing, '-', '+', room, front_of(level)) or {}
   for i = 1, #stayed do stayed[i] = stayed[i][1] end
   park_at(jobs, front_of(level - 1), stayed)
-  if raise_level(q, level, level - 1, 100, string.format('%.0f', math.max(0, now - ageing))) == 100 or #stayed == 100 then more = 1 end
+  local behind = string.format('%.0f', math.max(0, now - ageing))
+  local page, left = stretch(budget, 'XRANGE', q.levels[level], '-', behind, room)
+  raise_level(q, level, level - 1, page)
+  if left or #stayed == room then more = 1 end
+  room = math.max(0, room - #stayed - #page)
 end
+if budget.left <= 0 then more = 1 end
 if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end

@@ -7,8 +7,8 @@
 -- pause: ms, 0 for none; until it is over the jobs are with the consumer `limited`, and then they come before all others.
 -- Items: entry, delivery count. At most 1,000 jobs.
 -- @include clock
+-- @include fields
 -- @include held_by
--- @include ids_of
 -- @include park
 -- @include publish
 -- @include record
@@ -20,7 +20,7 @@ require_types('XLEN', wake)
 require_types('ZCARD', leases, limited)
 require_types('HLEN', released)
 local heard = listeners(stats, events, 'released')
-local entries, counts, parked, reply = {}, {}, {}, {}
+local entries, counts, parked, ids_parked, reply = {}, {}, {}, {}, {}
 for i = 4, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, seen = held_by(jobs, worker, entries, counts), {}
 for i = 1, #entries do
@@ -35,11 +35,13 @@ if pause > 0 then
   for i = 1, #parked do
     redis.call('ZREM', leases, parked[i])
     redis.call('ZADD', limited, due, parked[i])
+    local body = heard.released and redis.call('XRANGE', jobs, parked[i], parked[i])[1]
+    ids_parked[i] = body and parse(body[2]).id or parked[i]
   end
 else
-  park(jobs, leases, stats, parked)
+  ids_parked = park(jobs, leases, stats, parked, nil, heard.released)
   wake_many(wake, #parked)
 end
 for i = 1, #parked do redis.call('HINCRBY', released, parked[i], 1) end
-if heard.released then publish(events, 'released', ids_of(jobs, parked), worker) end
+if heard.released then publish(events, 'released', ids_parked, worker) end
 return answer(reply)

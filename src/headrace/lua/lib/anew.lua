@@ -3,6 +3,7 @@
 -- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
 -- @include fields
 -- @include levels
+-- @include page
 local function anew(jobs, owner, released, entry, own)
   local releases, carried = (tonumber(redis.call('HGET', released, entry) or 0) or 0), tonumber(own.attempt or 0)
   local thousands = math.floor(releases / 1000)
@@ -25,23 +26,35 @@ local function beyond(a, b)
   ms, other = tonumber(ms), tonumber(other)
   return ms > other or ms == other and tonumber(n) > tonumber(m)
 end
--- The next of those that were there when the group was made anew, up to entry *last*, go to the front.
-local function readopt(q, stats, last, limit)
+-- The next of those that were there when the group was made anew, up to entry *last*, go to the front: at most *limit*, as
+-- far as the *budget* goes.
+local function readopt(q, stats, last, limit, budget)
   local rung = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'bell')
   for i = 1, #rung do
-    local body = redis.call('XRANGE', q.jobs, rung[i][1], rung[i][1])[1]
+    local body = entry_at(budget, q.jobs, rung[i][1])
+    if body == false then return end
     local own = body and parse(body[2]) or {}
     anew(q.jobs, front_of(body and level_of(body[2], q.levels.n) or 0), q.released, rung[i][1], own)
   end
-  local read = redis.call('XREADGROUP', 'GROUP', 'workers', 'parked', 'COUNT', limit, 'STREAMS', q.jobs, '>')
-  local rows = read and read[1][2] or {}
-  for i = 1, #rows do
-    local owner = front_of(level_of(rows[i][2], q.levels.n))
-    if beyond(rows[i][1], last) then
-      redis.call('XCLAIM', q.jobs, 'workers', owner, 0, rows[i][1], 'RETRYCOUNT', 0, 'JUSTID')
-    else
-      anew(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
+  limit = limit - #rung
+  while limit > 0 do
+    local count = fitting(budget, limit)
+    if count == 0 then return end
+    local read = redis.call('XREADGROUP', 'GROUP', 'workers', 'parked', 'COUNT', count, 'STREAMS', q.jobs, '>')
+    local rows = read and read[1][2] or {}
+    for i = 1, #rows do
+      weigh(budget, rows[i][2])
+      local owner = front_of(level_of(rows[i][2], q.levels.n))
+      if beyond(rows[i][1], last) then
+        redis.call('XCLAIM', q.jobs, 'workers', owner, 0, rows[i][1], 'RETRYCOUNT', 0, 'JUSTID')
+      else
+        anew(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
+      end
     end
+    if #rows < count or beyond(rows[#rows][1], last) then
+      redis.call('HDEL', stats, 'healed')
+      return
+    end
+    limit = limit - #rows
   end
-  if #rung < limit and (#rows < limit or beyond(rows[#rows][1], last)) then redis.call('HDEL', stats, 'healed') end
 end

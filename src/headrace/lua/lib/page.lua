@@ -2,10 +2,10 @@
 -- when it has been read: first one, then as many as fit if all are as large as the largest so far, at most twice as many
 -- as before and at most 8, as small ones say nothing of those behind them: so many large ones are read too much at worst.
 -- A budget is that of one script; who writes what was read weighs it again.
-local function new_budget() return {left = 1048576, largest = 0, step = 0.5} end
+local function new_budget(bytes) return {left = bytes or 1048576, largest = 0, step = 0.5} end
 -- How many jobs to read next, at most *limit*, and at most *most* at once (8); 0 when it is enough.
 local function fitting(budget, limit, most)
-  local fit = budget.largest == 0 and 1 or math.max(0, math.floor(budget.left / budget.largest))
+  local fit = budget.left <= 0 and 0 or budget.largest == 0 and 1 or math.max(0, math.floor(budget.left / budget.largest))
   budget.step = math.min(2 * budget.step, most or 8)
   return math.min(limit, fit, budget.step)
 end

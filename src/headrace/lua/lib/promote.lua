@@ -16,12 +16,13 @@ local function promote_one(q, id)
     redis.call('HSET', q.released, entry, releases)
   end
 end
--- Those that are due, in due order, up to 1 MiB of them. Answers their ids.
-local function promote(q, now, limit)
-  local due, bytes = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit), 0
+-- Those that are due, in due order, as far as the *budget* goes: one at least, if there is any of it. Answers their ids.
+local function promote(q, now, limit, budget)
+  local due = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
   for i, id in ipairs(due) do
-    bytes = bytes + redis.call('HSTRLEN', q.bodies, id)
-    if i > 1 and bytes > 1048576 then return {unpack(due, 1, i - 1)} end
+    local size = redis.call('HSTRLEN', q.bodies, id)
+    if budget.left <= 0 or i > 1 and size > budget.left then return {unpack(due, 1, i - 1)} end
+    budget.left = budget.left - size
     promote_one(q, id)
   end
   return due

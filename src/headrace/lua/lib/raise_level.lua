@@ -1,15 +1,14 @@
--- The oldest *limit* jobs of a level, up to the entry ID *last*, go to the back of the level before it, or of the jobs
--- stream (*to* 0). Answers how many.
+-- A page of a level's stream, its oldest jobs, goes to the back of the level before it, or of the jobs stream (*to* 0).
+-- Answers how many.
 -- @include fields
 -- @include levels
-local function raise_level(q, level, to, limit, last)
-  local stream = q.levels[level]
-  local page, gone, named = limit > 0 and redis.call('XRANGE', stream, '-', last, 'COUNT', limit) or {}, {}, {}
+local function raise_level(q, level, to, page)
+  local gone, named = {}, {}
   if #page == 0 then return 0 end
   redis.call('HLEN', q.ids) -- of another type: an error, before anything is removed
   local target, carry = q.levels[to] or q.jobs, redis.call('HLEN', q.released) > 0
   for i = 1, #page do gone[i] = page[i][1] end
-  redis.call('XDEL', stream, unpack(gone))
+  redis.call('XDEL', q.levels[level], unpack(gone))
   for i = 1, #page do
     local name = gone[i] .. '.' .. level
     local own, headers = parse(prioritised(page[i][2], level))

@@ -1,0 +1,105 @@
+"""What `test_bytes` holds against the limits: each script of the package, called as often as it takes.
+
+A stand fills the queue with what is large and calls its script by `lua`.
+
+    @stand("dead_letter")
+    def _(lua: Lua) -> None:
+        large_dead(lua)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from tests.scripts.conftest import Lua
+
+PAYLOAD = "x" * 1_000_000
+MANY = 12  # of these: a script that reads them all moves 12 MB
+Stand = Callable[[Lua], None]
+STANDS: dict[str, Stand] = {}
+
+
+def stand(script: str) -> Callable[[Stand], Stand]:
+    """Have *script* measured by the function that follows."""
+
+    def add(function: Stand) -> Stand:
+        STANDS[script] = function
+        return function
+
+    return add
+
+
+def large(lua: Lua, number: int = MANY) -> list[str]:
+    """Enqueue large jobs, one a call; their entries."""
+    return [lua.add(PAYLOAD)[0] for _ in range(number)]
+
+
+def large_leased(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
+    """Enqueue large jobs and lease them, one a call; their entries."""
+    entries = large(lua)
+    for _ in entries:
+        lua.lease(worker, 1, **options)
+    return entries
+
+
+def large_delayed(lua: Lua, number: int = MANY, **options: Any) -> list[str]:
+    """Enqueue large jobs that are due in a minute; their ids."""
+    ids = [f"late{i}" for i in range(number)]
+    for name in ids:
+        lua("enqueue", "full", name, "+60000", 4, "data", PAYLOAD, "id", name, **options)
+    return ids
+
+
+def large_dead(lua: Lua) -> list[str]:
+    """Dead letters of large jobs; their ids."""
+    entries = large_leased(lua)
+    for entry in entries:
+        lua("dead_letter", "w", 1000, entry, 1, "why")
+    return entries
+
+
+def large_waiting(lua: Lua) -> list[str]:
+    """Large jobs that are parked, new and delayed, `MANY` each; their ids."""
+    parked = large_leased(lua)
+    for entry in parked:
+        lua("release", "w", 0, entry, 1)
+    return [*parked, *large(lua), *large_delayed(lua)]
+
+
+def with_levels(lua: Lua) -> None:
+    """Whose jobs have to be read to know where they are parked."""
+    lua.redis.hset(lua.key("stats"), "levels", 2)
+
+
+def paged(lua: Lua, script: str, limit: int, *more: str, extra: Sequence[str] = ()) -> int:
+    """Call *script* until its cursor is at the end; how many it has done in all, a few at a time."""
+    done, cursor = 0, "-"
+    while cursor:
+        some, cursor = lua(script, cursor, limit, *more, extra=extra)
+        done += some
+    return int(done)
+
+
+@contextmanager
+def listened(lua: Lua) -> Iterator[None]:
+    """Somebody listens to all that happens."""
+    lua("listen")
+    with lua.redis.pubsub() as events:
+        kinds = ("reclaimed", "promoted", "leased", "released", "retried", "dead", "deleted", "redriven")
+        events.subscribe(*[f"{lua.key('events')}:{kind}" for kind in kinds])
+        while lua.redis.pubsub_numsub(f"{lua.key('events')}:redriven")[0][1] == 0:
+            pass
+        yield
+
+
+def each_way(lua: Lua) -> Iterator[list[str]]:
+    """Plain, with levels, heard, and both, as it differs what has to be read of jobs; the streams of the levels."""
+    for levels in ([], [lua.key("jobs:1"), lua.key("jobs:2")]):
+        for heard in (False, True):
+            lua.redis.flushall()
+            if levels:
+                with_levels(lua)
+            with listened(lua) if heard else nullcontext():
+                yield levels

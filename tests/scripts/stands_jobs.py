@@ -1,0 +1,157 @@
+"""Stands of the scripts that add jobs, hand them out, settle them and take them back. See `stands`."""
+
+from __future__ import annotations
+
+from tests.scripts.conftest import TERM, Lua
+from tests.scripts.stands import (
+    MANY,
+    PAYLOAD,
+    each_way,
+    large,
+    large_dead,
+    large_delayed,
+    large_leased,
+    stand,
+    with_levels,
+)  # fmt: skip
+from tests.support.awaiting import until
+
+
+@stand("enqueue")
+def _(lua: Lua) -> None:
+    """A call's payloads are its own arguments; an id that is the name of an entry is looked up there."""
+    for entry in large(lua):
+        assert lua("enqueue", "full", entry, "", 4, "data", "x", "id", entry) == [entry, 0]
+    large_delayed(lua)
+
+
+@stand("lease")
+def _(lua: Lua) -> None:
+    for levels in each_way(lua):
+        for fill in [an_heritage, a_lost_group, a_level][: 3 if levels else 2]:
+            jobs, handed, due = fill(lua, levels), 0, 0
+            while due == 0:
+                known, due, taken, fresh, *_ = lua("lease", "w", 250, "", TERM, 70_000, 0, 9, 0, "old", extra=levels)
+                assert known == 1
+                handed += len(taken) + len(fresh) // 2
+            assert handed == jobs
+            lua.redis.delete(lua.key("jobs"), lua.key("ids"))
+
+
+def an_heritage(lua: Lua, levels: list[str]) -> int:
+    """What somebody held, and what is due."""
+    large_leased(lua, "old", extra=levels)
+    lua.redis.zadd(lua.key("delayed"), dict.fromkeys(large_delayed(lua, 3, extra=levels), 1))
+    return MANY + 3
+
+
+def a_lost_group(lua: Lua, levels: list[str]) -> int:
+    """Foreign jobs, of which some had been handed out when the group was lost."""
+    lua.looked_after()
+    for _ in range(MANY):
+        lua.redis.xadd(lua.key("jobs"), {"data": PAYLOAD})
+    lua.lease("old", 3, extra=levels)
+    lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
+    lua.redis.hdel(lua.key("stats"), "largest")
+    return MANY
+
+
+def a_level(lua: Lua, levels: list[str]) -> int:
+    """Jobs that rise as they are handed out."""
+    for _ in range(MANY):
+        lua("enqueue", "full", "", "", 4, "data", PAYLOAD, "headrace-priority", "2", extra=levels)
+    return MANY
+
+
+@stand("reclaim")
+def _(lua: Lua) -> None:
+    for levels in each_way(lua):
+        for end in (died, overdue, idle):
+            large_leased(lua, extra=levels)
+            end(lua)
+            until(lambda levels=levels: reclaimed(lua, levels) == MANY)
+            lua.redis.delete(lua.key("jobs"), lua.key("stats"), lua.key("workers"))
+            if levels:
+                with_levels(lua)
+        lua.redis.zadd(lua.key("delayed"), dict.fromkeys(large_delayed(lua, extra=levels), 1))
+        until(lambda levels=levels: reclaimed(lua, levels) == 0 and not lua.redis.zcard(lua.key("delayed")))
+        if levels:
+            a_level(lua, levels)
+            until(lambda levels=levels: reclaimed(lua, levels) == 0 and lua.redis.xlen(lua.key("jobs")) == 2 * MANY)
+            lua.redis.delete(lua.key("jobs"))
+
+
+def reclaimed(lua: Lua, levels: list[str]) -> int:
+    """Look after the queue; how many are parked."""
+    lua("reclaim", "v", 10_000, TERM, 500, 1, extra=levels)
+    return len(lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99, "parked"))
+
+
+def died(lua: Lua) -> None:
+    """Their worker died."""
+    lua("beat", "v", 60_000, TERM, 1)
+    lua.redis.zadd(lua.key("workers"), {"w": 1})
+    lua.looked_after()
+
+
+def overdue(lua: Lua) -> None:
+    """Their leases had deadlines of their own."""
+    entries = [row["message_id"] for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)]
+    lua.redis.zadd(lua.key("leases"), dict.fromkeys(entries, 1))
+
+
+def idle(lua: Lua) -> None:
+    """Their leases had the queue's duration."""
+    entries = [row["message_id"] for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)]
+    lua.redis.xclaim(lua.key("jobs"), "workers", "w", 0, entries, idle=2 * TERM, justid=True)
+
+
+@stand("release")
+def _(lua: Lua) -> None:
+    for levels in each_way(lua):
+        for at, entry in enumerate(large_leased(lua, extra=levels)):
+            assert lua("release", "w", at % 2 * 60_000, entry, 1) == [1]
+
+
+@stand("retry")
+def _(lua: Lua) -> None:
+    for levels in each_way(lua):
+        for at, entry in enumerate(large_leased(lua, extra=levels)):
+            assert lua("retry", "w", at % 3, 1000, entry, 1, at % 2 * "+60000", 1, "why", extra=levels)[0]
+
+
+@stand("dead_letter")
+def _(lua: Lua) -> None:
+    large_dead(lua)
+
+
+@stand("complete")
+def _(lua: Lua) -> None:
+    keys = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")]
+    for entry in large_leased(lua):
+        result = [lua.key(f"result:{entry}")]
+        assert lua("complete", "", 1, 0, 1, 0, entry, 1, 60_000, PAYLOAD, extra=result) == [1]
+    for entry in large_leased(lua):
+        assert lua("complete", "w", 1, 0, 0, 1, entry, 1, 1, "", "", 0, 2, "data", PAYLOAD, extra=keys) == [1]
+
+
+@stand("cancel")
+def _(lua: Lua) -> None:
+    for name in [*large_leased(lua), *large_delayed(lua), *large(lua)]:
+        assert lua("cancel", name) == 1
+
+
+@stand("reschedule")
+def _(lua: Lua) -> None:
+    for at, name in enumerate(large_delayed(lua)):
+        assert lua("reschedule", name, at % 2 * "+90000") == 1
+    lua.redis.flushall()
+    for entry in large_leased(lua):
+        assert lua("release", "w", 60_000, entry, 1) == [1]
+        assert lua("reschedule", entry, "+90000") == 1
+
+
+@stand("schedule")
+def _(lua: Lua) -> None:
+    for _ in range(3):
+        lua("schedule", "s", "every 1000", "all", 2**52, 10, "data", PAYLOAD)
