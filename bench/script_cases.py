@@ -26,7 +26,7 @@ return moment
 
 def hot(s: Stand) -> Op[Any]:
     """One key has all that waits, and one of it may start."""
-    ops = queue("hot", rates=(Rate(1, per=3600, key="account"),))
+    ops = queue("hot", rate=(Rate(1, per=3600, key="account"),))
     if not s.client.exists(ops.keys.part("jobs")):
         s.group(ops)
         number = min(100_000, s.fill.waiting)
@@ -169,7 +169,7 @@ def ticked(s: Stand) -> Op[Any]:
     s.client.delete(ops.keys.part("ids"), ops.keys.part("schedules"), ops.keys.part("ticks"))
     keys = [ops.keys.part("schedules"), ops.keys.part("ticks")]
     s.client.eval(MISSED, 2, *keys, "missed", "every 1000", 999_000, s.payload())
-    plan = ops.turn(s.run(ops.ticking()))
+    plan = ops.plan_ticks(s.run(ops.ticking()))
     assert plan.ops, plan
     op: Op[Any] = plan.ops[0]
     return op

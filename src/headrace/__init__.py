@@ -1,4 +1,4 @@
-"""headrace: a reliable, atomic work queue on Redis Streams consumer groups."""
+"""A reliable, atomic work queue on Redis Streams consumer groups."""
 
 from importlib.metadata import version as _version
 

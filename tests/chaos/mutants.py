@@ -29,7 +29,7 @@ COUNTED: Sequence[Edit] = [
         "complete",
         "if won > 0 then redis",
         f"""for i = 1, limit do
-  local name = with_ids and ARGV[at + i - 1] or ''
+  local name = with_ids and ARGV[names + i - 1] or ''
   {_NAMED % ("jobs", "(name ~= '' and name or entries[i])")}
   if reply[i] == 1 then {_COUNT % ("won", "named")} end
 end
@@ -190,14 +190,14 @@ end""",
         [
             (
                 "enqueue",
-                "for i = 4, #ARGV do",
-                "for i = 4, #ARGV do if i == #ARGV then redis.call('XDEL', jobs, first) end",
+                "for i = items + 1, #ARGV do",
+                "for i = items + 1, #ARGV do if i == #ARGV then redis.call('XDEL', jobs, first) end",
             )
         ],
         "law",
     ),
     "follow-ups come for losers, too": Mutant(
-        [("complete", "if reply[tonumber(ARGV[at])] == 1 then\n    local", "if true then\n    local")], "loser", LOOPS
+        [("complete", "if reply[job.of] == 1 then", "if true then")], "loser", LOOPS
     ),
     "an id that lives is free": Mutant([("enqueue", "redis.call('HEXISTS', q.ids, id) == 1", "false")], "twice", LOOPS),
     "expiry forgets the term of the lease": Mutant(

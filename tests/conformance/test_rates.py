@@ -233,6 +233,17 @@ def test_what_waits_can_be_cancelled_purged_and_deleted(connect, client):
         assert not client.exists(queue.ops.keys.part(part))
 
 
+def test_a_new_job_waits_behind_nobody_who_was_cancelled(connect, client):
+    queue = connect(rate=BY_GROUP)
+    queue.enqueue_many(jobs(8, 1))
+    queue.lease_many(100)
+    for waiting in queue.delayed():
+        assert queue.cancel(waiting.job.id)
+    pass_by(client, queue, 201)
+    queue.enqueue(b"new", headers={"group": "0"})
+    assert payloads(queue.lease_many(100)) == [b"new"]
+
+
 def test_what_waits_has_no_lease_to_end(connect):
     """`expire()` is for leases: what waits for its turn goes on waiting."""
     queue = connect(rate=BY_GROUP)

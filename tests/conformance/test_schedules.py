@@ -31,7 +31,7 @@ def tick(job):
 
 def turn(queue):
     """Put in the jobs of what is due, as whoever leases does."""
-    for op in queue.ops.turn(queue._run(queue.ops.ticking())).ops:
+    for op in queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops:
         queue._run(op)
 
 
@@ -108,7 +108,7 @@ def test_replaced(queue, client):
 def test_replaced_while_somebody_decides(queue, client):
     """Who has looked before the schedule was replaced, or ended, puts in nothing of the old one."""
     overdue(queue, client, 0.5)
-    late = queue.ops.turn(queue._run(queue.ops.ticking())).ops
+    late = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
     queue.schedule("s", b"new", every=1800)
     assert [queue._run(op) for op in late] == [False]
     queue.unschedule("s")
@@ -143,7 +143,7 @@ def test_one_job_a_tick_however_many_look(server, client):
     together = threading.Barrier(len(peers))
 
     def look(queue):
-        ops = queue.ops.turn(queue._run(queue.ops.ticking())).ops
+        ops = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
         together.wait(PATIENCE)
         return [queue._run(op) for op in ops]
 
@@ -190,7 +190,7 @@ def test_what_somebody_else_wrote_stops_nobody(queue, client):
     client.zadd(key("ticks"), {"bad": due - 5, "lost": due - 6})
     lease = queue.lease(block=PATIENCE)
     assert tick(lease.job) == due
-    wrong = queue.ops.turn(queue._run(queue.ops.ticking())).wrong
+    wrong = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).wrong
     assert len(wrong) == 1
     assert "schedule 'bad' of queue 'q'" in wrong[0]
 

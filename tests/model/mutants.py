@@ -22,14 +22,14 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("complete", "reply[i] = remove_entry(q, entries[i])", "remove_entry(q, entries[i]) reply[i] = 1")
     ],
     "the fence lets all through": [
-        ("complete", "mine = held_by(jobs, worker, entries,", "local _ = held_by(jobs, worker, entries,")
+        (
+            "complete",
+            "worker ~= '' and held_by(jobs, worker, entries,",
+            "worker == true and held_by(jobs, worker, entries,",
+        )
     ],
-    "the loser's result is kept": [
-        ("complete", "if reply[tonumber(ARGV[at])] == 1 then redis.call('SET'", "if reply then redis.call('SET'")
-    ],
-    "the loser's follow-ups are enqueued": [
-        ("complete", "if reply[tonumber(ARGV[at])] == 1 then\n", "if reply then\n")
-    ],
+    "the loser's result is kept": [("complete", "if reply[tonumber(number)] == 1 then", "if reply then")],
+    "the loser's follow-ups are enqueued": [("complete", "if reply[job.of] == 1 then", "if reply then")],
     "no record of calls": [("*", "return last and last[1] == call and last[2]", "return nil")],
     "no record of leases": [("lease", "if known then -- the", "if false then -- the")],
     "new jobs overtake parked ones": [

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue, Repairs
-from headrace._model.checks import FOREVER, INTEGER_AT_MOST
+from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.job import Claim
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
@@ -21,7 +21,7 @@ from tests.conftest import Servers
 from tests.support.servers import Server, binaries
 from tests.unit.protocol.test_script_headers import NAMES, OPS, SAMPLES
 
-LONGEST = int(FOREVER * 1000)
+LONGEST = int(FOREVER_S * 1000)
 YEAR_10000 = 253_402_300_800_000
 NO_NUMBERS = ["", "x", "-1", "nan", "inf", "1e400", "1.5", str(sys.maxsize), str(INTEGER_AT_MOST + 2)]
 NUMBERS = ["0", "1", str(LONGEST), str(YEAR_10000), str(INTEGER_AT_MOST)]
@@ -35,7 +35,7 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " register decide idle",
-    "items": "items... wanted... rates... fields... ticks...",
+    "items": "items... wanted... buckets... fields... moments...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
@@ -45,7 +45,7 @@ CASES = [
     for number, argument in enumerate(header(name).args())
     if (name, argument) != ("pause", "pause")  # 1, or anything else
 ]
-RATED = Ops(OPS.keys, QueueSettings(rates=(Rate(1), Rate(5, key="k"))))
+RATED = Ops(OPS.keys, QueueSettings(rate=(Rate(1), Rate(5, key="k"))))
 
 
 @pytest.fixture(params=[binaries()[0], binaries()[-1]], ids=lambda binary: binary.name)
@@ -73,7 +73,7 @@ def prepare(queue: Queue) -> list[Claim]:
             lease.dead_letter("why")
     queue.enqueue_many([NewJob(b"x", id="late", delay=LONGEST / 1000), NewJob(b"x", id="i", delay=60.0)])
     queue.schedule("s", b"x", every=60.0)
-    granted = queue._run(queue.ops.lease("w", 3, ttl=60.0, duration=FOREVER))
+    granted = queue._run(queue.ops.lease("w", 3, ttl=60.0, duration=FOREVER_S))
     assert granted is not None
     claims += granted.claims
     assert len(claims) == 3

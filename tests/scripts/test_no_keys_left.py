@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -191,3 +192,25 @@ def test_the_record_outlives_every_repetition() -> None:
     """A call is asked again for a while; its record is there for longer."""
     assert f"'PX', {LANE})" in script("enqueue").source
     assert limits.RETRY_BUDGET_S * 1000 * 10 < LANE
+
+
+LEAVE: dict[str, Callable[[Lua, str], Any]] = {
+    "cancel": lambda lua, entry: lua("cancel", "i"),
+    "cancel_payload": lambda lua, entry: lua("cancel_payload", "x", "jobs", "-", 500),
+    "complete": lambda lua, entry: lua("complete", "", 1, 0, 0, 0, entry),  # by one who had it before
+    "move": lambda lua, entry: lua("move", "-", 500),
+    "purge": lambda lua, entry: lua("purge", "-", 500),
+    "reschedule": lambda lua, entry: lua("reschedule", "i", "+60000"),
+    "XDEL": lambda lua, entry: (lua.redis.xdel(lua.key("jobs"), entry), lua("repair", "jobs", "-", 500, TERM)),
+}
+
+
+@pytest.mark.parametrize("way", LEAVE)
+def test_what_leaves_is_held_back_no_more(lua: Lua, way: str) -> None:
+    """Else new jobs would wait behind its turn, and workers wake for it."""
+    lua("enqueue", "full", "i", "", 4, "data", "x", "id", "i")
+    ((entry, *_),) = lua.lease()[2]
+    assert lua("release", "w", 60_000, entry, 1) == [1]
+    assert lua.redis.zcard(lua.key("limited")) == 1
+    assert LEAVE[way](lua, entry)
+    assert not lua.redis.exists(lua.key("limited"))

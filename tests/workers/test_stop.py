@@ -302,19 +302,19 @@ def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
     worker.start()
     engine = worker._running
     assert engine is not None
-    late = engine.executors["ears"].wait
+    late = engine.executors["blocking"].wait
 
     def wait(command: Any) -> bool:
         assert engine.stopping.wait(PATIENCE)
         time.sleep(0.05)  # it comes after drain() has closed all connections there were
         return late(command)
 
-    monkeypatch.setattr(engine.executors["ears"], "wait", wait)
+    monkeypatch.setattr(engine.executors["blocking"], "wait", wait)
     until(lambda: queue.counts().completed == 1)
     began = time.monotonic()
     worker.stop()
     assert time.monotonic() - began < 8.5
-    assert all(not thread.is_alive() for thread in engine._running["listen"])
+    assert all(not thread.is_alive() for thread in engine._running["wait"])
 
 
 # -- how it ends -------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tenacity import (
 )
 
 from headrace import AsyncWorker, Counts, DeadLetter, Job, JSONCodec, Queue, Release, Retry, RetryLater
-from headrace._core.verdicts import FREE
+from headrace._core.verdicts import FREE_RELEASES
 from headrace._model.codec import BytesCodec
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
@@ -502,12 +502,12 @@ def test_releases_in_a_row_are_slowed_and_told_of(
 
         before = len(seen)
         with worker:
-            until(lambda before=before: len(seen) >= before + (FREE + 3 if before == 0 else 2))  # type: ignore[misc]
+            until(lambda before=before: len(seen) >= before + (FREE_RELEASES + 3 if before == 0 else 2))  # type: ignore[misc]
             completed = queue.counts().completed
             queue.enqueue(b"another")
             until(lambda completed=completed: queue.counts().completed == completed + 1)  # type: ignore[misc]
-    assert len(seen) <= FREE + 8
-    gaps = [later - sooner for sooner, later in pairwise(seen[FREE:])]
+    assert len(seen) <= FREE_RELEASES + 8
+    gaps = [later - sooner for sooner, later in pairwise(seen[FREE_RELEASES:])]
     assert all(gap >= 0.1 for gap in gaps)
     assert any("releases_slowed" in record.message for record in caplog.records)
     state = queue.find("i")
@@ -523,14 +523,14 @@ def test_a_stop_gives_back_at_once_what_was_often_released(work: Work, queue: Qu
     @worker.handler("q", concurrency=1)
     def body(job: Job) -> Any:
         runs.append(1)
-        if len(runs) > FREE + 1:
+        if len(runs) > FREE_RELEASES + 1:
             while not stopping.is_set():
                 yield 0.01
         raise Release
 
     queue.enqueue(b"x")
     with worker:
-        until(lambda: len(runs) == FREE + 2)
+        until(lambda: len(runs) == FREE_RELEASES + 2)
         worker.stop(wait=False)
         until(worker.engine.stopping.is_set)
         stopping.set()

@@ -107,7 +107,7 @@ class Engine(BaseEngine):
         work = AsyncExecutor(url, client, limit, attend=attend)
         pulse = AsyncExecutor(url, client, limit, work.outage, attend)  # a heartbeat waits for nobody's connection
         # A blocked read is cancelled, not closed: it needs no connections of its own.
-        self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "ears": work}
+        self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = asyncio.Event()
         self.line = AsyncSubscription(work)
@@ -205,15 +205,15 @@ class Engine(BaseEngine):
         """Take in all ends of one turn of the event loop."""
         over, slots.over = slots.over, []
         slots.running -= len(over)
-        now, finish = time.monotonic(), slots.consumer.finish
+        now, finished = time.monotonic(), slots.consumer.finished
         for unit, error, result in over:
-            finish(unit, now, error, result)
+            finished(unit, now, error, result)
         if slots.backlog:
             self._fill(slots)
         self.wake(slots.consumer)
 
-    def _listen_no_more(self) -> None:
-        for task in self._running["listen"]:
+    def _stop_waiting(self) -> None:
+        for task in self._running["wait"]:
             task.cancel()  # what its read was given lies in the reserved consumer: nothing is lost
 
     def runs_this(self) -> bool:
@@ -243,10 +243,10 @@ class Engine(BaseEngine):
     async def _wind_up(self) -> None:
         farewell = self._farewell(time.monotonic())
         tasks = self._running
-        await self._await([*tasks["fetch"], *tasks["listen"]], farewell)
+        await self._await([*tasks["fetch"], *tasks["wait"]], farewell)
         self.lifecycle.advance_to(Phase.STOPPED)
         self.wake()
-        for task in tasks["hear"]:
+        for task in tasks["listen"]:
             task.cancel()
         await self._await([*chain(*tasks.values())], farewell)
         await self._await([self._role("leave", self.lifecycle.leave(), None, "work")], farewell)

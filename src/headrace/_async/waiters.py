@@ -45,7 +45,7 @@ class AsyncWaiters:
         except BaseException:
             self._waitlist.remove(waiter)
             raise
-        self._waitlist.looked(waiter)
+        self._waitlist.about_to_read(waiter)
         return waiter
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[set[str], bool]:

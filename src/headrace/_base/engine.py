@@ -89,7 +89,7 @@ class BaseEngine(ABC):
         """Stop the worker, as a role ended by *error*, which `run()` will raise; ignore an error that a stop causes."""
         if self._gave_up or self.lifecycle.phase >= Phase.STOPPED:
             return
-        if channel == "ears" and self.lifecycle.phase is not Phase.RUNNING:
+        if channel == "blocking" and self.lifecycle.phase is not Phase.RUNNING:
             return  # closed under its blocked read, it may raise anything
         log.say("role_failed", "%s", said(error), error=error, level=logging.DEBUG if self.error else None)
         self.error = self.error or error  # the others fail of the same, as a rule
@@ -125,7 +125,7 @@ class BaseEngine(ABC):
         """Tell the handlers of these jobs to give up."""
 
     @abstractmethod
-    def _listen_no_more(self) -> None:
+    def _stop_waiting(self) -> None:
         """End the blocked reads: a read that goes on could still take a job's wake-up away from other workers."""
 
     def stop(self) -> None:
@@ -143,7 +143,7 @@ class BaseEngine(ABC):
         for consumer in self.lifecycle.consumers:
             self.abort(consumer.endless())
         self.wake()
-        self._listen_no_more()
+        self._stop_waiting()
 
     def halt(self) -> None:
         """Release all jobs now; handlers are told, async ones cancelled."""

@@ -42,7 +42,7 @@ class Stages:
         in which children of its fan-outs may begin. The other options are those of `Worker.handler`. Decorates the
         stage's handler, which takes a `FlowJob`; a program that runs none needs only the call.
         """
-        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rates=rate)
+        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate)
         options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
         stage = self.ops.declare(name, next, children, options)
 

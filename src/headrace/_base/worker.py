@@ -7,9 +7,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-import attrs
 from tenacity import wait_exponential_jitter
 
 from headrace._base.address import Address
@@ -22,8 +21,16 @@ from headrace._core.worker.persistent import PersistentConsumer
 from headrace._model import checks, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.job import Job
-from headrace._model.policy import Rate, Retry
-from headrace._model.settings import GRACE_S, HandlerSettings, QueueSettings, WorkerSettings
+from headrace._model.policy import Retry
+from headrace._model.settings import (
+    GRACE_S,
+    BatchOptions,
+    HandlerSettings,
+    QueueOptions,
+    QueueSettings,
+    WorkerSettings,
+    with_options,
+)
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry import log
@@ -61,9 +68,9 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
                 )
         return given[0] if given else default
 
+    options = [handler.queue_settings.options() for handler in handlers]
     shared = {
-        name: agreed(name, [getattr(handler.queue_settings, name) for handler in handlers], default)
-        for name, default in attrs.asdict(QueueSettings()).items()
+        name: agreed(name, [one[name] for one in options], usual) for name, usual in QueueSettings().options().items()
     }
     codecs = [None if isinstance(handler.codec, BytesCodec) else handler.codec for handler in handlers]
     return HandlerSettings(
@@ -114,6 +121,7 @@ class BaseWorker:
         self._address = Address.of(url, client, wanted, self)
         Keys.of("any", namespace)
 
+    @with_options()
     def handler(
         self,
         queue: str,
@@ -121,18 +129,11 @@ class BaseWorker:
         concurrency: int | None = None,
         retry: Retry | None = None,
         deadline: Seconds | None = None,
-        lease: Seconds = 60.0,
-        max_attempts: int | None = None,
         codec: Codec | None = None,
-        dead_limit: int = 1000,
-        result_ttl: Seconds = 86400,
-        fenced: bool = False,
         kind: str | None = None,
         grace: Seconds | None = None,
         persistent: bool = False,
-        rate: Rate | Sequence[Rate] | None = None,
-        priorities: int = 1,
-        ageing: Seconds | None = None,
+        **options: Unpack[QueueOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; its return value is the result (by the codec).
 
@@ -148,16 +149,7 @@ class BaseWorker:
 
         All other options are the queue's, as in `Queue`.
         """
-        queue_settings = QueueSettings(
-            lease=lease,
-            max_attempts=max_attempts,
-            dead_limit=dead_limit,
-            result_ttl=result_ttl,
-            fenced=fenced,
-            rates=rate,
-            priorities=priorities,
-            ageing=ageing,
-        )
+        queue_settings = QueueSettings.of("handler", options)
 
         def register(function: F) -> F:
             self._register(
@@ -168,6 +160,7 @@ class BaseWorker:
 
         return register
 
+    @with_options(BatchOptions)
     def batch_handler(
         self,
         queue: str,
@@ -177,24 +170,15 @@ class BaseWorker:
         concurrency: int = 1,
         retry: Retry | None = None,
         deadline: Seconds | None = None,
-        lease: Seconds = 60.0,
-        max_attempts: int | None = None,
         codec: Codec | None = None,
-        dead_limit: int = 1000,
-        fenced: bool = False,
-        rate: Rate | Sequence[Rate] | None = None,
-        priorities: int = 1,
-        ageing: Seconds | None = None,
+        **options: Unpack[BatchOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* at once.
 
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
         `BatchError({job.id: exception})` settles some apart; any other exception counts for every job.
         """
-        queue_settings = QueueSettings(
-            lease=lease, max_attempts=max_attempts, dead_limit=dead_limit, fenced=fenced, rates=rate,
-            priorities=priorities, ageing=ageing,
-        )  # fmt: skip
+        queue_settings = QueueSettings.of("batch_handler", options, BatchOptions)
         wait = checks.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:

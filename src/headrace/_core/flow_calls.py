@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace._core.effects import Sleep, Step, current_time, send
 from headrace._model.flow import FlowState
 from headrace._model.state import Counts
-from headrace._protocol.flow_ops import PAGE, FlowOps
+from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 
 SWEEP_PAGES = 100  # pages of events in a row: what is left then, the next call takes
 
@@ -16,7 +16,7 @@ def sweep(flow: FlowOps) -> Step[None]:
     """Take the steps for events outside of the flow; any worker or client may do so."""
     for _ in range(SWEEP_PAGES):
         events = yield from send(flow.events())
-        some = events[:PAGE]
+        some = events[:STEPS_PER_SCRIPT]
         if not some or not any((yield from send(flow.advance(some)))):
             return
 
@@ -25,7 +25,7 @@ def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
     """Fetch the states of any number of jobs."""
     states: list[FlowState | None] = []
     while len(states) < len(names):
-        states += yield from send(flow.read(names[len(states) : len(states) + PAGE]))
+        states += yield from send(flow.read(names[len(states) : len(states) + STEPS_PER_SCRIPT]))
     return states
 
 

@@ -16,18 +16,14 @@ from headrace._model.job import Claim
 from headrace._protocol.answers import Grant
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, parts
-from headrace._protocol.queue_ops import SOME, Ops
+from headrace._protocol.queue_ops import REWRITES_PER_SCRIPT, Ops
 from headrace._protocol.replies import Jobs
 from headrace.errors import ReplyError
 
-LEASE_LEVELS_AT_MOST = (
-    250  # jobs leased in one script where there are levels: those behind the first take it 15 µs each
-)
-CLIENT_WAIT_S = (
-    0.1  # seconds before something is due in which we wait ourselves: a server may end a blocked read so late
-)
+LEASE_LEVELS_AT_MOST = 250  # jobs leased in one script of a queue with levels: later levels take 15 µs a job
+CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end as late
 
-REFUSALS_AT_MOST = 3  # names in a row that are said to be dead
+REFUSALS_AT_MOST = 3  # names in a row that are declared dead
 
 
 def new_name() -> str:
@@ -55,11 +51,11 @@ class Peer:
 
     ops: Ops
     name: str
-    tidy_at: float = float("-inf")  # when to look after the others again
-    soon: bool = False  # they need it before a second is over
-    tick: float | None = None  # when a schedule is due
-    registered: bool = False  # perhaps
-    raw: Jobs = field(init=False)  # reads what needs no codec
+    tidy_at: float = float("-inf")  # when to reclaim and promote again
+    soon: bool = False  # that is within a second
+    tick_at: float | None = None  # when a schedule is due
+    registered: bool = False  # a lease was asked for, which registers it
+    raw: Jobs = field(init=False)  # decodes without the codec
 
     def __attrs_post_init__(self) -> None:
         self.raw = Jobs(self.ops.keys.queue, BytesCodec())
@@ -99,9 +95,9 @@ class Peer:
                 swept = yield from send(self.ops.reclaim(self.name, 10.0))
                 self.soon = swept.again is not None
                 self.tidy_at = now + (1.0 if swept.again is None else swept.again)
-                self.tick = None if swept.next_tick is None else now + swept.next_tick
-            if self.tick is not None and self.tick <= now:
-                yield from self.turn()
+                self.tick_at = None if swept.next_tick is None else now + swept.next_tick
+            if self.tick_at is not None and self.tick_at <= now:
+                yield from self.run_due_schedules()
             want = min(
                 limit - len(claims), JOBS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASE_LEVELS_AT_MOST
             )
@@ -117,7 +113,7 @@ class Peer:
                 yield from self.quarantine(grant)
             got = len(grant.claims) + len(grant.undecodable)
             if len(claims) >= limit or (claims and got < want and not grant.more):
-                if at_most_once:  # completed before anybody sees them, and not before all are there
+                if at_most_once:  # completed before the caller sees them, once all are there
                     won = yield from each(partial(self.ops.complete, fenced=True), claims)
                     claims[:] = [claim for claim, ours in zip(claims, won, strict=True) if ours]
                 if claims:
@@ -131,7 +127,7 @@ class Peer:
             pause = min(left, 1.0)
             # From when the call was sent: the next one takes as long to come.
             dues = [] if grant.next_due is None else [asked + grant.next_due - now]
-            dues += [] if self.tick is None else [self.tick - now]
+            dues += [] if self.tick_at is None else [self.tick_at - now]
             dues += [self.tidy_at - now] if self.soon else []
             due = min(dues, default=pause)
             if due < pause and due <= CLIENT_WAIT_S:
@@ -153,13 +149,13 @@ class Peer:
         self.name = new_name()
         return times
 
-    def turn(self) -> Step[None]:
+    def run_due_schedules(self) -> Step[None]:
         """Enqueue the jobs of schedules that are due."""
-        turn = self.ops.turn((yield from send(self.ops.ticking())))
-        for op in turn.ops:
+        plan = self.ops.plan_ticks((yield from send(self.ops.ticking())))
+        for op in plan.ops:
             yield from send(op)
         now = yield from current_time()
-        self.tick = None if turn.wait is None else now + turn.wait
+        self.tick_at = None if plan.wait is None else now + plan.wait
 
     def give_back(self, reply: Any) -> Op[list[bool]] | None:
         """Make an operation that sends the jobs granted by *reply* to an interrupted call to the front again,
@@ -178,5 +174,5 @@ class Peer:
 
     def quarantine(self, grant: Grant) -> Step[None]:
         """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue."""
-        for some in parts(grant.undecodable, lambda item: item[0].size, SOME, BYTES_PER_SCRIPT):
+        for some in parts(grant.undecodable, lambda item: item[0].size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
             yield from send(self.ops.dead_letter(some))

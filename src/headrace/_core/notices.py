@@ -37,8 +37,8 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
     """Yield the events of one message; none if the message is not ours."""
     kind = channel.rpartition(":")[2]
     try:
-        told: Any = json.loads(message.decode("utf-8", "surrogateescape"))
-        at, worker, names = told["at"] / 1000, told.get("worker"), told.get("ids")
+        content: Any = json.loads(message.decode("utf-8", "surrogateescape"))
+        at, worker, names = content["at"] / 1000, content.get("worker"), content.get("ids")
         ids = [None] if names is None else [_shown(name) for name in names]
         yield from [Event(kind, queue, name, at, worker) for name in ids]
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
@@ -77,12 +77,12 @@ class Waitlist:
             else:
                 self.waiters.pop(name, None)
 
-    def take(self, heard: Received) -> None:
+    def take(self, received: Received) -> None:
         """Wake the waiters that the messages concern; all of them if messages may have been missed."""
-        self.sound = heard.state in ("anew", "on")
-        if heard.state != "on":  # look again: now that we hear, or because we don't
+        self.sound = received.state in ("anew", "on")
+        if received.state != "on":  # look again: now that we hear, or because we don't
             self._all(None)
-        for channel, message in heard.messages:
+        for channel, message in received.messages:
             for event in events(self.queue, channel, message):
                 if event.id is None:
                     self._all(event)
@@ -96,7 +96,7 @@ class Waitlist:
             waiter.ended.update(waiter.ids if event else ())
             waiter.wake.set()
 
-    def looked(self, waiter: Waiter) -> None:
+    def about_to_read(self, waiter: Waiter) -> None:
         """Forget that messages may have been missed: *waiter* is about to read all its results."""
         waiter.missed = False
         if not waiter.ended:

@@ -10,16 +10,17 @@ from typing import Any, cast
 from attrs import evolve, field, frozen
 
 from headrace import errors
-from headrace._model.checks import FOREVER
+from headrace._model.checks import FOREVER_S
 from headrace._model.checks import delay as checked_delay
 from headrace._model.job import Claim
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings
 from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, said
 
-FREE = 10  # releases in a row, without an attempt, after which a job is handed out again at once
-SHORTEST, LONGEST, SLOW = 0.1, 60.0, 1.0  # seconds it waits then, more each time; where it asked for less, at most SLOW
-UNKNOWN_KIND_ROUNDS = 30  # how often a job is put back, at least, before nobody seems to know its kind
+FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job still starts at once
+PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0  # seconds it waits after more of them, longer each time
+RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked for a shorter delay
+UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
 
 @frozen
@@ -84,15 +85,16 @@ def lasting(delay: Any) -> float | datetime:
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
         return delay
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(min(delay, FOREVER))
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(min(delay, FOREVER_S))
     if math.isnan(seconds):
         raise ValueError("a delay of nan seconds")
-    return min(max(0.0, seconds), FOREVER)
+    return min(max(0.0, seconds), FOREVER_S)
 
 
 def patience(row: int) -> float:
     """Return the seconds that a job waits after so many releases in a row without an attempt."""
-    return 0.0 if row <= FREE else min(LONGEST, SHORTEST * 2.0 ** min(row - FREE - 1, 20))
+    more = row - FREE_RELEASES
+    return min(PAUSE_AT_MOST_S, PAUSE_AT_LEAST_S * 2.0 ** min(more - 1, 20)) if more > 0 else 0.0
 
 
 def interrupted(claim: Claim, error: BaseException) -> bool:
@@ -121,7 +123,7 @@ def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settle
     delay, spend, row = lasting(asked.delay), int(bool(asked.spend)), 0
     if not spend:
         often = claim.token - claim.job.attempt + 1
-        least = min(SLOW, patience(often))
+        least = min(RETRY_PAUSE_AT_MOST_S, patience(often))
         after = delay.timestamp() - claim.leased_at if isinstance(delay, datetime) else delay
         if least and after < least:
             delay, row = least, often
@@ -151,7 +153,7 @@ def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -
                 error = TypeError(f"BatchError names {own!r} for this job, which is no exception")
         elif error is None:
             error = returned_verdict(result)
-        result = None  # of a batch it would be nobody's
+        result = None  # of a batch it would belong to no job
     elif error is None:
         error = returned_verdict(result)
     if isinstance(error, Complete):
@@ -225,10 +227,8 @@ def unknown_kind(handler: HandlerSettings, claim: Claim) -> Settlement:
     job, grace = claim.job, handler.grace
     known = ", ".join(repr(kind) for kind in handler.kinds)
     reason = f"no handler for jobs of kind {job.headers.get(KIND)!r:.500}: this worker knows {known}"
-    rounds = claim.token - job.attempt  # deliveries that spent no attempt, such as those to strangers
+    rounds = claim.token - job.attempt  # deliveries without an attempt, such as those to workers that lack a handler
     if claim.leased_at - job.enqueued_at >= grace and (rounds >= UNKNOWN_KIND_ROUNDS or not grace):
         return Settlement("dead", claim, reason=reason)
-    aside = timedelta(
-        seconds=grace / UNKNOWN_KIND_ROUNDS
-    )  # no float: who knows it not is not who should look first when it is due
+    aside = timedelta(seconds=grace / UNKNOWN_KIND_ROUNDS)  # no float: another worker should look first when it is due
     return Settlement("retry", claim, delay=aside, spend=0, reason=reason)

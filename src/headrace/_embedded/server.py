@@ -5,14 +5,14 @@ everything, because the kernel lets go of a lock (`flock`) however its holder en
 
     start.lock        exclusive, for moments: one process at a time joins or leaves
     members.lock      shared, by every process that has joined; exclusive, by the supervisor
-    supervisor.lock   exclusive, inherited by the supervisor: the server is being minded
+    supervisor.lock   exclusive, inherited by the supervisor: the server is supervised
                       (the file says where the socket is)
-    server.lock       exclusive, inherited by the server: it is alive, whoever started it
+    server.lock       exclusive, inherited by the server: it is alive
 
-The supervisor is this file, run by its path in a session of its own. It starts the server, starts
+The supervisor is the file beside this one, in a session of its own. It starts the server, starts
 it again when it dies, and waits for the exclusive lock on `members.lock`: when that is granted
-nobody is left, and it stops the server. It holds the lock while it does so, hence whoever joins
-meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
+no member is left, and it stops the server. It holds the lock while it does so, so that a process
+that joins meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
 process that joins, or by the last one that leaves; the new one adopts the server.
 
 The directory must be on a local file system. Linux and macOS.
@@ -24,33 +24,22 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import queue
-import signal
-import socket
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-# The supervisor runs on the standard library alone: it starts at once, wherever headrace is.
-if TYPE_CHECKING or __name__ != "__main__":
-    from headrace.errors import ConfigurationError, HeadraceError, without_extra
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
+from headrace._embedded import supervisor
+from headrace._embedded.supervisor import PATIENCE_S, ask, lock
+from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
 __all__ = ["EmbeddedServer"]
-PATIENCE = 30.0  # seconds for each thing we wait for: a lock, the server's answer, its end
-RESTARTS, PER = 5, 60.0  # how often a server that dies is started again, in how many seconds
-SOCKET_LIMIT = 100  # bytes; the kernels' own limits are 107 (Linux) and 103 (macOS)
-LOG_LIMIT = 1_000_000  # bytes of server.log from which the next start puts it aside
+SOCKET_PATH_BYTES = 100  # at most; the kernels' own limits are 107 (Linux) and 103 (macOS)
+LOG_BYTES = 1_000_000  # of server.log at most; the next start puts a larger one aside
 
 
 class EmbeddedServer:
@@ -81,7 +70,9 @@ class EmbeddedServer:
         return cls(path, member)
 
     def attend(self, *, refused: bool = False) -> str:
-        """Join in a forked child; where to connect to. *refused*: see to it that somebody listens there."""
+        """Join in a forked child; return the socket to connect to. *refused*: it refused a connection, so start a
+        server there.
+        """
         if self._left or (self._pid == os.getpid() and not refused):
             return self.path
         with _guard, contextlib.suppress(OSError, HeadraceError):  # then connecting fails, and says why
@@ -94,7 +85,7 @@ class EmbeddedServer:
         return self.path
 
     def leave(self) -> None:
-        """Let go of the server, once. The last to leave, in any process, stops it and returns when it is gone."""
+        """Leave the server, once. The last member to leave, in any process, stops it and returns when it is gone."""
         with _guard:
             if self._left or self._pid != os.getpid():
                 return
@@ -107,7 +98,7 @@ class EmbeddedServer:
 
 
 def _enter(place: _Place) -> tuple[_Member, str]:
-    """Join, with _guard held: our membership, which has a handle more now, and the socket of a server that answers."""
+    """Join, with _guard held; return our membership, with one handle more, and the socket of a server that answers."""
     with _held(place.root / "start.lock"):
         member = _members.get(place.identity)
         if member is None or member.is_stale():
@@ -124,7 +115,7 @@ def _enter(place: _Place) -> tuple[_Member, str]:
 
 
 class _Place:
-    """A directory that has a server, by whichever of its names it was called."""
+    """A directory that has a server, under any of its names."""
 
     def __init__(self, root: Path) -> None:
         status = root.stat()
@@ -133,7 +124,7 @@ class _Place:
 
     @classmethod
     def of(cls, directory: str | os.PathLike[str]) -> _Place:
-        """Return the place at *directory*, created if absent and found to be writeable."""
+        """Return the place at *directory*, after creating it if absent and checking that it is writeable."""
         root = Path(os.fsdecode(directory))
         try:
             root = root.resolve()
@@ -148,9 +139,9 @@ class _Place:
             ) from error
 
     def new_socket(self) -> Path:
-        """Where a server that starts now shall listen: relative to the directory, if it can be."""
+        """Choose the socket of a server that starts now: relative to the directory, unless that is too long."""
         near = Path("valkey.sock")
-        if len(os.fsencode(self.root / near)) <= SOCKET_LIMIT:
+        if len(os.fsencode(self.root / near)) <= SOCKET_PATH_BYTES:
             return near
         short = Path(tempfile.gettempdir(), f"headrace-{os.getuid()}")
         with contextlib.suppress(FileExistsError):
@@ -162,11 +153,11 @@ class _Place:
         return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
 
     def socket(self) -> Path:
-        """Where the server listens, as its starter wrote it down: its TMPDIR may differ."""
+        """Return the server's socket, as its starter wrote it down: that one's TMPDIR may differ."""
         return self.root / os.fsdecode((self.root / "supervisor.lock").read_bytes())
 
     def failure(self, message: str) -> HeadraceError:
-        """Make the error that says *message*, with the end of the server's log."""
+        """Make an error with *message* and the end of the server's log."""
         log = self.root / "server.log"
         try:
             lines = log.read_bytes()[-4000:].decode(errors="replace").splitlines()[-20:]
@@ -176,7 +167,7 @@ class _Place:
 
 
 class _Member:
-    """This process's membership in a place: one shared lock, however many handles."""
+    """This process's membership in a place: one shared lock for all its handles."""
 
     def __init__(self, place: _Place) -> None:
         self.place = place
@@ -185,7 +176,7 @@ class _Member:
         entered = False
         try:
             # Refused while a supervisor stops the server: ours must be a fresh one.
-            entered = _wait(lambda: _lock(self._fd, fcntl.LOCK_SH))
+            entered = _wait(lambda: lock(self._fd, fcntl.LOCK_SH))
         finally:
             if not entered:
                 self.drop()
@@ -193,28 +184,28 @@ class _Member:
             raise place.failure("the embedded server has not finished stopping; try again")
 
     def is_stale(self) -> bool:
-        """Whether the directory was removed since (another may have got its inode number)."""
+        """Tell whether the directory was removed since (another may have got its inode number)."""
         return os.fstat(self._fd).st_nlink == 0
 
     def drop(self) -> None:
-        """Drop the lock, whoever else may have it."""
+        """Drop the lock, even if other processes have it."""
         if self._fd >= 0:
             _unlock(self._fd)
             self._fd = -1
 
     def leave(self) -> None:
-        """Drop the lock; if nobody else has it, wait until the server is gone."""
+        """Drop the lock; if no other process has it, wait until the server is gone."""
         try:
             if not self.is_stale():
                 with _held(self.place.root / "start.lock"):
                     # A refused upgrade may lose the shared lock. Nobody else joins or leaves now,
                     # so it can't be had again only if that let the supervisor in.
-                    last = _lock(self._fd, fcntl.LOCK_EX) or not _lock(self._fd, fcntl.LOCK_SH)
+                    last = lock(self._fd, fcntl.LOCK_EX) or not lock(self._fd, fcntl.LOCK_SH)
                     self.drop()
                     if last:
                         _wait(lambda: _is_gone(self.place))
         except (OSError, HeadraceError):
-            pass  # the directory was removed, or somebody is stuck: the supervisor does the rest
+            pass  # the directory was removed, or another process hangs: the supervisor does the rest
         finally:
             self.drop()
 
@@ -245,15 +236,6 @@ def _close(fd: int) -> None:
     os.close(fd)
 
 
-def _lock(fd: int, kind: int) -> bool:
-    """Take the lock if it can be had at once."""
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _unlock(fd: int) -> None:
     # Outright, not only by closing: a process that is just being spawned has a copy of the file.
     fcntl.flock(fd, fcntl.LOCK_UN)
@@ -261,8 +243,8 @@ def _unlock(fd: int) -> None:
 
 
 def _wait(condition: Callable[[], bool]) -> bool:
-    """Whether *condition* came true in time."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait for *condition*; return false if it took too long."""
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -275,9 +257,9 @@ def _held(path: Path) -> Generator[None, None, None]:
     """Hold the exclusive lock on *path*."""
     fd = _open(path)
     try:
-        if not _wait(lambda: _lock(fd, fcntl.LOCK_EX)):
+        if not _wait(lambda: lock(fd, fcntl.LOCK_EX)):
             raise HeadraceError(
-                f"another process has held {path} for {PATIENCE:g} s: it is starting or stopping "
+                f"another process has held {path} for {PATIENCE_S:g} s: it is starting or stopping "
                 "the embedded server, or was suspended meanwhile; try again"
             )
         yield
@@ -288,11 +270,11 @@ def _held(path: Path) -> Generator[None, None, None]:
 def _ensure(place: _Place) -> str:
     """Return the socket of a server that answers and is supervised; start.lock must be held."""
     launched = False
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         fd = _open(place.root / "supervisor.lock")
         try:
-            if _lock(fd, fcntl.LOCK_EX):
+            if lock(fd, fcntl.LOCK_EX):
                 if launched:
                     raise place.failure("the embedded server does not start")
                 _launch(place, fd)
@@ -300,21 +282,21 @@ def _ensure(place: _Place) -> str:
         finally:
             _close(fd)
         path = str(place.socket())
-        answer = _ask(path, b"PING")
+        answer = ask(path, b"PING")
         if answer.startswith(b"-LOADING"):
-            deadline = time.monotonic() + PATIENCE  # it reads its data: that ends, however long
+            deadline = time.monotonic() + PATIENCE_S  # it reads its data: that ends, however long
         elif answer:
             return path
         if time.monotonic() > deadline:
-            raise place.failure(f"the embedded server has not answered for {PATIENCE:g} s")
+            raise place.failure(f"the embedded server has not answered for {PATIENCE_S:g} s")
         time.sleep(0.01)
 
 
 def _is_gone(place: _Place) -> bool:
-    """Whether supervisor and server have ended; start.lock must be held."""
+    """Tell whether supervisor and server have ended; start.lock must be held."""
     fd = _open(place.root / "supervisor.lock")
     try:
-        if not _lock(fd, fcntl.LOCK_EX):
+        if not lock(fd, fcntl.LOCK_EX):
             return False
         if _is_free(place.root / "server.lock"):
             return True
@@ -327,32 +309,32 @@ def _is_gone(place: _Place) -> bool:
 def _is_free(path: Path) -> bool:
     fd = _open(path)
     try:
-        return _lock(fd, fcntl.LOCK_EX)
+        return lock(fd, fcntl.LOCK_EX)
     finally:
         _close(fd)
 
 
-def _launch(place: _Place, lock: int) -> None:
-    """Start a supervisor, which inherits *lock*: the open supervisor.lock, held."""
+def _launch(place: _Place, held: int) -> None:
+    """Start a supervisor, which inherits *held*: the open supervisor.lock."""
     binary = _binary()
     log = place.root / "server.log"
     if _is_free(place.root / "server.lock"):
         path = place.new_socket()
         (place.root / path).unlink(missing_ok=True)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, os.fsencode(path), 0)
-        if log.exists() and log.stat().st_size > LOG_LIMIT:
+        os.ftruncate(held, 0)
+        os.pwrite(held, os.fsencode(path), 0)
+        if log.exists() and log.stat().st_size > LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
     arguments = [str(place.root), binary, str(place.socket())]
     with log.open("ab") as output:
-        # What we start here starts the supervisor and ends, so that it is nobody's child.
+        # The process that we start here starts the supervisor and ends, so that it is no child of ours.
         subprocess.run(
-            [sys.executable, "-ISXutf8", __file__, *arguments],
+            [sys.executable, "-ISXutf8", supervisor.__file__, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             cwd=place.root,
-            pass_fds=[lock],
+            pass_fds=[held],
             start_new_session=True,  # out of reach of the terminal's Ctrl-C
             check=False,  # if it fails its lock is free: the caller looks
         )
@@ -374,124 +356,4 @@ def _binary() -> str:
         ) from error
 
 
-def _ask(path: str, command: bytes) -> bytes:
-    """Return what the server answers, or nothing when it does not."""
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(1.0)
-            connection.connect(path)
-            connection.sendall(command + b"\r\n")
-            return connection.recv(512)
-    except OSError:
-        return b""
-
-
-def _supervise(root: Path, binary: str, path: str) -> None:
-    """Mind the server of *root* until nobody is left, then stop it."""
-    events: queue.SimpleQueue[str] = queue.SimpleQueue()
-    members = _announce(root / "members.lock", events, "empty")
-    starts: deque[float] = deque(maxlen=RESTARTS + 1)
-    while True:
-        server = _start(root, binary, path)
-        starts.append(time.monotonic())
-        _announce(root / "server.lock", events, "gone")
-        event = events.get()
-        # Once the directory was removed its paths may lead to a successor's server.
-        removed = os.fstat(members).st_nlink == 0
-        if event == "empty" or removed:
-            _stop(server, "" if removed else path, events)
-            return
-        status = server.wait() if server else None
-        _say(f"the server has ended (status {status}) while it was in use")
-        if status is not None and status > 0:
-            _say("it refuses to run: not started again")
-            return
-        pause = starts[0] + PER - time.monotonic() if len(starts) == starts.maxlen else 0.0
-        if pause > 0:
-            _say(f"it ends too often: started again in {pause:.0f} s")
-            with contextlib.suppress(queue.Empty):
-                events.get(timeout=pause)
-                return  # everyone has left meanwhile
-
-
-def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
-    """Put *event* once the exclusive lock on *path* is ours; keep that of members.lock."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-
-    def wait() -> None:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if event == "gone":
-            os.close(fd)
-        events.put(event)
-
-    threading.Thread(target=wait, daemon=True).start()
-    return fd
-
-
-def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None:
-    """Start the server, unless there is one."""
-    lock = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if not _lock(lock, fcntl.LOCK_EX):
-            return None
-        options = {
-            "port": "0",
-            "unixsocket": path,
-            "unixsocketperm": "700",
-            "dir": str(root),
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "save": "",
-            "maxmemory-policy": "noeviction",
-            "daemonize": "no",
-        }
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return subprocess.Popen(
-            [binary, *words],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[lock],
-            start_new_session=True,
-            umask=0o077,
-        )
-    finally:
-        os.close(lock)
-
-
-def _stop(server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]) -> None:
-    """Stop the server and wait until it is gone. It writes out its append-only file first.
-
-    Without *path* its directory was removed: nothing to write, and it must not tidy up there.
-    """
-    if server is None:
-        if not path:
-            return  # adopted, and out of reach
-        _ask(path, b"SHUTDOWN")
-    elif path:
-        server.terminate()  # the same as SHUTDOWN, and never refused
-    else:
-        server.kill()
-    try:
-        events.get(timeout=PATIENCE)
-    except queue.Empty:
-        _say("the server does not stop")
-        if server is not None:
-            server.kill()
-            server.wait()
-
-
-def _say(message: str) -> None:
-    now = time.strftime("%d %b %Y %H:%M:%S")
-    sys.stderr.write(f"{os.getpid()}:supervisor {now} {message}\n")
-    sys.stderr.flush()
-
-
-if __name__ == "__main__":
-    if os.fork():
-        os._exit(0)
-    # The starter's choices are not the server's.
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _supervise(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
-    os._exit(0)  # the threads that wait for locks are no reason to stay
-else:
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)

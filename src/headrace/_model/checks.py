@@ -13,7 +13,7 @@ ENTRY_FIELDS = ("data", "id", "attempt", "enq")  # fields of an entry that are n
 LEVELS_AT_MOST = 10  # levels of a queue: a level is one digit wherever entries are named
 HEADERS_AT_MOST = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it is traced
-FOREVER = 10 * 365 * 86400.0  # seconds: longer than any duration we accept
+FOREVER_S = 10 * 365 * 86400.0  # seconds: longer than any duration we accept
 JOBS_PER_S_AT_MOST = 10_000_000  # of a rate limit: a faster one would refill its tokens in no time
 VALUE_BYTES = 512 << 20  # bytes: the default of proto-max-bulk-len, and half of what a client may have in flight
 INTEGER_AT_MOST = 2**53 - 1  # Lua counts exactly as far as this
@@ -25,10 +25,10 @@ def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) 
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be seconds or a timedelta, not {type(value).__name__}")
-    number = float(value) if abs(value) <= FOREVER else math.inf  # an int may be too large for a float
-    if not math.isfinite(number) or number < least or number > FOREVER or (not zero and number == 0):
+    number = float(value) if abs(value) <= FOREVER_S else math.inf  # an int may be too large for a float
+    if not math.isfinite(number) or number < least or number > FOREVER_S or (not zero and number == 0):
         least_text = f"more than {least:g}" if not zero else f"at least {least:g}"
-        raise ValueError(f"{name}={_shown(value)}: give {least_text} and at most {FOREVER:g} seconds")
+        raise ValueError(f"{name}={_shown(value)}: give {least_text} and at most {FOREVER_S:g} seconds")
     return number
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, TypedDict, TypeVar, cast
 
+import attrs
 from attrs import field, frozen
 
 from headrace._model.checks import (
-    FOREVER,
+    FOREVER_S,
     LEVELS_AT_MOST,
     count,
     seconds,
@@ -17,6 +21,7 @@ from headrace._model.job import Job
 from headrace._model.policy import Rate, Retry
 from headrace.errors import ConfigurationError
 
+F = TypeVar("F", bound=Callable[..., Any])
 KIND = "kind"  # the header by which a queue's handlers share its jobs
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
@@ -52,6 +57,24 @@ def _rates(value: object) -> tuple[Rate, ...]:
     return tuple(cast("Iterable[Rate]", rates))
 
 
+class BatchOptions(TypedDict, total=False):
+    """Keyword arguments that become `QueueSettings`: those of a batch handler. What they mean stands at `Queue`."""
+
+    lease: float | timedelta
+    max_attempts: int | None
+    priorities: int
+    dead_limit: int
+    fenced: bool
+    rate: Rate | Sequence[Rate] | None
+    ageing: float | timedelta | None
+
+
+class QueueOptions(BatchOptions, total=False):
+    """Keyword arguments that become `QueueSettings`: those of a queue, and of a handler."""
+
+    result_ttl: float | timedelta
+
+
 @frozen
 class QueueSettings:
     """Options of a queue, as one client uses it. Durations are seconds."""
@@ -62,7 +85,7 @@ class QueueSettings:
     dead_limit: int = 1000
     result_ttl: float = field(default=86400.0, converter=_result_ttl)
     fenced: bool = False
-    rates: tuple[Rate, ...] = field(default=(), converter=_rates)
+    rates: tuple[Rate, ...] = field(default=None, converter=_rates, alias="rate")
     ageing: float | None = field(default=None, converter=_ageing)
 
     def __attrs_post_init__(self) -> None:
@@ -75,9 +98,47 @@ class QueueSettings:
         if not isinstance(self.fenced, bool):
             raise TypeError(f"fenced must be a bool, not {type(self.fenced).__name__}")
 
+    @classmethod
+    def of(cls, caller: str, options: QueueOptions | BatchOptions, kind: type = QueueOptions) -> QueueSettings:
+        """Make settings of keyword arguments that *caller* was given."""
+        known = sorted(cls.defaults(kind))
+        for name in options.keys() - known:
+            close = "".join(f", did you mean {one!r}?" for one in get_close_matches(name, known, 1))
+            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}{close}")
+        return cls(**cast("QueueOptions", options))
+
+    @classmethod
+    def defaults(cls, kind: type = QueueOptions) -> dict[str, Any]:
+        """Map the name of every option of *kind* to its default."""
+        return {str(one.alias): one.default for one in attrs.fields(cls) if one.alias in kind.__annotations__}
+
+    def options(self) -> dict[str, Any]:
+        """Map the name of every option to its value here."""
+        return {str(one.alias): getattr(self, one.name) for one in attrs.fields(type(self))}
+
+
+def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
+    """Show what a function takes as `**options` in its signature: each option by its name, with its default."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        shown = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_spelled(kind, name))
+            for name, default in QueueSettings.defaults(kind).items()
+        ]
+        cast("Any", function).__signature__ = signature.replace(parameters=[*own, *shown])
+        return function
+
+    return decorate
+
+
+def _spelled(kind: type, name: str) -> str:
+    return getattr(kind.__annotations__[name], "__forward_arg__", "Any")
+
 
 def _max_outage(value: object) -> float:
-    return FOREVER if value is None else seconds("max_outage", value, zero=False)
+    return FOREVER_S if value is None else seconds("max_outage", value, zero=False)
 
 
 @frozen

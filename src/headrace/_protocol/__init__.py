@@ -1,1 +1,1 @@
-"""What crosses the wire: keys, scripts, operations as values, replies. No IO."""
+"""The protocol on the wire: keys, scripts, operations as values, replies. No IO."""

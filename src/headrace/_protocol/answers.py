@@ -49,12 +49,12 @@ class Grant:
 class Entered:
     """The answer to a worker that registers under a name of its own.
 
-    `verdict` 1: it is registered; *who* is the worker it follows, its heir from now on, or ''. 0: *who* may be alive,
-    in the server's description. -1: *who* is alive.
+    `verdict` 1: it is registered; *other* is the worker it follows, its heir from now on, or ''. 0: *other* may be
+    alive, in the server's description. -1: *other* is alive.
     """
 
     verdict: int
-    who: str
+    other: str
 
 
 @frozen

@@ -24,8 +24,8 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import script
 from headrace.errors import ConfigurationError
 
-CHILDREN = 1000  # of one fan-out: one script creates them
-PAGE = 100  # items of one script
+CHILDREN_AT_MOST = 1000  # of one fan-out: one script creates them
+STEPS_PER_SCRIPT = 100  # items of one script
 FAILED_CHOICES = ("fail", "continue", "cancel")
 _PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
@@ -215,7 +215,7 @@ class FlowOps:
             fields = [*item[2][:2], *item[2][4:], FLOW, self.run(parent)]  # without the id, which the script knows
             made.append([name, first, item[1], len(fields), *fields])
         instead = "let some of the children fan out in turn, or give references to what is large"
-        together("FanOut", [child[4:] for child in made], CHILDREN, BYTES_PER_SCRIPT, instead)
+        together("FanOut", [child[4:] for child in made], CHILDREN_AT_MOST, BYTES_PER_SCRIPT, instead)
         return made
 
     def _known(self, what: str, name: str) -> str:
@@ -243,7 +243,7 @@ class FlowOps:
         return Step(self.run(name), ["cancel", job_id(name)])
 
     def advance(self, steps: Sequence[Step], worker: str = "") -> Op[list[bool]]:
-        """Take steps, at most `PAGE` at a time, with at most `CHILDREN` children. *worker* fences them, unless ''."""
+        """Take steps: at most `STEPS_PER_SCRIPT`, with `CHILDREN_AT_MOST` children. *worker* fences them, unless ''."""
         stages = self.declared().values()
         keys = [stage.ops.keys.part(part) for stage in stages for part in _PARTS]
         args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
@@ -263,10 +263,10 @@ class FlowOps:
             pairs: Any = zip(reply[::2], reply[1::2], strict=True)
             return [self.event(names[int(number) - 1], name) for number, name in pairs]
 
-        return self._op("flow_events", keys, [PAGE], decode, lane=False)
+        return self._op("flow_events", keys, [STEPS_PER_SCRIPT], decode, lane=False)
 
     def read(self, names: Sequence[str]) -> Op[list[FlowState | None]]:
-        """Fetch the states of jobs of this flow, at most `PAGE`. The answer covers the first of them, at least one."""
+        """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`. The answer covers the first of them, at least one."""
         stages = self.declared()
 
         def decode(reply: Any) -> list[FlowState | None]:

@@ -30,7 +30,7 @@ from headrace._protocol.script import script
 from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
-SOME = 250  # jobs in one script that writes each of them again
+REWRITES_PER_SCRIPT = 250  # jobs in one script that writes each of them again
 Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Delay = float | timedelta | datetime | None
 
@@ -286,7 +286,8 @@ class Ops:
     def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
         """Register *worker* under *name*, which may be taken.
 
-        *seen*: `who` of the last answer, or ''. With *decide*, those in it that have not beaten since count as dead.
+        *seen*: `other` of the last answer, or ''. With *decide*, workers in it that have not beaten since count as
+        dead.
         """
         args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
         return self._op("register", args, replies.entered)
@@ -442,7 +443,7 @@ class Ops:
         """Fetch the schedules with a tick that is due, and the time; *which* 'none' fetches the time only."""
         return self._op("schedules", [which], replies.ticking)
 
-    def turn(self, ticking: DueSchedules) -> SchedulePlan:
+    def plan_ticks(self, ticking: DueSchedules) -> SchedulePlan:
         """Plan the operations for the ticks that are due."""
         ops: list[Op[bool]] = []
         waits = [] if ticking.next is None else [ticking.next]

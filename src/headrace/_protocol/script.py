@@ -4,7 +4,7 @@ arguments.
 A script's header is its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of its body (`local
 lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `jobs (stream)`, and `levels...` is a
 list of any length. An argument is a string, or a whole number (`ttl int`), or one from 1 to 1,000 (`limit count`), or
-true for '1' (`woken flag`).
+true for '1' (`woken flag`). `items...` are arguments of any number; the local says where in ARGV the first is.
 """
 
 from __future__ import annotations
@@ -110,11 +110,16 @@ def _locals(head: Header, body: str) -> list[str]:
     lines = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}\n"]
     more = head.more_keys()
     if more and re.search(rf"\b{more}\b", body):
-        lines.append(f"local {more} = {{unpack(KEYS, {len(keys) + 1})}}\n")
+        # not by unpack, which has a limit
+        lines.append(f"local {more} = {{}} for i = 1, #KEYS - {len(keys)} do {more}[i] = KEYS[i + {len(keys)}] end\n")
     args = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...") and arg[0] != "call"]
     if args:
         values = (_TYPES[kind].format(f"ARGV[{i}]") for i, _, kind in args)
         lines.append(f"local {', '.join(name for _, name, _ in args)} = {', '.join(values)}\n")
+    names = head.args()
+    tail = names[-1].removesuffix("...") if names and names[-1].endswith("...") else ""
+    if tail and re.search(rf"\b{tail}\b", body):
+        lines.append(f"local {tail} = {len(names)}\n")
     return lines
 
 

@@ -31,9 +31,9 @@ class Engine(BaseEngine):
     ) -> None:
         limit = lifecycle.settings.max_outage
         work = Executor(url, client, limit, attend=attend)
-        ears = Executor(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
+        blocking = Executor(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
         pulse = Executor(url, client, limit, work.outage, attend)  # a heartbeat waits for nobody's connection
-        self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "ears": ears}
+        self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = threading.Event()
         self.line = Subscription(work)
@@ -104,11 +104,11 @@ class Engine(BaseEngine):
                 result = telemetry.call(function, unit, argument) if telemetry.on else function(argument)
             except BaseException as raised:  # judged, whatever it is
                 error = raised
-            consumer.finish(unit, time.monotonic(), error, result)
+            consumer.finished(unit, time.monotonic(), error, result)
             self.wake(consumer)
 
-    def _listen_no_more(self) -> None:
-        self.executors["ears"].close()
+    def _stop_waiting(self) -> None:
+        self.executors["blocking"].close()
 
     def runs_this(self) -> bool:
         """Tell whether one of our handlers is the caller."""
@@ -121,7 +121,7 @@ class Engine(BaseEngine):
                 return
             farewell = self._farewell(time.monotonic())
             # A listener may have been connecting as drain() closed what it found.
-            self._await(self._running["listen"], farewell, self._listen_no_more)
+            self._await(self._running["wait"], farewell, self._stop_waiting)
             self._await(self._running["fetch"], farewell)
             self.lifecycle.advance_to(Phase.STOPPED)
             self.wake()

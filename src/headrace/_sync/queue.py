@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 from zoneinfo import ZoneInfo
 
 import redis
@@ -21,8 +21,7 @@ from headrace._base.queue import BaseQueue, Delay
 from headrace._core import calls
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob, Receipt
-from headrace._model.policy import Rate
-from headrace._model.settings import QueueSettings
+from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._sync.driver import Driver
@@ -70,16 +69,12 @@ class Queue(Closing, Driver, BaseQueue):
     One object may be shared by threads, and survives a fork.
     """
 
+    @with_options()
     def __init__(
-        self, name: str, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
-        lease: float | timedelta = 60.0, max_attempts: int | None = None, priorities: int = 1,
-        codec: Codec | None = None, dead_limit: int = 1000, result_ttl: float | timedelta = 86400,
-        fenced: bool = False, rate: Rate | Sequence[Rate] | None = None, ageing: float | timedelta | None = None,
+        self, name: str, *, url: str | None = None, client: redis.Redis | None = None,
+        namespace: str = "headrace", codec: Codec | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
-        settings = QueueSettings(
-            lease=lease, max_attempts=max_attempts, priorities=priorities, dead_limit=dead_limit,
-            result_ttl=result_ttl, fenced=fenced, rates=rate, ageing=ageing,
-        )  # fmt: skip
+        settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
         self._executor = Executor(self._address.join(), client, attend=self._address.attend)
         self._waiters = Waiters(self.ops, self._executor)

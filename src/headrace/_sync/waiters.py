@@ -59,7 +59,7 @@ class Waiters:
             self.ignore(waiter)
             raise
         with self._lock:
-            self._waitlist.looked(waiter)
+            self._waitlist.about_to_read(waiter)
         return waiter
 
     def wait(self, waiter: Waiter, seconds: float) -> tuple[set[str], bool]:

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from headrace._core.effects import Held
-from headrace._core.verdicts import FREE, Settlement, returned_verdict
+from headrace._core.verdicts import FREE_RELEASES, Settlement, returned_verdict
 from headrace._core.worker.consumer import Consumer
 from headrace._model.job import Job
 from headrace._model.state import Counts
@@ -191,7 +191,7 @@ class WorkerTelemetry:
         spent = verdict.spend == 1 and limit is not None and held.job.attempt >= limit
         meters, common = self.meters, self.place.common
         cause = None if error is None or isinstance(error, Verdict) else error
-        if verdict.row == FREE + 1 or (verdict.row and verdict.row.bit_count() == 1):
+        if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):
             words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
             log.say("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
         if verdict.kind == "dead" or (verdict.kind == "retry" and spent):

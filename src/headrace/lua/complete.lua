@@ -21,9 +21,11 @@
 -- @include require_types
 -- @include retire
 -- @include wake_one
-local results, follows = whole(ARGV[5], 0, #KEYS), whole(ARGV[6], 0, #KEYS)
+results, follows = whole(results, 0, #others), whole(follows, 0, #others)
 local known = recorded()
 if known then return known end
+
+-- 1. Everything is checked before the first write.
 require_types('HLEN', ids)
 local heard = listeners(stats, events, 'completed')
 local q = {
@@ -35,28 +37,31 @@ if not q.unnoted then
   require_types('HLEN', released)
 end
 if with_ids then require_types('ZCARD', flows) end
-for i = 10 + results, 9 + results + 8 * follows, 8 do
-  require_types('XLEN', KEYS[i], KEYS[i + 1], KEYS[i + 7])
-  require_types('HLEN', KEYS[i + 2], KEYS[i + 4], KEYS[i + 5])
-  require_types('ZCARD', KEYS[i + 3])
+-- Where in ARGV what begins, behind the entries.
+local counts = items + limit
+local names = counts + (worker ~= '' and limit or 0)
+local kept = names + (with_ids and limit or 0)
+local at = kept + 3 * results
+for i = 1, results do whole(ARGV[kept + 3 * i - 2], 1) end
+local jobs_after = {}
+for i = 1, follows do
+  local number, id, delay, level, size = unpack(ARGV, at, at + 4)
+  due_at(delay, 0)
+  level, size = whole(level, 0, 9), 2 * whole(size / 2, 1, 3900)
+  local queue, own = {}, {unpack(others, results + 8 * i - 7, results + 8 * i)}
+  queue.jobs, queue.wake, queue.ids, queue.delayed, queue.bodies, queue.stats, queue.events = unpack(own)
+  queue.levels = {n = level, [level] = own[8]}
+  require_types('XLEN', queue.jobs, queue.wake, own[8])
+  require_types('HLEN', queue.ids, queue.bodies, queue.stats)
+  require_types('ZCARD', queue.delayed)
+  jobs_after[i] = {of = tonumber(number), id = id, delay = delay, queue = queue, fields = {unpack(ARGV, at + 5, at + 4 + size)}}
+  at = at + 5 + size
 end
-local at, won, reply = 7 + limit, 0, {}
-local effects = at + (worker ~= '' and limit or 0) + (with_ids and limit or 0)
-for i = 1, results do whole(ARGV[effects + 3 * i - 2], 1) end
-effects = effects + 3 * results
-for _ = 1, follows do
-  due_at(ARGV[effects + 2], 0)
-  whole(ARGV[effects + 3], 0, 9)
-  effects = effects + 5 + 2 * whole(ARGV[effects + 4] / 2, 1, 3900)
-end
-local entries = {unpack(ARGV, 7, 6 + limit)}
-local mine
-if worker ~= '' then
-  mine = held_by(jobs, worker, entries, {unpack(ARGV, at, at + limit - 1)})
-  at = at + limit
-end
--- Freed before anything is written, so that a full server can still be drained.
-local acked = 0
+local entries = {unpack(ARGV, items, counts - 1)}
+local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
+
+-- 2. The jobs go, before anything is written, so that a full server can still be drained.
+local won, reply, acked = 0, {}, 0
 if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end
 if acked == limit then
   -- All were pending, so all are there; one counts below limit only where somebody used XDEL by hand.
@@ -76,7 +81,7 @@ if won > 0 then redis.call('HINCRBY', stats, 'completed', won) end
 if heard.completed then
   local done = {}
   for i = 1, limit do
-    local id = with_ids and ARGV[at + i - 1] or ''
+    local id = with_ids and ARGV[names + i - 1] or ''
     if reply[i] == 1 then done[#done + 1] = id ~= '' and id or entries[i] end
   end
   publish(events, 'completed', done, worker)
@@ -84,28 +89,22 @@ end
 if with_ids then
   local what = redis.call('EXISTS', flows) == 1 and COMPLETED or nil
   for i = 1, limit do
-    local id = ARGV[at + i - 1]
+    local id = ARGV[names + i - 1]
     if reply[i] == 1 and id ~= '' then free_id(q, id, entries[i], what) end
   end
-  at = at + limit
 end
+
+-- 3. What those leave that were won here: results, and the jobs that follow.
 for i = 1, results do
-  if reply[tonumber(ARGV[at])] == 1 then redis.call('SET', KEYS[9 + i], ARGV[at + 2], 'PX', ARGV[at + 1]) end
-  at = at + 3
+  local number, ttl, result = unpack(ARGV, kept + 3 * i - 3, kept + 3 * i - 1)
+  if reply[tonumber(number)] == 1 then redis.call('SET', others[i], result, 'PX', ttl) end
 end
 local now = follows > 0 and clock()
-for i = 1, follows do
-  local fields, last, base, level = {}, at + 4 + ARGV[at + 4], 9 + results + 8 * (i - 1), tonumber(ARGV[at + 3])
-  for j = at + 5, last do fields[#fields + 1] = ARGV[j] end
-  if reply[tonumber(ARGV[at])] == 1 then
-    local channel, q = KEYS[base + 7], {
-      jobs = KEYS[base + 1], wake = KEYS[base + 2], ids = KEYS[base + 3], delayed = KEYS[base + 4],
-      bodies = KEYS[base + 5], stats = KEYS[base + 6], levels = {n = level, [level] = KEYS[base + 8]},
-    }
-    local id, new, first = add(q, now, ARGV[at + 1], ARGV[at + 2], fields)
-    if first then wake_one(q.wake) end
-    if new == 1 and listeners(q.stats, channel, 'added').added then publish(channel, 'added', {id}) end
+for _, job in ipairs(jobs_after) do
+  if reply[job.of] == 1 then
+    local id, new, first = add(job.queue, now, job.id, job.delay, job.fields)
+    if first then wake_one(job.queue.wake) end
+    if new == 1 and listeners(job.queue.stats, job.queue.events, 'added').added then publish(job.queue.events, 'added', {id}) end
   end
-  at = last + 1
 end
 return answer(reply)

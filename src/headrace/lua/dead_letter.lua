@@ -23,8 +23,10 @@ require_types('HLEN', ids, released, stats)
 require_types('ZCARD', leases, flows, limited)
 require_types('XLEN', dead)
 local heard = listeners(stats, events, 'dead')
-local entries, counts, reply, buried = {}, {}, {}, {}
-for i = 4, #ARGV, 3 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
+local entries, counts, reasons, reply, buried = {}, {}, {}, {}, {}
+for i = items, #ARGV, 3 do
+  entries[#entries + 1], counts[#counts + 1], reasons[#reasons + 1] = unpack(ARGV, i, i + 2)
+end
 local mine = held_by(jobs, worker, entries, counts)
 for i, entry in ipairs(entries) do
   local body = mine[i] and redis.call('XRANGE', jobs, entry, entry)[1]
@@ -35,7 +37,7 @@ for i, entry in ipairs(entries) do
     retire(q, entry, fields.id, DIED)
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
-    keep_dead(dead, stats, dead_limit, ARGV[3 * i + 3], worker, releases, compose(fields, headers))
+    keep_dead(dead, stats, dead_limit, reasons[i], worker, releases, compose(fields, headers))
     reply[i], buried[#buried + 1] = 1, fields.id
   end
 end

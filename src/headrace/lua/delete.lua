@@ -28,7 +28,7 @@ for _, range in ipairs({{NOTHING, NOTHING}, {LEAST_NONCE, NONCES - 1}, {REDRIVEN
   local from, to = string.format('%.0f', range[1]), string.format('%.0f', range[2])
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', flows, from, to, 'LIMIT', 0, 1001 - #listed)) do listed[#listed + 1] = id end
 end
-redis.call('UNLINK', KEYS[1]) -- a full server permits it, and then what follows
+redis.call('UNLINK', lane) -- a full server permits it, and then what follows
 local gone = 0
 if #listed > 1000 then
   local q = {

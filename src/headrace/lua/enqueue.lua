@@ -23,12 +23,12 @@ local reply = {}
 local heard = listeners(stats, events, 'added')
 if form == 'plain' then
   -- pcall: an error of the first write (OOM, READONLY, WRONGTYPE) comes out with its own code on 6.2 too
-  local first = redis.pcall('XADD', jobs, '*', 'data', ARGV[3])
+  local first = redis.pcall('XADD', jobs, '*', 'data', ARGV[items])
   if type(first) == 'table' and first.err then return first end
   reply[1] = first
-  local largest = #ARGV[3]
-  for i = 4, #ARGV do
-    reply[i - 2] = redis.call('XADD', jobs, '*', 'data', ARGV[i])
+  local largest = #ARGV[items]
+  for i = items + 1, #ARGV do
+    reply[#reply + 1] = redis.call('XADD', jobs, '*', 'data', ARGV[i])
     largest = math.max(largest, #ARGV[i])
   end
   keep_largest(stats, largest)
@@ -48,14 +48,14 @@ local q = {
 require_types('HLEN', ids, bodies)
 require_types('ZCARD', delayed)
 require_types('XLEN', wake)
-local at = 3
+local at = items
 while at <= #ARGV do -- a bad item means that none of them is added
   due_at(ARGV[at + 1], 0)
   at = at + 3 + 2 * whole(ARGV[at + 2] / 2, 1, 3900)
 end
 whole(at - #ARGV, 1, 1)
 local now, first = clock(), false
-at = 3
+at = items
 while at <= #ARGV do
   local fields, last = {}, at + 2 + ARGV[at + 2]
   for i = at + 3, last do fields[#fields + 1] = ARGV[i] end

@@ -30,17 +30,26 @@ if known then return known end
 local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control',
                'limited'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
-local queues, runs, now = {}, 2 + #PARTS * stages, clock()
+local at = items
+local function argument()
+  at = at + 1
+  return ARGV[at - 1]
+end
+local names, queues, runs, now = {}, {}, {}, clock()
 require_types('ZCARD', index)
 for i = 1, stages do
-  local q = {next = ARGV[5 + 2 * i], levels = {n = 0}}
-  for j, part in ipairs(PARTS) do q[part] = KEYS[2 + #PARTS * (i - 1) + j] end
+  names[i] = argument()
+  local q = {next = argument(), levels = {n = 0}}
+  for j, part in ipairs(PARTS) do q[part] = others[#PARTS * (i - 1) + j] end
   require_types('XLEN', q.jobs, q.wake, q.dead)
   require_types('HLEN', q.ids, q.released, q.bodies, q.blocked, q.stats)
   require_types('ZCARD', q.leases, q.delayed, q.flows, q.limited)
-  queues[ARGV[4 + 2 * i]] = q
+  queues[names[i]] = q
 end
-for i = runs + 1, #KEYS do require_types('HLEN', KEYS[i]) end
+for i = #PARTS * stages + 1, #others do
+  require_types('HLEN', others[i])
+  runs[#runs + 1] = others[i]
+end
 
 local function get(run, what, id) return redis.call('HGET', run, what .. ':' .. id) end
 -- Where a job of a run is: `how` (active, blocked, done, dead or cancelled; nil: nothing is known of it), in which stage
@@ -333,33 +342,37 @@ local function cancel(run, id)
   return 1
 end
 
-local at, reply = 6 + 2 * stages, {}
-while at <= #ARGV do
-  local kind, id, run = ARGV[at], ARGV[at + 1], KEYS[runs + #reply + 1]
-  if kind == 'event' then
-    reply[#reply + 1] = event(run, id, ARGV[at + 2])
-    at = at + 3
-  elseif kind == 'forget' then
-    reply[#reply + 1] = redis.call('ZREM', queues[ARGV[at + 2]].flows, id)
-    at = at + 3
-  elseif kind == 'cancel' then
-    reply[#reply + 1] = cancel(run, id)
-    at = at + 2
-  else
-    local item = {
-      id = id, stage = ARGV[at + 2], entry = ARGV[at + 3], count = ARGV[at + 4], kept = ARGV[at + 5] == '1',
-      result = ARGV[at + 6], target = ARGV[at + 7], policy = ARGV[at + 8], children = {},
-    }
-    local children = tonumber(ARGV[at + 9])
-    at = at + 10
-    for i = 1, children do
-      local child, last = {name = ARGV[at], stage = ARGV[at + 1], delay = ARGV[at + 2], fields = {}}, at + 3 + ARGV[at + 3]
-      for j = at + 4, last do child.fields[#child.fields + 1] = ARGV[j] end
-      item.children[i] = child
-      at = last + 1
-    end
-    reply[#reply + 1] = move(run, item)
-  end
+local function fields_of(number)
+  local fields = {}
+  for i = 1, number do fields[i] = argument() end
+  return fields
 end
-for i = 1, stages do publish_noted(queues[ARGV[4 + 2 * i]], worker) end
+local function step()
+  local item = {
+    id = argument(), stage = argument(), entry = argument(), count = argument(), kept = argument() == '1',
+    result = argument(), target = argument(), policy = argument(), children = {},
+  }
+  for i = 1, argument() do
+    local child = {name = argument(), stage = argument(), delay = argument()}
+    child.fields = fields_of(argument())
+    item.children[i] = child
+  end
+  return item
+end
+local reply = {}
+while at <= #ARGV do
+  local kind, run, done = argument(), runs[#reply + 1], nil
+  if kind == 'move' then
+    done = move(run, step())
+  elseif kind == 'event' then
+    done = event(run, argument(), argument())
+  elseif kind == 'cancel' then
+    done = cancel(run, argument())
+  else
+    local id, stage = argument(), argument()
+    done = redis.call('ZREM', queues[stage].flows, id)
+  end
+  reply[#reply + 1] = done
+end
+for i = 1, stages do publish_noted(queues[names[i]], worker) end
 return answer(reply)

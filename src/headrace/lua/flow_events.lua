@@ -5,10 +5,11 @@
 -- COST   2 us per stage when there is nothing
 -- @include marks
 local reply = {}
-if redis.call('EXISTS', flows, unpack(KEYS, 2)) == 0 then return reply end
-for i = 1, #KEYS do
+local stages = {flows, unpack(others)}
+if redis.call('EXISTS', unpack(stages)) == 0 then return reply end
+for i = 1, #stages do
   for _, range in ipairs({{COMPLETED, CANCELLING}, {COMPLETED * NONCES, '+inf'}}) do -- the first: from before there were nonces
-    for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[i], range[1], range[2], 'LIMIT', 0, limit)) do
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', stages[i], range[1], range[2], 'LIMIT', 0, limit)) do
       reply[#reply + 1], reply[#reply + 2] = i, id
     end
   end

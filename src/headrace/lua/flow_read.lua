@@ -9,10 +9,11 @@
 -- It goes as far as 1,000 children or 1 MiB, and to the end of the item where that is: the others are asked for again.
 local reply, looked, bytes = {}, 0, 0
 local function count(value) bytes = bytes + #value end
-for i = 1, #ARGV - 1 - stages do
+local names = items + stages - 1 -- in ARGV the stages' come before those of the jobs
+for i = 1, #ARGV - names do
   if looked >= 1000 or bytes >= 1048576 then break end
-  local id = ARGV[1 + stages + i]
-  flow = KEYS[i]
+  local id = ARGV[names + i]
+  if i > 1 then flow = others[i - 1] end
   local head = redis.call('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id, 'children:' .. id)
   local how, stage = string.match(head[1] or '', '^(%a+) (%S+)')
   if not how then
@@ -24,12 +25,12 @@ for i = 1, #ARGV - 1 - stages do
       node = string.match(node, '^(.*)/%d+/[^/]*$')
     end
     for j = #path, 1, -1 do
-      local names = {}
-      for k = 1, stages do names[k] = 'result:' .. ARGV[1 + k] .. ':' .. path[j] end
-      local kept = redis.call('HMGET', flow, unpack(names))
+      local fields = {}
+      for k = 1, stages do fields[k] = 'result:' .. ARGV[items + k - 1] .. ':' .. path[j] end
+      local kept = redis.call('HMGET', flow, unpack(fields))
       for k = 1, stages do
         if kept[k] then
-          results[#results + 1], results[#results + 2] = ARGV[1 + k], kept[k]
+          results[#results + 1], results[#results + 2] = ARGV[items + k - 1], kept[k]
           count(kept[k])
         end
       end

@@ -12,13 +12,15 @@
 -- @include number
 -- @include record
 -- @include require_types
-local run, q = others[1], {
-  jobs = others[2], wake = others[3], ids = others[4], released = others[5], delayed = others[6], bodies = others[7],
-  stats = others[8], flows = others[9], events = others[10], levels = {n = 0},
+local run, jobs, wake, ids, released, delayed, bodies, stats, flows, events = unpack(others)
+local q = {
+  jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
+  flows = flows, events = events, levels = {n = 0},
 }
-local members = whole(ARGV[6], 0, #ARGV - 6)
+members = whole(members, 0, #ARGV - items + 1)
+local first = items + members -- of the job's fields
 due_at(delay, 0)
-whole((#ARGV - 6 - members) / 2, 1, 3900)
+whole((#ARGV - first + 1) / 2, 1, 3900)
 local known = recorded()
 if known then return known end
 local length = redis.pcall('XLEN', q.jobs)
@@ -30,8 +32,8 @@ local going = redis.call('HMGET', run, 'state', 'live')
 -- It has ended, and yet a job of it was redriven and goes on: the id stays taken until that has ended, too.
 if going[1] == 'running' or tonumber(going[2] or 0) > 0 then return answer(0) end
 local now, fields, listed = clock(), {}, {}
-for i = 7, 6 + members do listed[#listed + 1] = ARGV[i] end
-for i = 7 + members, #ARGV do fields[#fields + 1] = ARGV[i] end
+for i = items, first - 1 do listed[#listed + 1] = ARGV[i] end
+for i = first, #ARGV do fields[#fields + 1] = ARGV[i] end
 local nonce = nonces(run, now, 1)
 enter_stage(q, id, now, delay, fields, nonce)
 redis.call('DEL', run) -- of a run that has ended

@@ -3,7 +3,7 @@
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken flag, heir_of,
---        rates...
+--        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
 --        2 = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
 --        next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}... · fresh entries
@@ -12,7 +12,7 @@
 -- COST   6 us + 2-3 us per job, of a level behind the first 15 us. One call reads about 1 MiB, or one job that is more.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
 -- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
--- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Rates: {header or ''
+-- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Buckets, of rate limits: {header or ''
 -- for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not admit
 -- goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams of the
 -- priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its `enq`.
@@ -43,7 +43,7 @@ local q = {
 }
 local now = clock()
 local limits, keyed = {}, false
-for i = 11, #ARGV, 3 do
+for i = buckets, #ARGV, 3 do
   limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
   keyed = keyed or ARGV[i] ~= ''
 end

@@ -71,11 +71,11 @@ local function put_late(id)
 end
 
 local part, level, from, last, last_behind = string.match(cursor, '^(%a+):?(%d?) (%S+) ?(%S*) ?(%S*)$')
-if #ARGV > 3 then
+if wanted <= #ARGV then
   local following = ''
-  for i = 3 + (tonumber(cursor) or 1), #ARGV do
+  for i = wanted - 1 + (tonumber(cursor) or 1), #ARGV do
     if fitting(budget, 1) == 0 then
-      following = string.format('%.0f', i - 3) -- the cursor is the number of the next one
+      following = string.format('%.0f', i - wanted + 1) -- the cursor is the number of the next one
       break
     end
     local id = ARGV[i]

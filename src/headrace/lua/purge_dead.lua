@@ -12,12 +12,12 @@
 local known = recorded()
 if known then return known end
 local heard = listeners(stats, events, 'deleted')
-local wanted, gone, ids_gone = {}, 0, {}
-for i = 4, #ARGV do wanted[ARGV[i]] = true end
+local chosen, gone, ids_gone = {}, 0, {}
+for i = wanted, #ARGV do chosen[ARGV[i]] = true end
 local page, following = stretch_of_now(new_budget(), dead, cursor, limit)
 for i = 1, #page do
   local own = letter_of(page[i])
-  if #ARGV == 3 or wanted[own.id] then
+  if wanted > #ARGV or chosen[own.id] then
     gone = gone + redis.call('XDEL', dead, page[i][1])
     ids_gone[#ids_gone + 1] = own.id
   end

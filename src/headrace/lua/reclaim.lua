@@ -28,7 +28,7 @@
 -- @include sweep
 -- @include take_over
 -- @include wake_many
-local lease = string.format('%.0f', whole(ARGV[4]))
+lease = string.format('%.0f', whole(lease))
 local known = recorded()
 if known then return known end
 local q = {

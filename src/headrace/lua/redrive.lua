@@ -24,8 +24,8 @@ require_types('ZCARD', flows)
 local group = string.match(jobs, '^[^{]*{([^}]*)}')
 local runs = group and string.match(jobs, '^[^{]*{[^}]*}:') .. group .. ':flow:'
 local function run_of(id) return runs and runs .. string.match(id, '^[^/]*') end
-local wanted = {}
-for i = 4, #ARGV do wanted[ARGV[i]] = true end
+local chosen = {}
+for i = wanted, #ARGV do chosen[ARGV[i]] = true end
 local heard = listeners(stats, events, 'redriven')
 local moved, ids_moved = 0, {}
 local page, following = stretch_of_now(new_budget(), dead, cursor, limit)
@@ -39,7 +39,7 @@ for i = 1, #page do
   -- Of another job of its id the end has not been seen yet: it has the id until then.
   local last = flow and redis.call('ZSCORE', flows, own.id)
   if last and not same(select(2, marked(last)), nonce) then there = true end
-  if (#ARGV == 3 or wanted[own.id]) and not there then
+  if (wanted > #ARGV or chosen[own.id]) and not there then
     local spent = own.attempt
     redis.call('XDEL', dead, letter)
     local entry = append(q, compose(own, headers))

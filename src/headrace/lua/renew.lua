@@ -12,7 +12,7 @@ if duration ~= '' then whole(duration) end
 local known = recorded()
 if known then return known end
 local entries, counts, kept, reply = {}, {}, {}, {}
-for i = 5, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
+for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, now = held_by(jobs, worker, entries, counts), clock()
 for i = 1, #entries do
   reply[i] = mine[i] and 1 or 0

@@ -32,19 +32,21 @@ require_types('HLEN', ids, released, bodies, stats)
 require_types('ZCARD', leases, delayed, flows, limited)
 require_types('XLEN', dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')
-local entries, counts, dues, reply, first, retried, buried = {}, {}, {}, {}, false, {}, {}
+local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
+local reply, first, retried, buried = {}, false, {}, {}
 local now = clock()
-for i = 5, #ARGV, 5 do
-  entries[#entries + 1], counts[#counts + 1], dues[#dues + 1] = ARGV[i], ARGV[i + 1], due_at(ARGV[i + 2], now)
-  whole(string.match(ARGV[i + 3], '^%S+'), -1, 1)
+for i = items, #ARGV, 5 do
+  local at = #entries + 1
+  entries[at], counts[at], dues[at], spends[at], reasons[at] = unpack(ARGV, i, i + 4)
+  dues[at] = due_at(dues[at], now)
+  whole(string.match(spends[at], '^%S+'), -1, 1)
 end
 local mine = held_by(jobs, worker, entries, counts)
 for i, entry in ipairs(entries) do
   local body = mine[i] and redis.call('XRANGE', jobs, entry, entry)[1]
   reply[i] = 0
   if body then
-    local reason = ARGV[5 * i + 4]
-    local spend, traced = string.match(ARGV[5 * i + 3], '^(%S+) ?(.*)$')
+    local spend, traced = string.match(spends[i], '^(%S+) ?(.*)$')
     local own_fields, headers = parse(body[2])
     attempted(headers, traced)
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
@@ -58,7 +60,7 @@ for i, entry in ipairs(entries) do
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
       free_id(q, id, entry, DIED)
-      keep_dead(dead, stats, dead_limit, reason, worker, releases, compose(own_fields, headers))
+      keep_dead(dead, stats, dead_limit, reasons[i], worker, releases, compose(own_fields, headers))
       reply[i], buried[#buried + 1] = 2, id
     else
       local due, key = dues[i], ours and id or entry

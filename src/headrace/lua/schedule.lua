@@ -17,7 +17,7 @@ require_types('ZCARD', ticks)
 require_types('XLEN', wake)
 local old = redis.call('HGET', schedules, name)
 if not old and redis.call('HLEN', schedules) >= limit then return answer(-1) end
-redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, {unpack(ARGV, 7)}}))
+redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, {unpack(ARGV, fields)}}))
 if not (old and scheduled(old) == timing and redis.call('ZSCORE', ticks, name)) then
   redis.call('ZADD', ticks, due, name)
   if redis.call('ZRANK', ticks, name) == 0 then wake_one(wake) end

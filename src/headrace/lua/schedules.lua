@@ -8,8 +8,8 @@
 -- @include scheduled
 local now, names, rows = clock(), {}, {}
 local moment = string.format('%.0f', now)
-if ARGV[1] == 'all' then names = redis.call('ZRANGE', ticks, 0, 999, 'WITHSCORES') end
-if ARGV[1] == 'due' then names = redis.call('ZRANGEBYSCORE', ticks, '-inf', moment, 'WITHSCORES', 'LIMIT', 0, 1000) end
+if which == 'all' then names = redis.call('ZRANGE', ticks, 0, 999, 'WITHSCORES') end
+if which == 'due' then names = redis.call('ZRANGEBYSCORE', ticks, '-inf', moment, 'WITHSCORES', 'LIMIT', 0, 1000) end
 for i = 1, #names, 2 do
   local kept = redis.call('HGET', schedules, names[i])
   if kept then

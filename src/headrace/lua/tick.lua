@@ -1,10 +1,10 @@
 -- tick: put in the jobs of one schedule that is due, and say when it is due next. One caller wins each tick.
 -- KEYS   jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash), events (channel),
 --        levels...
--- ARGV   name, timing, due int, next, ticks...
+-- ARGV   name, timing, due int, next, moments...
 -- REPLY  1 done · 0 somebody else did, or the schedule is not what it was
 -- COST   10 us + 5 us per tick
--- timing, due: as `schedules` gave them. next: ms of the next tick. ticks: ms of each that has its job now, with the id
+-- timing, due: as `schedules` gave them. next: ms of the next tick. moments: ms of each tick that has its job now, with the id
 -- '<name>@<ms>'; not if that is taken. At most 1,000.
 -- @include add
 -- @include levels
@@ -21,7 +21,7 @@ local stored_timing, _, job = scheduled(kept or '')
 if stored_timing ~= timing or tonumber(redis.call('ZSCORE', ticks, name) or -1) ~= due then return 0 end
 local heard, ids_added = listeners(stats, events, 'added'), {}
 redis.call('ZREM', ticks, name) -- a full server permits it, and then what follows: or all workers would fail of it
-for i = 5, #ARGV do
+for i = moments, #ARGV do
   local fields, id = {}, name .. '@' .. ARGV[i]
   for j, field in ipairs(job) do fields[j] = field end
   table.insert(fields, 3, 'id')

@@ -181,7 +181,7 @@ def test_who_leases_puts_in_what_recurs() -> None:
     assert stage.names == ["reclaim", "lease", "lease", "schedules", "tick", "lease"]
     assert stage.sent[4].args == ["s", "every 500", 2000, 2500, 2000]
     assert [round(seconds, 1) for seconds in stage.waits] == [0.4, 0.1]
-    assert round(peer.tick - stage.now, 1) == 0.5
+    assert round(peer.tick_at - stage.now, 1) == 0.5
 
 
 def test_what_one_script_passes_is_no_reason_to_wait() -> None:

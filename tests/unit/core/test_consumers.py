@@ -19,7 +19,7 @@ from headrace._core.worker.persistent import PersistentConsumer, watch
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Grant
-from tests.unit.core.test_roles import Hand, grant, keep, limit, make_feed, make_held, names, sent, settled
+from tests.unit.core.test_roles import Hand, grant, keep, limit, make_consumer, make_held, names, sent, settled
 
 WORKER = WorkerSettings(heartbeat=2.0, timeout=10.0)
 
@@ -29,7 +29,7 @@ def special(kind: Any, *, lease: float = 60.0, concurrency: int = 2, **options: 
     settings = QueueSettings(lease=lease)
     retry, deadline = options.pop("retry", Retry()), options.pop("deadline", None)
     handler = HandlerSettings("q", print, concurrency, retry, deadline, settings, BytesCodec(), **options)
-    plain = make_feed(lease=lease)
+    plain = make_consumer(lease=lease)
     consumer = kind(plain.ops, handler, "w", plain.default_wait)
     consumer.registered = True
     return consumer
@@ -55,7 +55,7 @@ def test_each_kind_has_its_own_retry() -> None:
     """Its limit of attempts, too: jobs of different limits are settled by calls of their own."""
     consumer = kinds(a=Retry(attempts=3, wait=1), b=Retry(attempts=5, wait=2), c=Retry(attempts=3, wait=3))
     for number, kind in enumerate("abc", 1):
-        consumer.end(of_kind(consumer, number, kind), ValueError("x"))
+        consumer.ended(of_kind(consumer, number, kind), ValueError("x"))
     ops = settled(consumer)
     assert [(op[0], op[2]) for op in ops] == [("retry", "3"), ("retry", "5")]
     assert [op[6::5] for op in ops] == [("+1000", "+3000"), ("+2000",)]
@@ -73,7 +73,7 @@ def test_jobs_of_no_handler_get_no_slot() -> None:
     assert lease[0] == "lease"
     assert list(consumer.held) == ["1-0"]
     assert isinstance(hand.go([[True], grant(consumer)]), Sleep)
-    assert consumer.again is None  # it leaves it to others to look for it
+    assert consumer.due_at is None  # it leaves it to others to look for it
 
 
 def test_a_deadline_of_each_kind() -> None:
@@ -103,7 +103,7 @@ def ended(
     held = make_held(consumer, attempt=attempt)
     consumer.held = {held.entry: held}
     consumer.begin([held], 100.0)
-    consumer.finish([held], 100.0 + after, error, result)
+    consumer.finished([held], 100.0 + after, error, result)
     assert not consumer.held
     (op,) = settled(consumer)
     return (op[0], *op[6:8]) if op[0] == "retry" else op[0]
@@ -168,7 +168,7 @@ def test_a_worker_that_stops_gives_them_up() -> None:
     assert isinstance(hand.go([[True]]), Sleep)
     assert len(hand.aborted) == 3  # told once
     for unit, error in zip(units, (None, OSError(), DeadLetter("it is over")), strict=True):
-        consumer.finish(unit, hand.now, error)
+        consumer.finished(unit, hand.now, error)
     assert names(hand.go()) == ["release", "dead_letter"]
     assert hand.go([[True, True], [True]]) is None
 
@@ -179,12 +179,12 @@ def test_what_was_lost_is_not_settled() -> None:
         held = make_held(consumer)
         consumer.begin([held], 1.0)
         list(lose(consumer, [held]))
-        consumer.finish([held], 2.0, error)
+        consumer.finished([held], 2.0, error)
     assert not settled(consumer)
     held = make_held(consumer)
     consumer.begin([held], 1.0)
     consumer.phase = Phase.HALTING
-    consumer.finish([held], 2.0, None)
+    consumer.finished([held], 2.0, None)
     assert held.ended
     assert not consumer.done
 

@@ -10,9 +10,9 @@ from headrace._core.notices import Received, Waiter, Waitlist, events
 CHANNEL = "headrace:{q}:q:events:completed"
 
 
-def watch(board: Waitlist, *names: str) -> Waiter:
+def watch(waitlist: Waitlist, *names: str) -> Waiter:
     found = Waiter(frozenset(names), threading.Event())
-    board.add(found)
+    waitlist.add(found)
     return found
 
 
@@ -26,51 +26,51 @@ def test_a_message_is_of_many_jobs() -> None:
 
 
 def test_those_are_woken_whom_it_concerns() -> None:
-    board = Waitlist("q")
-    one, both, other = watch(board, "a"), watch(board, "a", "b"), watch(board, "c")
-    board.take(said('{"at": 1, "ids": ["b", "x"]}', '{"at": 1, "ids": ["a"]}'))
+    waitlist = Waitlist("q")
+    one, both, other = watch(waitlist, "a"), watch(waitlist, "a", "b"), watch(waitlist, "c")
+    waitlist.take(said('{"at": 1, "ids": ["b", "x"]}', '{"at": 1, "ids": ["a"]}'))
     assert [w.wake.is_set() for w in (one, both, other)] == [True, True, False]
-    assert board.read(both) == ({"a", "b"}, False)
+    assert waitlist.read(both) == ({"a", "b"}, False)
     assert not both.wake.is_set()
-    assert board.read(both) == (set(), False)
-    assert board.read(one) == ({"a"}, False)
+    assert waitlist.read(both) == (set(), False)
+    assert waitlist.read(one) == ({"a"}, False)
 
 
 def test_all_have_ended_when_the_queue_is_deleted() -> None:
-    board = Waitlist("q")
-    one = watch(board, "a", "b")
-    board.take(said('{"at": 1}'))
-    assert board.read(one) == ({"a", "b"}, False)
+    waitlist = Waitlist("q")
+    one = watch(waitlist, "a", "b")
+    waitlist.take(said('{"at": 1}'))
+    assert waitlist.read(one) == ({"a", "b"}, False)
 
 
 def test_all_look_when_something_may_have_been_missed() -> None:
-    board = Waitlist("q")
-    one = watch(board, "a")
+    waitlist = Waitlist("q")
+    one = watch(waitlist, "a")
     for state, sound in (("anew", True), ("cut", False), ("refused", False)):
-        board.take(said(state=state))
-        assert board.sound is sound
+        waitlist.take(said(state=state))
+        assert waitlist.sound is sound
         assert one.wake.is_set()
-        assert board.read(one) == (set(), True)
-    board.take(said())
+        assert waitlist.read(one) == (set(), True)
+    waitlist.take(said())
     assert not one.wake.is_set()
 
 
 def test_who_looks_anyway_need_not_be_told_to() -> None:
     """But an end that was told is not forgotten."""
-    board = Waitlist("q")
-    one, other = watch(board, "a"), watch(board, "b")
-    board.take(said('{"at": 1, "ids": ["b"]}', state="anew"))
-    board.looked(one)
-    board.looked(other)
+    waitlist = Waitlist("q")
+    one, other = watch(waitlist, "a"), watch(waitlist, "b")
+    waitlist.take(said('{"at": 1, "ids": ["b"]}', state="anew"))
+    waitlist.about_to_read(one)
+    waitlist.about_to_read(other)
     assert (one.wake.is_set(), other.wake.is_set()) == (False, True)
-    assert board.read(other) == ({"b"}, False)
+    assert waitlist.read(other) == ({"b"}, False)
 
 
 def test_nobody_is_kept() -> None:
-    board = Waitlist("q")
-    one, other = watch(board, "a", "b"), watch(board, "a")
-    board.remove(one)
-    assert board.waiters == {"a": [other]}
-    board.remove(other)
-    board.remove(other)
-    assert board.waiters == {}
+    waitlist = Waitlist("q")
+    one, other = watch(waitlist, "a", "b"), watch(waitlist, "a")
+    waitlist.remove(one)
+    assert waitlist.waiters == {"a": [other]}
+    waitlist.remove(other)
+    waitlist.remove(other)
+    assert waitlist.waiters == {}

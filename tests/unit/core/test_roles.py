@@ -27,11 +27,11 @@ from headrace._core.effects import (
     Wake,
 )
 from headrace._core.notices import Received
-from headrace._core.verdicts import FREE
+from headrace._core.verdicts import FREE_RELEASES
 from headrace._core.worker import upkeep
 from headrace._core.worker.consumer import LEASE_AT_MOST, START_WITHIN_S, Consumer
-from headrace._core.worker.control import RETRY_UNHEARD_S, hear
-from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, listen
+from headrace._core.worker.control import RETRY_REFUSED_S, listen
+from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.leases import died, lose
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
@@ -44,7 +44,7 @@ from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 
 
-def make_feed(
+def make_consumer(
     *,
     concurrency: int = 2,
     lease: float = 60.0,
@@ -110,7 +110,7 @@ class Hand:
         jobs = consumer.begin(unit, self.now)
         self.now += after
         if jobs:
-            consumer.finish(unit, self.now, error, result)
+            consumer.finished(unit, self.now, error, result)
         return jobs
 
 
@@ -143,7 +143,7 @@ def limit(effect: Any) -> int:
 
 
 def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
-    consumer = make_feed(concurrency=10)
+    consumer = make_consumer(concurrency=10)
     hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 10
     assert limit(hand.go([evolve(grant(consumer, 1, 2), next_due=0.0)])) == 8
@@ -151,16 +151,16 @@ def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
 
 
 def test_what_a_limit_cut_short_goes_on_with_the_next_token() -> None:
-    """Counted from when the call was sent, and whether or not a handler runs meanwhile; `listen` reads no new job."""
-    consumer = make_feed(concurrency=10)
-    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
+    """Counted from when the call was sent, and whether or not a handler runs meanwhile; `wait` reads no new job."""
+    consumer = make_consumer(concurrency=10)
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     assert limit(fetching.go()) == 10
     fetching.now += 0.004
     pause = fetching.go([evolve(grant(consumer, 1), paused=True, next_due=0.02)])
     assert pause == Sleep(pytest.approx(0.016))
-    wait = listening.go()
-    assert isinstance(wait, Block)
-    assert wait.command[0] == "XREAD"
+    blocked = waiting.go()
+    assert isinstance(blocked, Block)
+    assert blocked.command[0] == "XREAD"
     fetching.run(consumer, after=0.001)
     assert names(fetching.go()) == ["complete"]
     pause = fetching.go([[True]])
@@ -171,7 +171,7 @@ def test_what_a_limit_cut_short_goes_on_with_the_next_token() -> None:
 
 
 def test_settles_and_leases_in_one_round_trip() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 2
     assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)  # both slots are taken: nothing is leased
@@ -183,7 +183,7 @@ def test_settles_and_leases_in_one_round_trip() -> None:
 
 
 def test_nothing_is_leased_before_the_worker_is_registered() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     consumer.registered = False
     hand = Hand(fetch(consumer))
     assert isinstance(hand.go(), Sleep)
@@ -192,10 +192,10 @@ def test_nothing_is_leased_before_the_worker_is_registered() -> None:
 
 
 @pytest.mark.parametrize(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
-def test_two_fetchers_of_one_feed(concurrency: int, sent: list[str]) -> None:
+def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None:
     """Two lease calls may be answered in either order: with one slot, which promises order, there is but one."""
     took = START_WITHIN_S / 10
-    consumer = make_feed(concurrency=concurrency)
+    consumer = make_consumer(concurrency=concurrency)
     consumer.mean = took
     first, second = Hand(fetch(consumer)), Hand(fetch(consumer))
     room = limit(first.go())
@@ -210,30 +210,30 @@ def test_two_fetchers_of_one_feed(concurrency: int, sent: list[str]) -> None:
 
 def test_an_empty_queue_is_left_to_listen() -> None:
     """Fewer than asked for: no lease call again before the server says that there is something."""
-    consumer = make_feed()
-    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
-    assert isinstance(listening.go(), Sleep)  # while there may be jobs, nobody blocks
+    consumer = make_consumer()
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    assert isinstance(waiting.go(), Sleep)  # while there may be jobs, nobody blocks
     fetching.go()
     assert isinstance(fetching.go([grant(consumer, 1)]), Sleep)
     assert fetching.pokes == [False]
-    heard = listening.go()
+    heard = waiting.go()
     assert isinstance(heard, Block)
     assert "BLOCK" in heard.command
-    assert isinstance(listening.go(False), Block)  # nothing came
+    assert isinstance(waiting.go(False), Block)  # nothing came
     assert isinstance(fetching.go(), Sleep)
-    assert isinstance(listening.go(True), Sleep)
+    assert isinstance(waiting.go(True), Sleep)
     assert sent(fetching.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
     """A server may end a blocked read 0.1 s late; and what is far away costs no call before its time."""
-    consumer = make_feed()
-    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
+    consumer = make_consumer()
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
     assert fetching.go([Grant([], next_due=1.25)]) == Sleep(1.0)
-    heard = listening.go()
+    heard = waiting.go()
     assert heard.command[heard.command.index("BLOCK") + 1] == 1000
-    assert isinstance(listening.go(False), Block)
+    assert isinstance(waiting.go(False), Block)
     fetching.now += 1.0
     assert fetching.go() == Sleep(0.25)
     fetching.now += 0.25
@@ -242,22 +242,22 @@ def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
 
 
 def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     fetching, hand = Hand(fetch(consumer)), keep(consumer)
     fetching.go()
     assert fetching.go([Grant([])]) == Sleep(1.0)
     hand.go()
     hand.go([evolve(NOTHING, next_due=0.5, next_tick=3.0)])
-    assert (consumer.again, consumer.tick) == (hand.now + 0.5, hand.now + 3.0)
+    assert (consumer.due_at, consumer.tick_at) == (hand.now + 0.5, hand.now + 3.0)
     assert hand.pokes == [False]
     assert fetching.go() == Sleep(0.5)
     hand.go()
     hand.go([NOTHING])
-    assert (consumer.again, consumer.tick) == (hand.now + 0.5, None)
+    assert (consumer.due_at, consumer.tick_at) == (hand.now + 0.5, None)
 
 
 def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     fetching, ticker = Hand(fetch(consumer)), Hand(tick(consumer))
     assert ticker.go() == Sleep(1.0)
     fetching.go()
@@ -272,8 +272,8 @@ def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
 
 def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
     """What can't be computed here is said once, and left to others."""
-    consumer = make_feed()
-    consumer.tick = 0.0
+    consumer = make_consumer()
+    consumer.tick_at = 0.0
     hand = Hand(tick(consumer))
     hand.go()
     rows = [("a", 1000, "every 1000", "once"), ("b", 1000, "every no", "once")]
@@ -281,23 +281,23 @@ def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
     assert round(hand.go([[True]]).seconds, 6) == 0.8
     assert len(hand.said) == 1
     assert "schedule 'b' of queue 'q'" in hand.said[0]
-    consumer.tick = 0.0
+    consumer.tick_at = 0.0
     hand.go()
     hand.go([DueSchedules(1200, None, rows[1:])])
-    assert (consumer.tick, len(hand.said)) == (None, 1)
+    assert (consumer.tick_at, len(hand.said)) == (None, 1)
     consumer.phase = Phase.DRAINING
     assert hand.go() is None
 
 
 def test_jobs_are_leased_ahead_as_far_as_they_will_start_soon() -> None:
-    consumer = make_feed(concurrency=2)
+    consumer = make_consumer(concurrency=2)
     for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, LEASE_AT_MOST)]:
         consumer.mean = took
         assert consumer.room() == most, f"{took}: 2 slots and what starts within {START_WITHIN_S} s"
 
 
 def test_the_mean_follows_the_handler() -> None:
-    consumer = make_feed(concurrency=1)
+    consumer = make_consumer(concurrency=1)
     hand = Hand(fetch(consumer))
     effect = hand.go()
     asked = []
@@ -315,7 +315,7 @@ def test_the_mean_follows_the_handler() -> None:
 
 def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
     """Two handlers that hang keep nothing from other workers: what was leased ahead is released, unspent."""
-    consumer = make_feed(concurrency=1)
+    consumer = make_consumer(concurrency=1)
     consumer.mean = START_WITHIN_S / 3
     hand = Hand(fetch(consumer))
     hand.go()
@@ -331,20 +331,20 @@ def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
     assert [op[0] for op in sent(effect)] == ["release"]  # and nothing is leased meanwhile
     assert sent(effect)[0][3::2] == ("2-0", "3-0", "4-0")
     assert isinstance(hand.go([[True, True, True]]), Sleep)
-    consumer.finish(unit, hand.now, None)
+    consumer.finished(unit, hand.now, None)
     assert names(hand.go()) == ["complete", "lease"]
 
 
 def test_settlements_are_grouped_and_bounded() -> None:
     """One call for each kind, at most a script's worth at a time; a new name settles what the old one leased."""
-    consumer = make_feed(concurrency=3000)
+    consumer = make_consumer(concurrency=3000)
     old = consumer.name
     claims = [make_held(consumer, number) for number in range(JOBS_PER_SCRIPT + 10)]
     consumer.registered = False
     consumer.rename()
     claims += [make_held(consumer, JOBS_PER_SCRIPT + 10)]
     for claim in claims:
-        consumer.end(claim, None)
+        consumer.ended(claim, None)
     hand = Hand(fetch(consumer))
     assert [(op[0], len(op)) for op in sent(hand.go())] == [("complete", 6 + JOBS_PER_SCRIPT)]
     assert [(op[0], len(op)) for op in sent(hand.go([[True] * JOBS_PER_SCRIPT]))] == [
@@ -354,14 +354,14 @@ def test_settlements_are_grouped_and_bounded() -> None:
     assert isinstance(hand.go([[True] * 10, [True]]), Sleep)
     assert old != consumer.name
     for error in [ValueError(), DeadLetter("no"), Release(), None]:
-        consumer.end(make_held(consumer, 1), error)
+        consumer.ended(make_held(consumer, 1), error)
     assert sorted(names(hand.go())) == ["complete", "dead_letter", "release", "retry"]
     assert isinstance(hand.go([[True]] * 4), Sleep)
 
 
 def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
     """The server wakes nobody for a delay: who asked for one looks again when it is due."""
-    consumer = make_feed()
+    consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1)])
@@ -376,7 +376,7 @@ def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
 
 
 def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
     effect = hand.go([Grant([], [(make_held(consumer), "not JSON")])])
@@ -384,7 +384,7 @@ def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
 
 
 def test_settlements_that_came_too_late_are_counted() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
@@ -400,7 +400,7 @@ def test_settlements_that_came_too_late_are_counted() -> None:
 
 
 def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
-    consumer = make_feed(concurrency=2, batch=True, max_size=3, max_wait=5.0)
+    consumer = make_consumer(concurrency=2, batch=True, max_size=3, max_wait=5.0)
     hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 6
     pause = hand.go([grant(consumer, 1, 2, 3, 4)])
@@ -418,10 +418,10 @@ def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
 
 
 def test_a_verdict_for_each_job_of_a_batch() -> None:
-    consumer = make_feed(batch=True, max_size=4, max_wait=0.0)
+    consumer = make_consumer(batch=True, max_size=4, max_wait=0.0)
     unit = [make_held(consumer, number) for number in range(4)]
     consumer.begin(unit, 1.0)
-    consumer.finish(
+    consumer.finished(
         unit, 2.0, BatchError({"0-0": DeadLetter("no"), "1-0": ValueError("v"), "2-0": "?", "9-9": OSError()})
     )  # type: ignore[dict-item]
     ops = {op[0]: op for op in settled(consumer)}
@@ -434,7 +434,7 @@ def test_a_verdict_for_each_job_of_a_batch() -> None:
 
 def test_a_batch_is_run_on_what_is_left_of_it() -> None:
     """A job that was lost while the batch waited for a slot is not handed to the handler."""
-    consumer = make_feed(batch=True, max_size=2, max_wait=0.0)
+    consumer = make_consumer(batch=True, max_size=2, max_wait=0.0)
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
@@ -447,7 +447,7 @@ def test_a_batch_is_run_on_what_is_left_of_it() -> None:
 
 
 def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(fetch(consumer))
     hand.go()
@@ -460,13 +460,13 @@ def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> No
     assert consumer.begin([make_held(consumer, 3)], hand.now) == []  # a thread that was just about to
     assert names(hand.go()) == ["release"]
     assert isinstance(hand.go([[True]]), Sleep)
-    consumer.finish(unit, hand.now, None, b"kept")
+    consumer.finished(unit, hand.now, None, b"kept")
     assert names(hand.go()) == ["complete"]
     assert hand.go([[True]]) is None
 
 
 def test_draining_gives_back_a_batch_that_is_still_gathered() -> None:
-    consumer = make_feed(batch=True, max_size=10, max_wait=60.0)
+    consumer = make_consumer(batch=True, max_size=10, max_wait=60.0)
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(fetch(consumer))
     hand.go()
@@ -478,7 +478,7 @@ def test_draining_gives_back_a_batch_that_is_still_gathered() -> None:
 
 def test_halting_waits_for_nobody() -> None:
     """What runs is left to `leave`, which releases it; what was done is still settled."""
-    consumer = make_feed()
+    consumer = make_consumer()
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(fetch(consumer))
     hand.go()
@@ -487,14 +487,14 @@ def test_halting_waits_for_nobody() -> None:
     unit = hand.backlog.pop(0)
     consumer.begin(unit, hand.now)
     roles.advance_to(Phase.HALTING)
-    consumer.finish(unit, hand.now, None)  # told to stop, it returns: that is no completion
+    consumer.finished(unit, hand.now, None)  # told to stop, it returns: that is no completion
     assert names(hand.go()) == ["complete"]
     assert hand.go([[True]]) is None
     assert hand.role.gi_frame is None  # type: ignore[attr-defined]
 
 
 def test_phases_only_go_up() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     roles = Lifecycle(WorkerSettings(), [consumer])
     roles.advance_to(Phase.HALTING)
     roles.advance_to(Phase.DRAINING)
@@ -506,7 +506,7 @@ def test_phases_only_go_up() -> None:
 
 def test_declared_dead() -> None:
     """It stops what it runs, forgets what it has not begun, and is back under a new name at once."""
-    consumer = make_feed()
+    consumer = make_consumer()
     consumer.registered = False
     old = consumer.name
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
@@ -529,13 +529,13 @@ def test_declared_dead() -> None:
     assert sent(beating.go())[0][1:] == (consumer.name, "10000", "60000", "1")
     assert beating.go([True]) == Sleep(2.0)
     assert consumer.registered
-    consumer.finish(unit, fetching.now, None)
+    consumer.finished(unit, fetching.now, None)
     assert not settled(consumer)  # a handler that was told returns because it gives up, not because it is done
 
 
 def test_a_name_of_its_own() -> None:
     """It looks for one and a half heartbeats whether somebody lives under it; then it is in, and an heir."""
-    consumer = make_feed()
+    consumer = make_consumer()
     consumer.named, consumer.registered = True, False
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
     assert sent(beating.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0")
@@ -559,7 +559,7 @@ def test_a_name_of_its_own() -> None:
 
 
 def test_a_name_that_is_taken() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     consumer.named, consumer.registered = True, False
     beating = Hand(beat(Lifecycle(WorkerSettings(), [consumer])))
     beating.go()
@@ -570,32 +570,32 @@ def test_a_name_that_is_taken() -> None:
 
 def test_a_paused_queue_is_asked_no_more_than_an_empty_one() -> None:
     """The reader waits on the wake stream only, and asks again when it rings, or after as long as ever."""
-    consumer = make_feed()
-    fetching, listening = Hand(fetch(consumer)), Hand(listen(consumer))
+    consumer = make_consumer()
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
     assert isinstance(fetching.go([Grant([], paused=True)]), Sleep)
-    heard = listening.go()
+    heard = waiting.go()
     assert heard.command[0] == "XREAD"
     assert heard.command[-3:] == ("STREAMS", "headrace:{q}:q:wake", "$")
-    assert isinstance(listening.go(False), Sleep)
+    assert isinstance(waiting.go(False), Sleep)
     fetching.go()
     fetching.go([Grant([])])
-    assert listening.go().command[0] == "XREADGROUP"
+    assert waiting.go().command[0] == "XREADGROUP"
 
 
 def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     for error in [None, ValueError(), Release(), DeadLetter("no")]:
         held = make_held(consumer)
         consumer.begin([held], 1.0)
         list(lose(consumer, [held]))
-        consumer.finish([held], 2.0, error)
+        consumer.finished([held], 2.0, error)
     assert not settled(consumer)
 
 
 def test_a_lease_call_that_hears_it_first() -> None:
     """The server refuses to hand out to the dead: that says it as well as a beat does."""
-    consumer = make_feed()
+    consumer = make_consumer()
     old = consumer.name
     hand = Hand(fetch(consumer))
     hand.go()
@@ -606,7 +606,7 @@ def test_a_lease_call_that_hears_it_first() -> None:
 
 def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
     """Declared dead while the lease call was under way: our peers have put these back already."""
-    consumer = make_feed()
+    consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
     late = grant(consumer, 1, 2)
@@ -630,13 +630,13 @@ NOTHING = Reclaimed(0)
 @pytest.mark.parametrize(("heartbeat", "timeout"), [(2.0, 10.0), (0.3, 1.0), (0.5, 60.0)])
 def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: float) -> None:
     """Worst case: killed right after a beat, found by a look that comes right before its time is over."""
-    hand = keep(make_feed(), heartbeat=heartbeat, timeout=timeout)
+    hand = keep(make_consumer(), heartbeat=heartbeat, timeout=timeout)
     hand.go()
     assert hand.go([NOTHING]).seconds <= 0.75 * heartbeat
 
 
 def test_leases_are_renewed_after_a_third() -> None:
-    consumer = make_feed(lease=9.0)
+    consumer = make_consumer(lease=9.0)
     hand = keep(consumer)
     consumer.held = {"1-0": make_held(consumer, 1, since=hand.now), "2-0": make_held(consumer, 2, since=hand.now - 3.0)}
     assert [op[0] for op in sent(hand.go())] == ["renew", "reclaim"]
@@ -651,7 +651,7 @@ def test_leases_are_renewed_after_a_third() -> None:
 
 
 def test_a_lease_that_is_not_renewed_is_lost() -> None:
-    consumer = make_feed(lease=9.0)
+    consumer = make_consumer(lease=9.0)
     hand = keep(consumer)
     running, waiting = make_held(consumer, 1), make_held(consumer, 2)
     consumer.held = {"1-0": running, "2-0": waiting}
@@ -666,7 +666,7 @@ def test_a_lease_that_is_not_renewed_is_lost() -> None:
 
 def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
     """At one look: with a short lease there is no other in time."""
-    consumer = make_feed(lease=9.0)
+    consumer = make_consumer(lease=9.0)
     hand = keep(consumer)
     consumer.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * JOBS_PER_SCRIPT + 500)}
     sizes: list[int] = []
@@ -682,7 +682,7 @@ def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
 
 
 def test_past_the_deadline() -> None:
-    consumer = make_feed(deadline=4.0)
+    consumer = make_consumer(deadline=4.0)
     hand = keep(consumer, heartbeat=4.0)
     held = make_held(consumer, since=hand.now)
     consumer.held = {"1-0": held}
@@ -695,13 +695,13 @@ def test_past_the_deadline() -> None:
     assert [op[0::8] for op in settled(consumer)] == [
         ("retry", "TimeoutError: the handler ran past its deadline of 4 s")
     ]
-    consumer.finish([held], hand.now, None)
-    consumer.finish([held], hand.now, None, b"late")
+    consumer.finished([held], hand.now, None)
+    consumer.finished([held], hand.now, None, b"late")
     assert not settled(consumer)  # what the handler still says does not count
 
 
 def test_a_sweep_goes_on_when_it_is_asked_to() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     hand = keep(consumer)
     hand.go()
     assert hand.go([Reclaimed(0, 0.025)]) == Sleep(0.025)
@@ -712,14 +712,14 @@ def test_a_sweep_goes_on_when_it_is_asked_to() -> None:
 
 
 def test_who_is_not_registered_reclaims_nothing() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     consumer.registered = False
     hand = keep(consumer)
     assert isinstance(hand.go(), Sleep)
 
 
 def test_leases_are_kept_while_handlers_finish() -> None:
-    consumer = make_feed(lease=9.0)
+    consumer = make_consumer(lease=9.0)
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(upkeep.keep(roles))
     held = make_held(consumer)
@@ -736,8 +736,8 @@ def test_leases_are_kept_while_handlers_finish() -> None:
 
 @pytest.mark.parametrize("policy", [Retry(wait=lambda _: "soon"), Retry(stop=lambda _: 1 / 0)])
 def test_a_strategy_that_fails_loses_no_job(policy: Retry) -> None:
-    consumer = make_feed(retry=policy)
-    consumer.end(make_held(consumer), ValueError("x"))
+    consumer = make_consumer(retry=policy)
+    consumer.ended(make_held(consumer), ValueError("x"))
     ((name, *args),) = settled(consumer)
     assert (name, args[5]) == ("retry", "+60000")
     assert args[7].startswith("ValueError: x; and what should judge it raised ")
@@ -745,8 +745,8 @@ def test_a_strategy_that_fails_loses_no_job(policy: Retry) -> None:
 
 @pytest.mark.parametrize("delay", [datetime(2030, 1, 1), "soon", None, float("nan")])  # noqa: DTZ001
 def test_a_delay_that_makes_no_sense_is_a_failure(delay: Any) -> None:
-    consumer = make_feed()
-    consumer.end(make_held(consumer), RetryLater(delay))
+    consumer = make_consumer()
+    consumer.ended(make_held(consumer), RetryLater(delay))
     ((name, *args),) = settled(consumer)
     assert (name, args[5], args[6]) == ("retry", "+7000", "1")
     assert args[7].startswith("RetryLater: retry ")
@@ -762,10 +762,10 @@ def test_what_is_no_exception_loses_no_job_either(place: str) -> None:
         raise Panic("here")
 
     policy = Retry(**{place: {ValueError: panics} if place == "on" else panics}) if place != "codec" else Retry()
-    consumer = make_feed(retry=policy)
+    consumer = make_consumer(retry=policy)
     if place == "codec":
         consumer.ops = evolve(consumer.ops, codec=type("Panics", (BytesCodec,), {"encode": lambda *_: panics(None)})())
-    consumer.end(make_held(consumer), None if place == "codec" else ValueError("x"), b"result")
+    consumer.ended(make_held(consumer), None if place == "codec" else ValueError("x"), b"result")
     ((name, *args),) = settled(consumer)
     assert name == "retry"
     assert "Panic: here" in args[7]
@@ -773,14 +773,14 @@ def test_what_is_no_exception_loses_no_job_either(place: str) -> None:
 
 def test_releases_in_a_row_wait_unless_the_worker_stops() -> None:
     """Each pause is a call of its own; a stop gives back at once."""
-    consumer = make_feed()
+    consumer = make_consumer()
 
     def given_back(row: int) -> None:
         held = make_held(consumer, row)
         held.count = held.token = row
-        consumer.end(held, Release())
+        consumer.ended(held, Release())
 
-    for row in (1, FREE, FREE + 1, FREE + 2, 500):
+    for row in (1, FREE_RELEASES, FREE_RELEASES + 1, FREE_RELEASES + 2, 500):
         given_back(row)
     calls = settled(consumer)
     assert [(call[2], len(call[3:]) // 2) for call in calls] == [("0", 2), ("100", 1), ("200", 1), ("60000", 1)]
@@ -791,12 +791,12 @@ def test_releases_in_a_row_wait_unless_the_worker_stops() -> None:
 
 
 def test_what_waits_after_a_release_is_looked_for_when_it_is_due() -> None:
-    consumer = make_feed()
+    consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1)])
     (unit,) = hand.backlog
-    unit[0].count = unit[0].token = FREE + 1
+    unit[0].count = unit[0].token = FREE_RELEASES + 1
     hand.run(consumer, error=Release())
     assert names(hand.go()) == ["release"]
     effect = hand.go([[True]])
@@ -805,14 +805,14 @@ def test_what_waits_after_a_release_is_looked_for_when_it_is_due() -> None:
 
 
 def test_a_result_that_is_no_bytes_is_the_jobs_failure() -> None:
-    consumer = make_feed()
-    consumer.end(make_held(consumer), None, object())
+    consumer = make_consumer()
+    consumer.ended(make_held(consumer), None, object())
     ((name, *args),) = settled(consumer)
     assert name == "retry"
     assert args[7].startswith("TypeError")
 
 
-# -- hear --------------------------------------------------------------------------------------------------
+# -- listen --------------------------------------------------------------------------------------------------
 
 
 CONTROL = "headrace:{q}:q:control"
@@ -824,12 +824,12 @@ def said(*texts: str, state: str = "on") -> Received:
 
 def hearing(*numbers: int) -> tuple[Consumer, Hand]:
     """A worker that runs these jobs, and its ear."""
-    consumer = make_feed(concurrency=5, lease=600.0)
+    consumer = make_consumer(concurrency=5, lease=600.0)
     for number in numbers:
         held = make_held(consumer, number)
         held.started = 1.0
         consumer.held[held.entry] = held
-    return consumer, Hand(hear(Lifecycle(WorkerSettings(), [consumer])))
+    return consumer, Hand(listen(Lifecycle(WorkerSettings(), [consumer])))
 
 
 def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
@@ -879,7 +879,7 @@ def test_who_can_not_hear_tries_again() -> None:
         assert isinstance(hand.go(), Receive)
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (0.05, 2.0)
-    assert hand.go(Received("refused")) == Sleep(RETRY_UNHEARD_S)
+    assert hand.go(Received("refused")) == Sleep(RETRY_REFUSED_S)
     assert isinstance(hand.go(), Receive)
     assert isinstance(hand.go(said(state="anew")), Receive)
     assert hand.go(Received("cut")) == Sleep(0.05)  # it was sound in between
@@ -887,9 +887,9 @@ def test_who_can_not_hear_tries_again() -> None:
 
 def test_what_is_said_of_jobs_on_their_way() -> None:
     """A cancellation that comes before the lease call's reply: nothing of it starts that is gone."""
-    consumer = make_feed(concurrency=2, lease=600.0)
+    consumer = make_consumer(concurrency=2, lease=600.0)
     roles = Lifecycle(WorkerSettings(), [consumer])
-    fetching, ear = Hand(fetch(consumer)), Hand(hear(roles))
+    fetching, ear = Hand(fetch(consumer)), Hand(listen(roles))
     ear.go()
     assert names(fetching.go()) == ["lease"]
     ear.go(said("1-0"))  # nothing is held yet
@@ -901,7 +901,7 @@ def test_what_is_said_of_jobs_on_their_way() -> None:
 
 
 def test_nothing_is_asked_about_when_nothing_was_said() -> None:
-    consumer = make_feed(concurrency=2)
+    consumer = make_consumer(concurrency=2)
     hand = Hand(fetch(consumer))
     hand.go()
     assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)
@@ -912,7 +912,7 @@ def test_the_ear_is_closed_when_the_worker_halts() -> None:
     """Not before: handlers that finish want to know."""
     consumer, _ = hearing(1)
     roles = Lifecycle(WorkerSettings(), [consumer])
-    hand = Hand(hear(roles))
+    hand = Hand(listen(roles))
     hand.go()
     roles.advance_to(Phase.DRAINING)
     assert isinstance(hand.go(said()), Receive)
@@ -925,7 +925,7 @@ def test_the_ear_is_closed_when_the_worker_halts() -> None:
 
 def test_what_was_leased_is_kept_until_the_server_has_answered() -> None:
     """Running, ended, sent: whatever stage it is at when the server goes away."""
-    consumer = make_feed(concurrency=3)
+    consumer = make_consumer(concurrency=3)
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(fetch(consumer))
     hand.go()
@@ -947,7 +947,7 @@ def test_what_was_leased_is_kept_until_the_server_has_answered() -> None:
 
 
 def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
-    consumer = make_feed(deadline=10.0)
+    consumer = make_consumer(deadline=10.0)
     roles = Lifecycle(WorkerSettings(), [consumer], Phase.DRAINING)
     held = make_held(consumer)
     consumer.held[held.entry] = held

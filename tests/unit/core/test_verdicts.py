@@ -34,8 +34,17 @@ from tenacity import (
 )
 
 from headrace import BatchError, Complete, DeadLetter, Job, Release, Retry, RetryLater
-from headrace._core.verdicts import FREE, LONGEST, SLOW, Settlement, judge, meant, returned_verdict, unknown_kind
-from headrace._model.checks import FOREVER
+from headrace._core.verdicts import (
+    FREE_RELEASES,
+    PAUSE_AT_MOST_S,
+    RETRY_PAUSE_AT_MOST_S,
+    Settlement,
+    judge,
+    meant,
+    returned_verdict,
+    unknown_kind,
+)
+from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._model.settings import HandlerSettings, QueueSettings
@@ -70,7 +79,7 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (ValueError("x"), {"wait": timedelta(minutes=1)}, ("retry", 60.0)),
         (ValueError("x"), {"wait": wait_incrementing(10, 5), "attempt": 3}, ("retry", 20.0)),
         (ValueError("x"), {"wait": lambda _: -1}, ("retry", 0.0)),
-        (ValueError("x"), {"wait": lambda _: float("inf")}, ("retry", FOREVER)),
+        (ValueError("x"), {"wait": lambda _: float("inf")}, ("retry", FOREVER_S)),
         (ValueError("x"), {"stop": stop_after_attempt(3), "attempt": 2}, ("retry", 7.0)),
         (ValueError("x"), {"stop": stop_after_attempt(3), "attempt": 3}, ("dead", "ValueError: x")),
         (ValueError("x"), {"stop": stop_after_delay(60), "age": 59.0}, ("retry", 7.0)),
@@ -82,7 +91,7 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (RetryLater(MOMENT), {}, ("retry", MOMENT)),
         (RetryLater(timedelta(minutes=1)), {}, ("retry", 60.0)),
         (RetryLater(-5), {}, ("retry", 0.0)),
-        (RetryLater(1e300), {}, ("retry", FOREVER)),
+        (RetryLater(1e300), {}, ("retry", FOREVER_S)),
         (RetryLater(5), {"retry": retry_if_exception_type(OSError)}, ("retry", 5.0)),
         (DeadLetter("no"), {}, ("dead", "no")),
         (Release(), {}, ("release", "")),
@@ -102,9 +111,9 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (RetryLater("soon"), {}, ("retry", 7.0)),  # type: ignore[arg-type]
         (RetryLater(None), {}, ("retry", 7.0)),  # type: ignore[arg-type]
         (RetryLater(datetime(2030, 1, 1)), {}, ("retry", 7.0)),  # noqa: DTZ001
-        (RetryLater(float("inf")), {}, ("retry", FOREVER)),
-        (RetryLater(10**400), {}, ("retry", FOREVER)),
-        (RetryLater(timedelta.max), {}, ("retry", FOREVER)),
+        (RetryLater(float("inf")), {}, ("retry", FOREVER_S)),
+        (RetryLater(10**400), {}, ("retry", FOREVER_S)),
+        (RetryLater(timedelta.max), {}, ("retry", FOREVER_S)),
         # more of tenacity's own
         (
             OSError("x"),
@@ -331,27 +340,27 @@ def given_back(error: BaseException, count: int, releases: int, attempt: int = 1
 def test_releases_in_a_row_wait_longer_each_time(error: BaseException) -> None:
     found = [given_back(error, row, row - 1) for row in range(1, 200)]
     pauses: list[Any] = [v.delay for v in found]
-    assert pauses[:FREE] == [0.0] * FREE
-    assert pauses[FREE : FREE + 4] == [0.1, 0.2, 0.4, 0.8]
+    assert pauses[:FREE_RELEASES] == [0.0] * FREE_RELEASES
+    assert pauses[FREE_RELEASES : FREE_RELEASES + 4] == [0.1, 0.2, 0.4, 0.8]
     assert pauses == sorted(pauses)
-    assert set(pauses[FREE + 10 :]) == {LONGEST}
-    assert [v.row for v in found] == [0] * FREE + list(range(FREE + 1, 200))
-    assert given_back(error, 10**15, 10**15).delay == LONGEST
+    assert set(pauses[FREE_RELEASES + 10 :]) == {PAUSE_AT_MOST_S}
+    assert [v.row for v in found] == [0] * FREE_RELEASES + list(range(FREE_RELEASES + 1, 200))
+    assert given_back(error, 10**15, 10**15).delay == PAUSE_AT_MOST_S
 
 
 def test_an_attempt_ends_the_row() -> None:
     """A retry makes a new entry; a reclaim counts a delivery that was an attempt."""
     assert given_back(Release(), 1, 500).delay == 0.0
     assert given_back(Release(), 500, 3, attempt=497).delay == 0.0
-    assert given_back(Release(), 30, 500, attempt=9).delay == LONGEST
+    assert given_back(Release(), 30, 500, attempt=9).delay == PAUSE_AT_MOST_S
 
 
 @pytest.mark.parametrize("asked", [0.0, -5.0, datetime(1970, 1, 2, tzinfo=UTC), timedelta(0)])
 def test_what_spends_no_attempt_is_not_tried_at_once_for_ever(asked: Any) -> None:
     found = [given_back(RetryLater(asked), 1, row - 1, leased_at=86401.0) for row in range(1, 100)]
     delays = [v.delay for v in found]
-    assert delays[FREE:][:3] == [0.1, 0.2, 0.4]
-    assert set(delays[FREE + 5 :]) == {SLOW}
+    assert delays[FREE_RELEASES:][:3] == [0.1, 0.2, 0.4]
+    assert set(delays[FREE_RELEASES + 5 :]) == {RETRY_PAUSE_AT_MOST_S}
     assert (found[0].row, found[50].row) == (0, 51)
     assert given_back(RetryLater(asked, spend=True), 1, 50).row == 0
 

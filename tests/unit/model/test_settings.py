@@ -14,16 +14,16 @@ from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
 from headrace._model import checks
-from headrace._model.checks import FOREVER, INTEGER_AT_MOST
+from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec
-from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._model.settings import BatchOptions, HandlerSettings, QueueOptions, QueueSettings, WorkerSettings
 
 INF, NAN = math.inf, math.nan
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0, 0.0), (1, 1.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (FOREVER, FOREVER), (timedelta(), 0.0)],
+    [(0, 0.0), (1, 1.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (FOREVER_S, FOREVER_S), (timedelta(), 0.0)],
 )
 def test_seconds(value: Any, expected: float) -> None:
     assert checks.seconds("x", value) == expected
@@ -36,7 +36,7 @@ def test_seconds(value: Any, expected: float) -> None:
         (-0.001, {}, ValueError),
         (INF, {}, ValueError),
         (NAN, {}, ValueError),
-        (FOREVER + 1, {}, ValueError),
+        (FOREVER_S + 1, {}, ValueError),
         (timedelta(days=-1), {}, ValueError),
         (timedelta.max, {}, ValueError),
         (0, {"zero": False}, ValueError),
@@ -150,7 +150,7 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 def test_the_defaults_are_the_documented_ones() -> None:
     assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, (), None)
-    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER)
+    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S)
     assert attrs.astuple(Retry()) == (None, None, None, None, {})
 
 
@@ -183,6 +183,20 @@ def test_what_is_no_setting_of_a_queue(options: dict[str, Any], error: type[Exce
         QueueSettings(**options)
 
 
+def test_options_and_settings_have_the_same_names() -> None:
+    """What type checkers accept is what the class takes."""
+    assert QueueOptions.__annotations__.keys() == QueueSettings().options().keys() == QueueSettings.defaults().keys()
+    assert QueueSettings.of("Queue", {"lease": 5}).options() == QueueSettings(lease=5).options()
+
+
+def test_an_option_that_there_is_not_is_named() -> None:
+    unknown: Any = {"leas": 5}
+    with pytest.raises(TypeError, match=r"^Queue\(\) got an unexpected .* 'leas', did you mean 'lease'\?$"):
+        QueueSettings.of("Queue", unknown)
+    with pytest.raises(TypeError, match=r"^batch_handler\(\) got an unexpected keyword argument 'result_ttl'$"):
+        QueueSettings.of("batch_handler", {"result_ttl": 5}, BatchOptions)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
@@ -200,7 +214,7 @@ def test_what_is_no_setting_of_a_worker(options: dict[str, Any], error: type[Exc
 
 
 def test_a_timeout_of_two_heartbeats_will_do() -> None:
-    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER)
+    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER_S)
 
 
 def test_retry_takes_tenacity_s_objects() -> None:

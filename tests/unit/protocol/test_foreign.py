@@ -112,8 +112,8 @@ def test_schedules_of_anybody(rows: list[tuple[bytes, int, bytes, bytes]]) -> No
     assert len(replies.schedules(reply)) == len(rows)
     ops = Ops(Keys.of("q"), QueueSettings())
     ticking = replies.ticking(reply)
-    turn = ops.turn(ticking)
-    assert len(turn.ops) + len(turn.wrong) == len(rows)
+    plan = ops.plan_ticks(ticking)
+    assert len(plan.ops) + len(plan.wrong) == len(rows)
 
 
 @given(st.lists(st.tuples(VALUES, WHOLE, WHOLE, COUNTS)))

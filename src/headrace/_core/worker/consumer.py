@@ -17,7 +17,7 @@ from headrace._core.effects import Held, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
 from headrace._core.worker.naming import NameClaim
 from headrace._core.worker.settling import operations
-from headrace._model.checks import FOREVER
+from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
@@ -27,10 +27,8 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import said
 
-START_WITHIN_S = 0.05  # seconds: what is leased ahead of a free slot should start within this
-LEASE_AT_MOST = (
-    250  # jobs in one lease call: an answer over 64 KiB is sent in pieces, and the server serves others in between
-)
+START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
+LEASE_AT_MOST = 250  # jobs in one lease call: an answer over 64 KiB is sent in pieces, between those to others
 
 
 def unobserved(*_: object) -> None:
@@ -39,7 +37,7 @@ def unobserved(*_: object) -> None:
 
 @define(eq=False)
 class Consumer:
-    """The state that the roles of one queue share. The engine may call `begin` and `finish` from any thread."""
+    """The state that the roles of one queue share. The engine may call `begin` and `finished` from any thread."""
 
     ops: Ops
     handler: HandlerSettings
@@ -51,29 +49,27 @@ class Consumer:
     held: dict[str, Held] = field(factory=dict[str, Held])
     completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
     done: deque[Settlement] = field(factory=deque[Settlement])  # all others
-    under_way: list[list[Claim]] = field(factory=list[list[Claim]])  # whose verdicts were sent, and are not answered
+    under_way: list[list[Claim]] = field(factory=list[list[Claim]])  # settlements that were sent, and are not answered
     dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
     registered: bool = False
     available: bool = True
     woken: bool = False
     gathered: list[Held] = field(factory=list[Held])
     mean: float | None = None  # seconds a unit takes
-    moved: float = 0.0  # when a unit last got a slot, or began to wait for one
+    slot_moved_at: float = 0.0  # when a unit last got a slot, or began to wait for one
     stuck: bool = False  # no slot becomes free: lease nothing until a handler ends
-    full_at: float = 0.0  # when what is gathered makes a batch, full or not
-    again: float | None = None  # when a delayed job is due
-    tick: float | None = None  # when a schedule is
-    news: int = 0  # how often we were told that leases are gone
+    full_at: float = 0.0  # when the gathered jobs make a batch, full or not
+    due_at: float | None = None  # when a delayed job is due
+    tick_at: float | None = None  # when a schedule is due
+    losses_told: int = 0  # messages that leases were taken from us
     lost: int = 0  # settlements that came too late
-    stirred: bool = False  # there is something to `tend` to at once
+    tend_soon: bool = False  # call `tend` at once
     paused: bool = False
-    named: bool = False  # `worker` is a name that nobody else may live under
-    entry: NameClaim = field(init=False)
-    beaten: float = 0.0  # when the last beat was sent that the server has answered
-    note: Callable[[str, Held | None, Settlement | None, BaseException | None], object] = (
-        unobserved  # what becomes of jobs
-    )
-    gauge: Any = None  # who wants to know what is in the queue, and when
+    named: bool = False  # `worker` was given by the user: no other worker may live under it
+    name_claim: NameClaim = field(init=False)
+    beaten: float = 0.0  # when the last answered beat was sent
+    note: Callable[[str, Held | None, Settlement | None, BaseException | None], object] = unobserved
+    gauge: Any = None  # the telemetry that reads the counts
 
     def __attrs_post_init__(self) -> None:
         self.rename()
@@ -82,7 +78,7 @@ class Consumer:
         """Begin a new registration, under a name that was never used before."""
         self.name = f"{self.worker}.{secrets.token_hex(6)}"
         self.registered = False
-        self.entry = NameClaim(self.ops, self.worker)
+        self.name_claim = NameClaim(self.ops, self.worker)
 
     # -- hooks: what kinds of consumers do differently ---------------------------------------------
 
@@ -120,7 +116,7 @@ class Consumer:
 
     def begin(self, unit: Sequence[Held], now: float) -> list[Job]:
         """Start a handler on *unit*: return the jobs of it that are still ours, none if the worker stops."""
-        self.moved = now
+        self.slot_moved_at = now
         stopping = self.phase is not Phase.RUNNING
         for held in unit:
             held.started = now
@@ -128,7 +124,7 @@ class Consumer:
                 self.settle(held, Settlement("release", held))
         return [held.job for held in unit if not held.ended]
 
-    def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
+    def finished(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
@@ -144,17 +140,17 @@ class Consumer:
             if held.ended:
                 continue
             if plain:
-                self.end(held, None)
+                self.ended(held, None)
                 continue
             try:
                 ended = meant(held.job.id, error, result, batch=self.handler.batch)
             except BaseException as wrong:  # what a handler raises or returns may do anything when it is looked at
                 ended = wrong, None
-            self.end(held, *ended)
+            self.ended(held, *ended)
 
     # -- how jobs end ------------------------------------------------------------------------------
 
-    def end(self, held: Held, error: BaseException | None, result: Any = None) -> None:
+    def ended(self, held: Held, error: BaseException | None, result: Any = None) -> None:
         """Settle one job by its handler's error or result."""
         held.ended = True
         if error is None:
@@ -164,7 +160,7 @@ class Consumer:
                     return
             except BaseException as wrong:  # whatever a result leads to is the job's failure
                 error = wrong
-        self.settle(held, self.verdict(held, error, result), error)
+        self.settle(held, self.judge(held, error, result), error)
 
     def settle(self, held: Held, verdict: Settlement, error: BaseException | None = None) -> None:
         """Record how a job ends, and stop counting it as held."""
@@ -175,9 +171,9 @@ class Consumer:
                 self.note("settled", held, verdict, error)
         else:
             self.dropped.append(held)
-        self.forget(held)  # after its verdict: who finds neither takes everything for settled
+        self.forget(held)  # after its settlement: if both were missing, all would look settled
 
-    def verdict(
+    def judge(
         self,
         held: Held,
         error: BaseException | None,
@@ -219,7 +215,7 @@ class Consumer:
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
         """Make the operation for a heartbeat: a beat, or the claim of our name."""
         if self.named and not self.registered:
-            return self.entry.op(self.name, settings, now)
+            return self.name_claim.op(self.name, settings, now)
         return self.ops.beat(self.name, settings.timeout, register=not self.registered)
 
     def room(self) -> int:
@@ -255,17 +251,17 @@ class Consumer:
         if self.handler.deadline is None:
             return []
         running = [held for held in list(self.held.values()) if held.started and not held.ended]
-        return [held for held in running if now - held.started >= (self.of(held).deadline or FOREVER)]
+        return [held for held in running if now - held.started >= (self.of(held).deadline or FOREVER_S)]
 
     def expect(self, now: float, after: float) -> None:
         """Wait for a delayed job that is due *after* seconds. The worker waits itself: a blocked read may end 0.1 s
         late.
         """
-        self.again = now + after if self.again is None else min(now + after, self.again)
+        self.due_at = now + after if self.due_at is None else min(now + after, self.due_at)
 
-    def heard(self, now: float, swept: Reclaimed) -> bool:
+    def note_due(self, now: float, swept: Reclaimed) -> bool:
         """Take in from a reclaim when delayed jobs and schedules are due; true if one is within a second."""
-        self.tick = None if swept.next_tick is None else now + swept.next_tick
+        self.tick_at = None if swept.next_tick is None else now + swept.next_tick
         if swept.next_due is not None:
             self.expect(now, swept.next_due)
-        return any(at is not None and at < now + 1.0 for at in (self.again, self.tick))
+        return any(at is not None and at < now + 1.0 for at in (self.due_at, self.tick_at))

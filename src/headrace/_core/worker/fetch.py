@@ -1,4 +1,4 @@
-"""The roles that lease and settle: `fetch` does both in one round trip, `listen` blocks while there is nothing.
+"""The roles that lease and settle: `fetch` does both in one round trip, `wait` blocks while there is nothing.
 
 No job is leased that can't start soon. A lease is settled once. Jobs that have not started go back to the front when
 the worker stops.
@@ -35,7 +35,7 @@ from headrace._protocol.answers import Grant
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 
-TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which what waits for one goes back
+TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting units go back to the queue
 BLOCK_S = 1.0  # seconds a blocked read lasts at most
 
 
@@ -52,10 +52,10 @@ def fetch(consumer: Consumer) -> Role:
             yield Sleep((yield from _idle(consumer)))
             continue
         ops: list[Op[Any]] = list(settles)
-        name, woken, news = consumer.name, consumer.woken, consumer.news
+        name, woken, losses_told = consumer.name, consumer.woken, consumer.losses_told
         if room > 0:
             consumer.woken = False
-            ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.entry.heir_of))
+            ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.name_claim.heir_of))
             consumer.asking += room
         asked = yield from current_time()
         consumer.under_way.append(settled)
@@ -67,8 +67,8 @@ def fetch(consumer: Consumer) -> Role:
         for verdicts in replies[: len(settles)]:
             consumer.lost += verdicts.count(False)
         if room > 0:
-            yield from _granted(consumer, replies[-1], room, name, woken, news, asked)
-        if consumer.stirred:
+            yield from _granted(consumer, replies[-1], room, name, woken, losses_told, asked)
+        if consumer.tend_soon:
             yield from consumer.tend()
         if soonest is not None:
             consumer.expect((yield from current_time()), soonest)
@@ -95,7 +95,7 @@ def settlements(consumer: Consumer) -> tuple[list[Op[list[bool]]], float | None,
     return ops, next_due(verdicts), [*plain, *(verdict.claim for verdict in verdicts)]
 
 
-def listen(consumer: Consumer) -> Role:
+def wait(consumer: Consumer) -> Role:
     """Block on the server while there is nothing to lease and room for more."""
     while consumer.phase is Phase.RUNNING:
         if consumer.available or not consumer.registered or consumer.room() <= 0:
@@ -120,14 +120,14 @@ def _idle(consumer: Consumer) -> Step[float]:
     """Do the rest while there is nothing to send; return the seconds to sleep, unless woken."""
     left = (yield from _gather(consumer)) or 1.0
     now = yield from current_time()
-    if consumer.again is not None:
-        if consumer.again <= now:
-            consumer.again, consumer.available = None, True
+    if consumer.due_at is not None:
+        if consumer.due_at <= now:
+            consumer.due_at, consumer.available = None, True
             if consumer.room() > 0:
                 return 0.0
         else:
-            left = min(left, consumer.again - now)
-    if not consumer.stuck and consumer.held and now - consumer.moved >= TAKE_BACK_AFTER_S:
+            left = min(left, consumer.due_at - now)
+    if not consumer.stuck and consumer.held and now - consumer.slot_moved_at >= TAKE_BACK_AFTER_S:
         units = yield from take_back()
         if units:  # every slot is taken by something slow: others may be free
             consumer.stuck = True
@@ -137,9 +137,9 @@ def _idle(consumer: Consumer) -> Step[float]:
 
 
 def _granted(
-    consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, news: int, since: float
+    consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, losses_told: int, since: float
 ) -> Role:
-    """Take in the answer to a lease call under *name* that was sent at *since*, when *news* was the consumer's."""
+    """Take in the answer to a lease call that was sent at *since*, under *name*, after so many *losses_told*."""
     if grant is None:
         if name == consumer.name:  # else we know already
             yield from died(consumer)
@@ -153,20 +153,20 @@ def _granted(
     if name != consumer.name:  # declared dead while this came: our peers have put these back
         yield from lose(consumer, fresh)
         return
-    if consumer.news != news:  # they may have been of these
+    if consumer.losses_told != losses_told:  # they may have been of these
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
         consumer.done.append(Settlement("dead", claim, reason=reason))
     consumer.paused = grant.paused
     if not grant.paused or grant.claims:
-        consumer.entry.heir_of = ""
+        consumer.name_claim.heir_of = ""
     if grant.next_due is not None:  # counted from when it was sent: the next takes as long
         consumer.expect(since, grant.next_due)
     if len(grant.claims) + len(grant.undecodable) < asked and not grant.more:
         consumer.available = False
         if woken and not grant.claims:
-            consumer.tick = 0.0  # it may have been a new schedule that woke us
-        yield Wake()  # `listen` may block now
+            consumer.tick_at = 0.0  # it may have been a new schedule that woke us
+        yield Wake()  # `wait` may block now
     yield from _share(consumer, consumer.admit(fresh), now)
 
 
@@ -177,7 +177,7 @@ def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
             consumer.full_at = now + consumer.handler.max_wait
         consumer.gathered += fresh
     elif fresh:
-        consumer.moved = now
+        consumer.slot_moved_at = now
         yield Start([[held] for held in fresh])
 
 
@@ -201,7 +201,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
             units.append(consumer.gathered)
             consumer.gathered, left = [], None
     if units:
-        consumer.moved = now
+        consumer.slot_moved_at = now
         yield Start(units)
     return None if left is None else max(left, 0.001)
 

@@ -13,7 +13,7 @@ from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
 from headrace._model.flow import FlowJob, FlowState
 from headrace._model.job import Claim
-from headrace._protocol.flow_ops import CHILDREN, PAGE, FlowOps
+from headrace._protocol.flow_ops import CHILDREN_AT_MOST, STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.op import Op, parts
 
 
@@ -34,7 +34,7 @@ class FlowConsumer(Consumer):
             states: dict[str, FlowState | None] = {}
             names = [claim.job.id for claim in ours]
             while names:
-                known = yield from send(self.flow.read(names[:PAGE]))
+                known = yield from send(self.flow.read(names[:STEPS_PER_SCRIPT]))
                 states |= zip(names, known, strict=False)
                 names = names[len(known) :]
         finally:
@@ -56,14 +56,15 @@ class FlowConsumer(Consumer):
         more.
         """
         if some[0].kind == "step":
-            for part in parts([one.step for one in some], lambda step: step.children, PAGE, CHILDREN):
+            steps = [one.step for one in some]
+            for part in parts(steps, lambda step: step.children, STEPS_PER_SCRIPT, CHILDREN_AT_MOST):
                 yield self.flow.advance(part)
         else:
-            self.stirred = self.stirred or some[0].kind in ("retry", "dead")
+            self.tend_soon = self.tend_soon or some[0].kind in ("retry", "dead")
             yield from super().operations(some)
 
     def tend(self) -> Role:
         """Take the steps for events outside of the flow: at once after a death here, otherwise at each look."""
-        if self.stirred or self.sweeper:
-            self.stirred = False
+        if self.tend_soon or self.sweeper:
+            self.tend_soon = False
             yield from sweep(self.flow)

@@ -22,7 +22,7 @@ def beat(worker: Lifecycle) -> Role:
         for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
             if consumer.name != name:
                 wait = 0.0  # it died and was renamed while we asked
-            elif isinstance(yes, Entered) and not consumer.entry.admits(yes, now):
+            elif isinstance(yes, Entered) and not consumer.name_claim.admits(yes, now):
                 wait = min(wait, worker.settings.heartbeat / 4)
                 continue
             elif yes:

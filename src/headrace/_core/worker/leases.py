@@ -31,9 +31,9 @@ def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) 
         yield from lose(consumer, lost)
 
 
-def told(consumer: Consumer, message: bytes) -> Role:
+def check_named(consumer: Consumer, message: bytes) -> Role:
     """Check the leases that a message names, or all for `*`: the message may be wrong, only the server knows."""
-    consumer.news += 1  # before we look: what is on its way to us is looked at when it comes
+    consumer.losses_told += 1  # before we look: what is on its way to us is looked at when it comes
     entries = message.decode("utf-8", "replace").split()
     named = [held for entry in entries if (held := consumer.held.get(entry))]
     yield from check(consumer, None if "*" in entries else named)

@@ -1,4 +1,4 @@
-"""Claiming a worker's name. Two live workers may not share one, so a newcomer first asks who holds it, then waits 1.5
+"""Claiming a worker's name. Two live workers may not share one, so a newcomer first looks up its holder, then waits 1.5
 heartbeats for a sign of life.
 """
 
@@ -12,7 +12,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NameTaken
 
-SILENT_HEARTBEATS = 1.5  # heartbeats without a sign of life after which who had our name before us is dead
+SILENT_HEARTBEATS = 1.5  # heartbeats without a sign of life after which the worker that had our name is dead
 
 
 @define(eq=False)
@@ -21,9 +21,9 @@ class NameClaim:
 
     ops: Ops
     name: str  # without its random part
-    seen: str = ""  # who perhaps lives under it, in the server's words
+    seen: str = ""  # the worker that may live under it, in the server's words
     since: float = 0.0  # when we saw that
-    heir_of: str = ""  # who did live under it, and may hold jobs yet: they are ours
+    heir_of: str = ""  # the worker that lived under it, and may still hold jobs: they are ours
 
     def op(self, worker: str, settings: WorkerSettings, now: float) -> Op[Entered]:
         """Make the operation that asks for the name."""
@@ -34,11 +34,12 @@ class NameClaim:
         """Tell whether the name is ours; if not, ask again. Raises `NameTaken` if another worker lives under it."""
         if answer.verdict < 0:
             raise NameTaken(
-                f"name={self.name!r}: {answer.who} lives under this name, on queue {self.ops.keys.queue!r}; give each "
-                "process a name of its own, or none, or stop the other; one that was killed is forgotten in a moment"
+                f"name={self.name!r}: {answer.other} lives under this name, on queue {self.ops.keys.queue!r}; give "
+                "each process a name of its own, or none, or stop the other; one that was killed is forgotten in a "
+                "moment"
             )
         if answer.verdict > 0:
-            self.heir_of = answer.who
+            self.heir_of = answer.other
         elif not self.seen:
-            self.seen, self.since = answer.who, now
+            self.seen, self.since = answer.other, now
         return answer.verdict > 0

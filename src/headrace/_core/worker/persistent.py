@@ -20,22 +20,22 @@ from headrace.errors import Complete, DeadLetter, Release, Verdict
 class PersistentConsumer(Consumer):
     """The consumer of jobs that never end: one worker at a time holds what such a job stands for, say a connection."""
 
-    def finish(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
+    def finished(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """Settle a job whose handler has ended: it goes round again, unless a verdict says that it is over."""
         held = unit[0]
         told = error if error is not None else returned_verdict(result)
         if self.phase is Phase.DRAINING and not isinstance(told, (Complete, DeadLetter)):
             told = Release()
         if held.ended or self.phase >= Phase.HALTING or isinstance(told, Verdict):
-            super().finish(unit, now, told or Release())
+            super().finished(unit, now, told or Release())
         else:
             # Held for as long as a lease, it was well: what failed before counts no more.
             anew = now - held.started >= self.ops.settings.lease
             if told is not None:
-                verdict = self.verdict(held, told, anew=anew)
+                verdict = self.judge(held, told, anew=anew)
             else:
                 again = Retry(wait=self.handler.retry.wait)  # to return is no failure that others would judge
-                verdict = evolve(self.verdict(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
+                verdict = evolve(self.judge(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)
             self.settle(held, verdict, told)

@@ -1,7 +1,7 @@
 """The roles of a worker, as generators of effects: no thread, no task, no clock, no socket.
 
 An engine drives every role that `all_roles` names, performs its effects, runs handlers, and calls `Consumer.begin` and
-`Consumer.finish`. Each role ends at a phase of the worker.
+`Consumer.finished`. Each role ends at a phase of the worker.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Literal
 
 from headrace._core.effects import Role
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.control import hear
-from headrace._core.worker.fetch import fetch, listen
+from headrace._core.worker.control import listen
+from headrace._core.worker.fetch import fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.scheduler import tick
 from headrace._core.worker.upkeep import keep
 
-Channel = Literal["work", "pulse", "ears"]  # connections of their own: a heartbeat waits for no other call; a blocked
-# read can be closed
+# Connections of their own: a heartbeat waits for no other call, and blocked reads can be closed.
+Channel = Literal["work", "pulse", "blocking"]
 
 
 def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role, Consumer | None, Channel]]:
@@ -30,13 +30,13 @@ def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role,
     """
     yield "beat", beat(worker), None, "pulse"
     yield "keep", keep(worker), None, "work"
-    yield "hear", hear(worker), None, "work"
+    yield "listen", listen(worker), None, "work"
     for consumer in worker.consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
             yield "watch", watch(consumer, worker.settings), consumer, "work"
     for consumer in worker.consumers:
-        yield "listen", listen(consumer), consumer, "ears"
+        yield "wait", wait(consumer), consumer, "blocking"
     for consumer in worker.consumers:
         for _ in range(fetchers):
             yield "fetch", fetch(consumer), consumer, "work"

@@ -10,17 +10,17 @@ from headrace._core.worker.consumer import Consumer
 
 def tick(consumer: Consumer) -> Role:
     """Enqueue the jobs of schedules that are due. Of several workers the first one wins; the others find it done."""
-    told: set[str] = set()
+    logged: set[str] = set()
     while consumer.phase is Phase.RUNNING:
         now = yield from current_time()
-        if consumer.tick is None or consumer.tick > now:
-            yield Sleep(1.0 if consumer.tick is None else min(1.0, consumer.tick - now))
+        if consumer.tick_at is None or consumer.tick_at > now:
+            yield Sleep(1.0 if consumer.tick_at is None else min(1.0, consumer.tick_at - now))
             continue
-        turn = consumer.ops.turn((yield from send(consumer.ops.ticking())))
+        plan = consumer.ops.plan_ticks((yield from send(consumer.ops.ticking())))
         now = yield from current_time()
-        consumer.tick = None if turn.wait is None else now + turn.wait
-        if turn.ops:
-            yield Send(turn.ops)
-        for text in sorted(set(turn.wrong) - told):
-            told.add(text)
+        consumer.tick_at = None if plan.wait is None else now + plan.wait
+        if plan.ops:
+            yield Send(plan.ops)
+        for text in sorted(set(plan.wrong) - logged):
+            logged.add(text)
             yield Log(text)

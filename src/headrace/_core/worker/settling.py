@@ -8,7 +8,7 @@ from operator import attrgetter
 from headrace._core.verdicts import Settlement
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, parts
-from headrace._protocol.queue_ops import SOME, Ops
+from headrace._protocol.queue_ops import REWRITES_PER_SCRIPT, Ops
 
 alike = attrgetter("kind", "claim.worker", "attempts", "pause")  # what settlements of one operation have in common
 
@@ -24,10 +24,10 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
             for part in parts(some, _size, JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
                 yield ops.release([one.claim for one in part], pause=some[0].pause)
         case "dead":
-            for part in parts(some, _size, SOME, BYTES_PER_SCRIPT):
+            for part in parts(some, _size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
                 yield ops.dead_letter([(one.claim, one.reason) for one in part])
         case _:
-            for part in parts(some, _size, SOME, BYTES_PER_SCRIPT):
+            for part in parts(some, _size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
                 items = [(one.claim, one.delay, one.spend, one.reason) for one in part]
                 yield ops.retry(items, max_attempts=some[0].attempts)
 

@@ -16,13 +16,13 @@ from headrace._protocol.answers import Reclaimed
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 
-SWEEP_PER_HEARTBEAT = 0.75  # of a heartbeat: how often to look for the dead; the rest of it is for what happens then
-LATEST = 1.0  # seconds between two looks at most: an expired lease is found as soon
+SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two looks for dead workers, at most
+SWEEP_EVERY_S = 1.0  # seconds between two looks at most: an expired lease is found as soon
 
 
 def keep(worker: Lifecycle) -> Role:
     """Renew our leases; put back the jobs of dead workers and of expired leases; promote those that are due."""
-    spans = [SWEEP_PER_HEARTBEAT * worker.settings.heartbeat, worker.settings.timeout / 5, LATEST]
+    spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, SWEEP_EVERY_S]
     for consumer in worker.consumers:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
     tick = min(spans)
@@ -31,7 +31,7 @@ def keep(worker: Lifecycle) -> Role:
         again = tick
         for consumer in worker.consumers:
             for held in consumer.overdue(now):
-                consumer.end(held, TimeoutError(overran(consumer.of(held).deadline)))
+                consumer.ended(held, TimeoutError(overran(consumer.of(held).deadline)))
                 yield Abort([held])
                 yield Wake()
             due = [held for held in consumer.renewals(now) if held.worker == consumer.name]
@@ -48,7 +48,7 @@ def keep(worker: Lifecycle) -> Role:
             if renew:
                 yield from renewed(consumer, renew, replies[0])
             if consumer.registered and isinstance(replies[-1], Reclaimed):
-                if consumer.heard((yield from current_time()), replies[-1]):
+                if consumer.note_due((yield from current_time()), replies[-1]):
                     yield Wake(whose=consumer)
                 again = min(again, 0.01 if replies[-1].more else tick, replies[-1].again or tick)
         yield Sleep(again)

@@ -1,0 +1,83 @@
+"""The words of the code: docstrings begin with a verb or a noun, programs are no persons, constants say their unit.
+
+What a word means is in docs/reference/glossary.md; whether a sentence is true, only a reader can tell.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import headrace
+
+SRC = Path(headrace.__file__).parent
+SUPPORT = Path(__file__).parents[2] / "support"
+CLAUSE = re.compile(r"(?:what|whatever|those|whose|who|whoever|how|which|where)\b", re.IGNORECASE)  # hides the subject
+NO_VERB = re.compile(r"(?:A|An|The|All|Its|Their|Whether|Not|Once|From|Until|With)\b|[*\d(]")  # begins no command
+PERSON = re.compile(r"\b(?:who|whom|whoever|somebody|nobody|anybody|everybody)\b", re.IGNORECASE)
+UNITS = {"seconds": "_S", "ms": "_MS", "bytes": "BYTES", "characters": "CHARACTERS"}
+BYTES_BY_NATURE = {"SIZE_LIMIT_AT_LEAST"}  # a size is in bytes
+TWIN = re.compile(r"Like `(?:(\w+)\.)?(\w+)`")
+Found = tuple[str, ast.AST, str]
+
+
+def docstrings(root: Path) -> Iterator[Found]:
+    """Yield (place, node, text) of each docstring below *root*, those of attributes too."""
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                place = f"{path.relative_to(root)}:{getattr(node, 'lineno', 1)}"
+                if text := ast.get_docstring(node):
+                    yield place, node, text
+                for before, after in zip(node.body, node.body[1:], strict=False):
+                    match before, after:
+                        case ast.Assign() | ast.AnnAssign(), ast.Expr(ast.Constant(str(text))):
+                            yield f"{path.relative_to(root)}:{after.lineno}", before, text
+
+
+ALL = [*docstrings(SRC), *docstrings(SUPPORT)]
+
+
+def test_no_docstring_begins_with_a_clause() -> None:
+    assert not [f"{place}: {text}" for place, _, text in ALL if CLAUSE.match(text) or text[0].islower()]
+
+
+def test_a_function_says_what_it_does() -> None:
+    functions = [
+        (place, text)
+        for place, node, text in ALL
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
+    assert not [f"{place}: {text}" for place, text in functions if NO_VERB.match(text)]
+
+
+def test_no_program_is_a_person() -> None:
+    assert not [f"{place}: {text}" for place, _, text in ALL if PERSON.search(text)]
+
+
+def test_constants_say_their_unit() -> None:
+    wrong: list[str] = []
+    for path in sorted(SRC.rglob("*.py")):
+        for line in path.read_text("utf-8").splitlines():
+            match = re.match(r"([A-Z][A-Z_]*) = [\d.]+.*  # (\w+)", line)
+            unit = match and UNITS.get(match[2])
+            if match and unit and unit not in f"{match[1]}_" and match[1] not in BYTES_BY_NATURE:
+                wrong.append(f"{path.relative_to(SRC)}: {line}")
+    assert not wrong
+
+
+def test_a_twin_names_one_that_there_is() -> None:
+    classes = {
+        node.name: {part.name for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        for _, node, _ in ALL
+        if isinstance(node, ast.ClassDef)
+    }
+    functions = {part for members in classes.values() for part in members} | set(classes)
+    functions |= {node.name for _, node, _ in ALL if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    for place, _, text in ALL:
+        for owner, name in TWIN.findall(text):
+            there = any(name in classes[one] for one in (owner, f"Base{owner}") if one in classes)
+            assert there if owner else name in functions, f"{place}: {text}"
