@@ -1,1 +1,1 @@
-"""Values and settings: what a job, a queue, a flow and a policy are."""
+"""Values and settings: jobs, queues, flows, policies."""
