@@ -87,7 +87,7 @@ class TooManySchedules(HeadraceError):
 class ReplyError(HeadraceError):
     """The server's reply has a form that no script of this version gives.
 
-    Another program answers on this address, or a proxy rewrites replies.
+    Another program answers on this address, or wrote a key of ours, or a proxy rewrites replies.
     """
 
 

@@ -10,9 +10,10 @@ import pytest
 import redis
 from hypothesis import HealthCheck, example, given, settings
 
-from headrace import Flow, NewJob, Worker
+from headrace import FanOut, Flow, NewJob, Queue, Worker
 from headrace._protocol.flow_ops import FlowOps
 from headrace._protocol.replies import flow_state
+from headrace.errors import ReplyError
 from tests.flows.conftest import Flows
 from tests.support.awaiting import until
 from tests.support.servers import Server
@@ -79,6 +80,66 @@ def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, 
         assert lease.dead_letter("why")
     assert plain.redrive() == 3
     assert client.keys("headrace:{shop}:shop/plain:flows") == []
+
+
+def test_a_key_of_another_type_in_the_place_of_a_run_ends_no_worker(newest: Server) -> None:
+    """Its job is a dead letter that says so, and goes on once the key is gone; other runs are not disturbed."""
+    with Flow("shop", url=newest.url) as flow, redis.Redis(unix_socket_path=newest.path) as client:
+        flow.stage("pick", next="bill", children="pick")(lambda job: FanOut([b"c"]) if job.id == "parent" else b"r")
+        flow.stage("bill")(lambda job: None)
+        pick = Queue("shop/pick", url=newest.url)
+        for name in ("o", "p"):
+            flow.start(b"x", id=name)
+            client.set(KEY + name, "somebody else's")
+        assert pick.cancel("p")  # an event, of a run that nobody can read
+        for call in (flow.state, flow.result):
+            with pytest.raises(ReplyError, match="flow:o"):
+                call("o")
+        for verb in (lambda: flow.start(b"x", id="o"), lambda: flow.cancel("o")):
+            with pytest.raises(redis.ResponseError, match=r"WRONGTYPE .*flow:o"):
+                verb()
+        worker = Worker(newest.url)
+        worker.flow(flow)
+        with worker:
+            until(lambda: pick.counts().dead == 1)
+            flow.start(b"x", id="parent")
+            until(lambda: state(flow, "parent") == "completed")
+            until(lambda: client.zcard("headrace:{shop}:shop/pick:flows") == 0)
+            (letter,) = pick.dead()
+            assert (letter.job.id, letter.job.attempt) == ("o", 1)
+            assert letter.reason is not None
+            assert f"remove {KEY}o, then redrive" in letter.reason
+            client.delete(KEY + "o")
+            assert pick.redrive("o") == 1
+            until(lambda: state(flow, "o") == "completed")
+        assert [counts.lost for counts in flow.counts().values()] == [0, 0]
+        pick.close()
+
+
+@pytest.mark.parametrize("what", ["children", "job", "index"])
+def test_a_run_that_somebody_wrote_into_ends(flows: Flows, client: redis.Redis, what: str) -> None:
+    """What can't be read is nothing; nothing is half done, and nobody waits for ever."""
+    flows.flow.start(b"x", id="o", attributes={"tag": "t"})
+    assert flows.done("pick", FanOut([b"1"], join="bill", stage="pack"))
+    field = {"children": "children:o", "job": "job:o", "index": "index"}[what]
+    for packed in (b"\xc1", b"", b"\x91\x01", b"\xa1x"):
+        client.hset(KEY + "o", field, packed)
+        assert state(flows.flow, "o") == "blocked"
+    assert flows.done("pack")
+    assert flows.done("weigh")
+    if what == "job":  # it can't enter its next stage any more
+        assert state(flows.flow, "o") == "failed"
+        assert flows.now() == {}
+    else:
+        assert flows.done("bill", None)
+        assert flows.done("send")
+        assert state(flows.flow, "o") == "completed"
+
+
+def state(flow: Any, name: str) -> str | None:
+    """The state of a run, if it is known."""
+    found = flow.state(name)
+    return None if found is None else found.state
 
 
 texts = st.binary(max_size=20)

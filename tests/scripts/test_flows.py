@@ -178,10 +178,11 @@ def test_a_full_server_lets_flows_go_on(flow: Flow, case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_half_done(flow: Flow, case: str) -> None:
-    """With any of the keys somebody else's, of another type."""
+    """With any of the keys somebody else's, of another type; the run's is for `tests/flows/test_foreign.py`."""
     refused = 0
     stages = [key for key in flow.stages if not key.endswith(CHANNELS)]
-    for key in [*stages, flow.lua.key("index"), RUN]:
+    keys = [*stages, flow.lua.key("index"), *([RUN] if case == "cancel" else [])]
+    for key in keys:
         flow.lua.redis.flushall()
         items = CASES[case](flow)
         flow.lua.redis.set(key, "mine")
@@ -193,7 +194,7 @@ def test_nothing_is_half_done(flow: Flow, case: str) -> None:
             flow.advance(*items, call=1)
         refused += 1
         assert not before or flow.state() == before, key
-    assert refused == len(stages) + 2 == 2 * (len(PARTS) - 2) + 2
+    assert refused == len(keys) >= 2 * (len(PARTS) - 2) + 1
 
 
 def test_a_start_is_not_half_done(flow: Flow) -> None:

@@ -31,7 +31,7 @@ def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
 
 def state(flow: FlowOps, name: str) -> Step[FlowState | None]:
     """Fetch the state of one job."""
-    op = flow.read([name])  # refused before anything is sent
+    op = flow.read([name], strict=True)  # refused before anything is sent
     yield from sweep(flow)
     return (yield from send(op))[0]
 
@@ -56,7 +56,7 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
 
 def result(flow: FlowOps, name: str, timeout: float | None) -> Step[bytes | None]:
     """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
-    op = flow.read([name])
+    op = flow.read([name], strict=True)
     start = yield from current_time()
     swept = start - 1.0
     while True:

@@ -265,12 +265,15 @@ class FlowOps:
 
         return self._op("flow_events", keys, [STEPS_PER_SCRIPT], decode, lane=False)
 
-    def read(self, names: Sequence[str]) -> Op[list[FlowState | None]]:
-        """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`. The answer covers the first of them, at least one."""
+    def read(self, names: Sequence[str], *, strict: bool = False) -> Op[list[FlowState | None]]:
+        """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`. The answer covers the first of them, at least one.
+
+        Of a run whose key another program wrote nothing is known; *strict*: that raises `ReplyError`.
+        """
         stages = self.declared()
 
         def decode(reply: Any) -> list[FlowState | None]:
-            return [replies.flow_state(name, row) for name, row in zip(names, reply, strict=False)]
+            return [replies.flow_state(name, row, strict) for name, row in zip(names, reply, strict=False)]
 
         return self._op("flow_read", [self.run(n) for n in names], [len(stages), *stages, *names], decode, lane=False)
 

@@ -250,9 +250,14 @@ def ids(reply: Any) -> tuple[str, list[str]]:
     return text(reply[0]), [text(one) for one in reply[1:]]
 
 
-def flow_state(name: str, row: Any) -> FlowState | None:
-    """Decode the state of one job of a flow; `None` if there is no such job."""
-    if not row:
+def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
+    """Decode the state of one job of a flow; `None` if there is no such job.
+
+    *strict*: `ReplyError` if another program wrote the key of its run.
+    """
+    if len(row) == 2 and strict:
+        raise ReplyError(f"job {name!r}: its run's key {text(row[1])} is not headrace's: remove it, or rename it")
+    if len(row) < 3:
         return None
     position, stage, _, started, ended, attributes, left, kept, children = row
     pending = _number(left)

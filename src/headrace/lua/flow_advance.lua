@@ -1,8 +1,9 @@
 -- flow_advance: move jobs of flows on, however their stages ended. Each effect is the winner's, who is found out here.
 -- KEYS   lane (string), index (zset), others...
 -- ARGV   call, worker, result_ttl, dead_limit int, stages count, items...
--- REPLY  one per item: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), or the
---        flow would have to go to a stage that is not among these
+-- REPLY  one per item: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), the flow
+--        would have to go to a stage that is not among these, or the key of its run is somebody else's: a job that would
+--        move is a dead letter now, with a reason that names the key
 -- COST   10 us + 3 us per stage + 20 us per item + 8 us per child
 -- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited of each
 -- stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items: `stages` times {name, default
@@ -23,6 +24,8 @@
 -- @include remove_by_id
 -- @include require_types
 -- @include retire
+-- @include stored
+-- @include strings_of
 -- @include tell_holders
 whole(result_ttl, 1)
 local known = recorded()
@@ -35,7 +38,7 @@ local function argument()
   at = at + 1
   return ARGV[at - 1]
 end
-local names, queues, runs, now = {}, {}, {}, clock()
+local names, queues, runs, foreign, now = {}, {}, {}, {}, clock()
 require_types('ZCARD', index)
 for i = 1, stages do
   names[i] = argument()
@@ -47,8 +50,8 @@ for i = 1, stages do
   queues[names[i]] = q
 end
 for i = #PARTS * stages + 1, #others do
-  require_types('HLEN', others[i])
-  runs[#runs + 1] = others[i]
+  local length = redis.pcall('HLEN', others[i])
+  runs[#runs + 1], foreign[others[i]] = others[i], type(length) == 'table' and length.err or nil
 end
 
 local function get(run, what, id) return redis.call('HGET', run, what .. ':' .. id) end
@@ -92,18 +95,19 @@ local function outside(q, id)
   if not score then return NOTHING, nil end
   return marked(score)
 end
+local ended
 local function enter(run, id, job, stage)
-  local body = get(run, 'job', id)
-  if not body then return end
+  local fields = strings_of(get(run, 'job', id))
+  if not fields then -- somebody removed it, or wrote over it
+    set(run, id, job, 'dead')
+    return ended(run, id, job)
+  end
   job.stage, job.nonce = stage, nonces(run, now, 1)
-  enter_stage(queues[stage], id, now, '', cmsgpack.unpack(body), job.nonce)
+  enter_stage(queues[stage], id, now, '', fields, job.nonce)
   set(run, id, job, 'active')
   if redis.call('HDEL', run, 'join:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next one is another
 end
-local function children_of(run, id)
-  local packed = get(run, 'children', id)
-  return packed and cmsgpack.unpack(packed) or {}
-end
+local function children_of(run, id) return strings_of(get(run, 'children', id)) or {} end
 -- The children of *id* are to be cancelled: who comes for events does it, a page at a time.
 local function cancel_children(run, id)
   for _, child in ipairs(children_of(run, id)) do
@@ -113,13 +117,10 @@ local function cancel_children(run, id)
     if nonce and what == NOTHING and same(job.nonce, nonce) then set_mark(q.flows, child, CANCELLING, nonce) end
   end
 end
-local function members(run)
-  local packed = redis.call('HGET', run, 'index')
-  return packed and cmsgpack.unpack(packed) or {}
-end
+local function members(run) return strings_of(redis.call('HGET', run, 'index')) or {} end
 local event
 -- *id* has ended: done, dead or cancelled. With its last child a parent goes on, dies, or ends in turn.
-local function ended(run, id, job)
+function ended(run, id, job)
   while true do
     local how, live = job.how, alive(run, -1)
     if how ~= 'dead' then redis.call('HDEL', run, 'job:' .. id) end
@@ -153,7 +154,7 @@ local function ended(run, id, job)
     redis.call('HDEL', q.ids, parent)
     redis.call('ZREM', q.flows, parent)
     if failed > 0 and get(run, 'policy', parent) ~= 'continue' then
-      local own, headers = parse(cmsgpack.unpack(body))
+      local own, headers = parse(stored(body or ''))
       local reason = failed .. ' of ' .. #children .. ' children failed, the last ' .. id
       own.attempt = own.attempt or '1'
       keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, compose(own, headers))
@@ -232,7 +233,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
     note(q, 'completed', id)
     return go(run, id, job, target)
   end
-  local fields = cmsgpack.unpack(get(run, 'job', id))
+  local fields = strings_of(get(run, 'job', id))
   fields[#fields + 1], fields[#fields + 2] = 'enq', string.match(entry, '^%d+')
   fields[#fields + 1], fields[#fields + 2] = 'attempt', string.format('%.0f', deliveries)
   fields[#fields + 1], fields[#fields + 2] = 'headrace-nonce', string.format('%.0f', job.nonce)
@@ -256,7 +257,8 @@ local function move(run, item)
   local ours = how == 'active' or how == 'dead' or how == 'late'
   if worker ~= '' and not held_by(q.jobs, worker, {entry}, {item.count})[1] then return 0 end
   if ours and not able(run, id) then return 0 end
-  local known_job, fans = ours and get(run, 'job', id), item.policy ~= '' and what ~= CANCELLING
+  local fans = item.policy ~= '' and what ~= CANCELLING
+  local known_job = ours and strings_of(get(run, 'job', id))
   local body = ours and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
   local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
   local gone = remove_entry(q, entry)
@@ -293,6 +295,24 @@ local function move(run, item)
     if what == CANCELLING then cancelled(run, id, job) else go(run, id, job, item.target) end
   end
   return 1
+end
+-- A job whose run's key is somebody else's is kept among the dead: when that key is gone, it can be redriven.
+local function set_aside(run, item)
+  local q, id, entry = queues[item.stage], item.id, item.entry
+  if worker ~= '' and not held_by(q.jobs, worker, {entry}, {item.count})[1] then return 0 end
+  local body = redis.call('XRANGE', q.jobs, entry, entry)[1]
+  if not body then return 0 end
+  local own, headers = parse(body[2])
+  local row = redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
+  local releases = tonumber(redis.call('HGET', q.released, entry) or 0) or 0
+  remove_entry(q, entry)
+  if free_id(q, id, entry) then redis.call('ZREM', q.flows, id) end
+  own.attempt = string.format('%.0f', tonumber(own.attempt or 0) + (row and row[4] or 0))
+  own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
+  local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'
+  keep_dead(q.dead, q.stats, dead_limit, reason, worker, releases, compose(own, headers))
+  note(q, 'dead', id)
+  return 0
 end
 -- Out of its queue; its holder is told.
 local function remove(q, id)
@@ -363,11 +383,12 @@ local reply = {}
 while at <= #ARGV do
   local kind, run, done = argument(), runs[#reply + 1], nil
   if kind == 'move' then
-    done = move(run, step())
-  elseif kind == 'event' then
-    done = event(run, argument(), argument())
+    done = (foreign[run] and set_aside or move)(run, step())
   elseif kind == 'cancel' then
+    if foreign[run] then return {err = foreign[run] .. ': the key ' .. run} end -- it comes alone
     done = cancel(run, argument())
+  elseif kind == 'event' and not foreign[run] then
+    done = event(run, argument(), argument())
   else
     local id, stage = argument(), argument()
     done = redis.call('ZREM', queues[stage].flows, id)

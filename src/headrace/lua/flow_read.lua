@@ -1,12 +1,13 @@
 -- flow_read: jobs of flows as their runs know them.
 -- KEYS   flow (hash), others...
 -- ARGV   stages int, items...
--- REPLY  one per item, as far as it goes: {} no such job · {position, stage, state, started, ended, attributes, pending, results, children}
+-- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} somebody else's · {position, stage, state, started, ended, attributes, pending, results, children}
 -- COST   10 us per item + 1 us per child
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
 -- the last fan-out, {name, position, kept, result, ...}. pending: how many of them have not ended.
 -- It goes as far as 1,000 children or 1 MiB, and to the end of the item where that is: the others are asked for again.
+-- @include strings_of
 local reply, looked, bytes = {}, 0, 0
 local function count(value) bytes = bytes + #value end
 local names = items + stages - 1 -- in ARGV the stages' come before those of the jobs
@@ -14,9 +15,11 @@ for i = 1, #ARGV - names do
   if looked >= 1000 or bytes >= 1048576 then break end
   local id = ARGV[names + i]
   if i > 1 then flow = others[i - 1] end
-  local head = redis.call('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id, 'children:' .. id)
+  local head = redis.pcall('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id, 'children:' .. id)
   local how, stage = string.match(head[1] or '', '^(%a+) (%S+)')
-  if not how then
+  if head.err then
+    reply[i] = {'foreign', flow}
+  elseif not how then
     reply[i] = {}
   else
     local results, children, path, node = {}, {}, {}, id
@@ -35,7 +38,7 @@ for i = 1, #ARGV - names do
         end
       end
     end
-    for _, child in ipairs(head[7] and cmsgpack.unpack(head[7]) or {}) do
+    for _, child in ipairs(strings_of(head[7]) or {}) do
       local end_of, last = string.match(redis.call('HGET', flow, 'at:' .. child) or '', '^(%a+) (%S+)')
       local kept = end_of == 'done' and redis.call('HGET', flow, 'result:' .. last .. ':' .. child)
       local at = #children

@@ -1,9 +1,6 @@
 -- The fields of a job that is kept in a hash, flat; of somebody else's bytes, a job whose payload they are.
+-- @include strings_of
 local function stored(body)
-  local readable, fields = pcall(cmsgpack.unpack, body)
-  if not readable or type(fields) ~= 'table' or #fields == 0 or #fields % 2 > 0 then return {'data', body} end
-  for i = 1, #fields do
-    if type(fields[i]) ~= 'string' then return {'data', body} end
-  end
-  return fields
+  local fields = strings_of(body)
+  return fields and #fields > 0 and #fields % 2 == 0 and fields or {'data', body}
 end

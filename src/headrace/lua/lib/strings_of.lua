@@ -1,0 +1,9 @@
+-- A list of strings that was packed; nil of nothing, or of somebody else's bytes.
+local function strings_of(packed)
+  local readable, list = pcall(cmsgpack.unpack, packed)
+  if not readable or type(list) ~= 'table' then return nil end
+  for i = 1, #list do
+    if type(list[i]) ~= 'string' then return nil end
+  end
+  return list
+end
