@@ -105,12 +105,12 @@ class Engine(BaseEngine):
         self._loop = loop = asyncio.get_running_loop()
         limit = lifecycle.settings.max_outage
         work = AsyncExecutor(url, client, limit, attend=attend)
-        pulse = AsyncExecutor(url, client, limit, work.outage, attend)  # a heartbeat waits for nobody's connection
+        pulse = AsyncExecutor(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
         # A blocked read is cancelled, not closed: it needs no connections of its own.
         self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = asyncio.Event()
-        self.line = AsyncSubscription(work)
+        self.subscription = AsyncSubscription(work)
         self._finishing: asyncio.Task[None] | None = None
         self._slots = {id(one): _Slots(one, loop, self.telemetry(one)) for one in lifecycle.consumers}
         self._begin()
@@ -183,7 +183,7 @@ class Engine(BaseEngine):
             error = raised
         slots.tasks.pop(id(unit), None)
         self._ended(slots, unit, error, result)
-        if isinstance(error, KeyboardInterrupt):  # Ctrl-C where nobody handles signals: it ends the program
+        if isinstance(error, KeyboardInterrupt):  # Ctrl-C without a signal handler ends the program
             raise error
 
     def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
@@ -257,7 +257,7 @@ class Engine(BaseEngine):
         for slots in self._slots.values():
             if slots.threads is not None:
                 slots.threads.close()
-        await self.line.close()
+        await self.subscription.close()
         await self.executors["work"].close()
         await self.executors["pulse"].close()
         self._stopped()
@@ -297,7 +297,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
                 self._event.clear()
                 return None
             case Receive(channels, seconds):
-                return await self._engine.line.receive(channels, seconds)
+                return await self._engine.subscription.receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:

@@ -72,7 +72,7 @@ class AsyncWorker(BaseWorker):
     def _start(self) -> Engine:
         if self._running is not None and not self._running.gone:
             raise RuntimeError("this worker is running already")
-        self._address.leave()  # the last run, if nobody has waited for its end
+        self._address.leave()  # the last run, if its end was not waited for
         self._running = Engine(
             self._lifecycle(), self._connect(), self._client, self.trace_parent, self._address.attend
         )
@@ -101,10 +101,10 @@ class AsyncWorker(BaseWorker):
     ) -> None:
         engine = self._running
         if engine is not None:
-            engine.drain()  # no second stop: somebody may have called the first
+            engine.drain()  # no second stop: the first may have been called
             try:
                 await engine.finish()
-            except asyncio.CancelledError:  # once more: nobody waits for handlers any longer
+            except asyncio.CancelledError:  # once more: the handlers are not waited for any longer
                 engine.halt()
                 await engine.finish()
                 raise

@@ -43,7 +43,7 @@ class BaseEngine(ABC):
         self._asked = False  # to stop
         self._gave_up = False  # the server, as it did not answer
         self._outage = executors["work"].outage
-        # After an outage, others count the time.
+        # Heartbeats are tried again soon: after an outage, peers count the time without one.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
         settings = executors["work"].pool.connection_kwargs
         self._telemetries = {

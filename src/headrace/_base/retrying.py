@@ -66,7 +66,7 @@ def too_large(ops: Sequence[Op[Any]], reply: Any) -> ValueError | None:
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     size, name = largest(ops)
     if not isinstance(words, list) or len(words) != 2 or size <= (limit := int(words[1])):  # pyright: ignore[reportUnknownArgumentType]
-        return None  # it is nothing of this, or a secret
+        return None  # no value is too large, or the server does not tell its limit
     return ValueError(f"{name}: a value of {size:,} bytes; this server takes {limit:,} at most (proto-max-bulk-len)")
 
 

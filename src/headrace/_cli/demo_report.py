@@ -27,7 +27,7 @@ class Killed:
     name: str
     pid: int
     leased: int
-    completed: int  # jobs, by anybody, until then
+    completed: int  # jobs, by all workers, until then
 
 
 @frozen

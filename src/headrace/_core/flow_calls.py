@@ -9,7 +9,7 @@ from headrace._model.flow import FlowState
 from headrace._model.state import Counts
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 
-SWEEP_PAGES = 100  # pages of events in a row: what is left then, the next call takes
+SWEEP_PAGES = 100  # pages of events in a row: the next call takes the rest
 
 
 def sweep(flow: FlowOps) -> Step[None]:

@@ -52,7 +52,7 @@ class Waiter:
     ids: frozenset[str]
     wake: Any
     ended: set[str] = field(factory=set[str])
-    missed: bool = False  # something may have been said that nobody heard
+    missed: bool = False  # a message may have been missed
 
 
 @define(eq=False)
@@ -61,7 +61,7 @@ class Waitlist:
 
     queue: str
     waiters: dict[str, list[Waiter]] = field(factory=dict[str, list[Waiter]])
-    sound: bool = False  # what is said now is heard
+    sound: bool = False  # messages are received now
 
     def add(self, waiter: Waiter) -> None:
         """Add a waiter."""
@@ -80,7 +80,7 @@ class Waitlist:
     def take(self, received: Received) -> None:
         """Wake the waiters that the messages concern; all of them if messages may have been missed."""
         self.sound = received.state in ("anew", "on")
-        if received.state != "on":  # look again: now that we hear, or because we don't
+        if received.state != "on":  # read again: earlier messages were missed, or later ones will be
             self._all(None)
         for channel, message in received.messages:
             for event in events(self.queue, channel, message):

@@ -30,12 +30,12 @@ class Settlement:
     kind: str
     claim: Claim
     result: bytes | None = None
-    delay: float | timedelta | datetime = 0.0  # the worker looks by itself for what is due after a float
+    delay: float | timedelta | datetime = 0.0  # after a float, the worker itself waits for the due time
     spend: int = 1  # attempts: 1, 0, or -1: all that were spent are given back
     reason: str = ""
     attempts: int | None = None  # the limit, where the handler has one of its own
     row: int = 0  # releases without an attempt, if there were so many in a row that it waits
-    step: Any = None  # of a flow's job: what it moves on by
+    step: Any = None  # of a flow's job
 
     @property
     def pause(self) -> Any:

@@ -198,7 +198,7 @@ class _Member:
         try:
             if not self.is_stale():
                 with _held(self.place.root / "start.lock"):
-                    # A refused upgrade may lose the shared lock. Nobody else joins or leaves now,
+                    # A refused upgrade may lose the shared lock. No other process joins or leaves now,
                     # so it can't be had again only if that let the supervisor in.
                     last = lock(self._fd, fcntl.LOCK_EX) or not lock(self._fd, fcntl.LOCK_SH)
                     self.drop()

@@ -64,7 +64,7 @@ def _on(value: On | None) -> On:
         return {}
     if not isinstance(value, Mapping):
         raise TypeError(f"on must map exception types to verdicts, not {type(value).__name__}")
-    items: Any = value.items()  # nothing is known of them for those who use no type checker
+    items: Any = value.items()  # of any type, without a type checker
     for kind, rule in items:
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
             raise TypeError(f"on: {kind!r} is no type of exceptions")

@@ -452,7 +452,7 @@ class Ops:
             try:
                 timing = Timing.parse(stored)
                 ticks, following = decide(timing, missed, due, ticking.now)
-            except Exception as error:  # a library or a time zone that this machine lacks, or somebody else's data
+            except Exception as error:  # a library or a time zone that this machine lacks, or foreign data
                 wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {said(error)}")
                 continue
             waits.append((following - ticking.now) / 1000)

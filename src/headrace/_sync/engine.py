@@ -32,11 +32,11 @@ class Engine(BaseEngine):
         limit = lifecycle.settings.max_outage
         work = Executor(url, client, limit, attend=attend)
         blocking = Executor(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
-        pulse = Executor(url, client, limit, work.outage, attend)  # a heartbeat waits for nobody's connection
+        pulse = Executor(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
         self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = threading.Event()
-        self.line = Subscription(work)
+        self.subscription = Subscription(work)
         self._finish = threading.Lock()
         self._units: dict[int, queue.SimpleQueue[Unit | None]] = {
             id(one): queue.SimpleQueue() for one in lifecycle.consumers
@@ -128,7 +128,7 @@ class Engine(BaseEngine):
             for consumer in self.lifecycle.consumers:
                 for _ in range(consumer.handler.concurrency):
                     self._units[id(consumer)].put(None)
-            self.line.close()
+            self.subscription.close()
             self._await([*chain(*self._running.values())], farewell)
             leaving = self._role("leave", self.lifecycle.leave(), None, "work")
             leaving.start()
@@ -173,7 +173,7 @@ class RoleDriver(BaseRoleDriver, Driver):
                 self._event.clear()
                 return None
             case Receive(channels, seconds):
-                return self._engine.line.receive(channels, seconds)
+                return self._engine.subscription.receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:

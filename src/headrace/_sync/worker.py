@@ -111,7 +111,7 @@ class Worker(BaseWorker):
     ) -> None:
         engine = self._running
         if engine is not None:
-            engine.drain()  # no second stop: somebody may have called the first
+            engine.drain()  # no second stop: the first may have been called
             engine.finish()
             self._address.leave()
             if engine.error is not None and error is None:

@@ -102,7 +102,7 @@ def wait(consumer: Consumer) -> Role:
             yield Sleep(1.0)
             continue
         rung = yield from block(consumer.ops.wait(BLOCK_S, paused=consumer.paused))
-        if rung or consumer.paused:  # it may go on by now
+        if rung or consumer.paused:  # it may have been resumed
             consumer.woken = consumer.available = True
             yield Wake()
 
@@ -153,7 +153,7 @@ def _granted(
     if name != consumer.name:  # declared dead while this came: our peers have put these back
         yield from lose(consumer, fresh)
         return
-    if consumer.losses_told != losses_told:  # they may have been of these
+    if consumer.losses_told != losses_told:  # the losses may be of these jobs
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
         consumer.done.append(Settlement("dead", claim, reason=reason))

@@ -29,12 +29,12 @@ class PersistentConsumer(Consumer):
         if held.ended or self.phase >= Phase.HALTING or isinstance(told, Verdict):
             super().finished(unit, now, told or Release())
         else:
-            # Held for as long as a lease, it was well: what failed before counts no more.
+            # Held for as long as a lease, it was well: earlier failures count no more.
             anew = now - held.started >= self.ops.settings.lease
             if told is not None:
                 verdict = self.judge(held, told, anew=anew)
             else:
-                again = Retry(wait=self.handler.retry.wait)  # to return is no failure that others would judge
+                again = Retry(wait=self.handler.retry.wait)  # returning is no failure for the policy to judge
                 verdict = evolve(self.judge(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)

@@ -10,7 +10,9 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, parts
 from headrace._protocol.queue_ops import REWRITES_PER_SCRIPT, Ops
 
-alike = attrgetter("kind", "claim.worker", "attempts", "pause")  # what settlements of one operation have in common
+alike = attrgetter(
+    "kind", "claim.worker", "attempts", "pause"
+)  # the attributes that settlements of one operation share
 
 
 def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
