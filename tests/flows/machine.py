@@ -190,6 +190,19 @@ class Machine(RuleBasedStateMachine):
 
     redrive_, redrive__ = redrive, redrive
 
+    @rule(stage=kinds, seen=st.booleans())
+    def die_again(self, stage: str, seen: bool) -> None:
+        """What is redriven dies once more, perhaps before anybody has looked."""
+        queue = self.flows.queues[stage]
+        self.sweep()
+        letters = [letter.job.id for letter in queue.dead()]
+        if letters and queue.redrive(letters[0]):
+            if seen:
+                self.sweep()
+                self.holds()
+            for lease in queue.lease_many(100):
+                lease.dead_letter("again") if lease.job.id == letters[0] else lease.release()
+
     @rule(stage=stages)
     def redrive_all(self, stage: str) -> None:
         self.flows.queues[stage].redrive()

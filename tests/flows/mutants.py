@@ -20,6 +20,13 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "nobody hears of a death": [
         ("*", "set_mark(flows, id, what, nonce)\nend", "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend")
     ],
+    "a death is counted again": [
+        (
+            "flow_advance",
+            "if how ~= 'dead' then ended(run, id, job) end -- else it was",
+            "ended(run, id, job) -- it was",
+        )
+    ],
     "nobody hears of a purge": [("purge", "retire(q, entry, own.id, REMOVED)", "retire(q, entry, own.id)")],
     "what is redriven has failed all the same": [
         ("flow_advance", "redis.call('HINCRBY', run, 'failed:' .. parent, -1)\n", "")

@@ -95,6 +95,20 @@ def test_no_join_fires_while_a_child_that_nobody_has_seen_redriven_runs(flows: F
     assert flows.now() == {"bill": {"waiting": 1}}
 
 
+def test_a_child_that_dies_again_before_anybody_saw_it_redriven_has_failed_once(flows: Flows) -> None:
+    fanned(flows, "x", "y")
+    x, y = flows.lease("pack", 2)
+    x.dead_letter("why")
+    assert flows.flow.state("o").pending == 1
+    assert flows.queues["pack"].redrive() == 1
+    flows.lease("pack")[0].dead_letter("again")
+    state = flows.flow.state("o")
+    assert (state.state, state.failed, state.pending) == ("blocked", ("x",), 1)
+    assert flows.flow.complete(y, Next(None))
+    assert flows.flow.state("o").state == "failed"
+    assert flows.now() == {"pick": {"dead": 1}, "pack": {"dead": 1}}
+
+
 def straggler(flows: Flows) -> None:
     """A run that has failed, of which a child was redriven and waits for a child of its own."""
     assert flows.flow.start(b"order", id="o").added

@@ -25,16 +25,16 @@ require_types('HLEN', ids)
 require_types('ZCARD', leases)
 local heard = listeners(stats, events, 'reclaimed')
 local rows, next_cursor, last = {}, '', nil
-if #ARGV == 3 then
+if wanted > #ARGV then
   local from, upto = string.match(cursor, '^(%S+) (%S+)$')
   last = upto or pending(jobs, 'workers')[3]
   rows = last and redis.call('XPENDING', jobs, 'workers', from or cursor, last, limit) or {}
   if #rows == limit then next_cursor = '(' .. rows[#rows][1] .. ' ' .. last end
 end
 local budget, number_of = new_budget(), {}
-for i = 3 + (#ARGV > 3 and tonumber(cursor) or 1), #ARGV do
+for i = wanted - 1 + (wanted <= #ARGV and tonumber(cursor) or 1), #ARGV do
   if fitting(budget, 1) == 0 then
-    next_cursor = string.format('%.0f', i - 3)
+    next_cursor = string.format('%.0f', i - wanted + 1)
     break
   end
   local entry = redis.call('HGET', ids, ARGV[i])
@@ -45,7 +45,7 @@ for i = 3 + (#ARGV > 3 and tonumber(cursor) or 1), #ARGV do
   end
   local there = entry and entry ~= 'delayed' and entry ~= 'blocked'
   local row = there and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-  if row then rows[#rows + 1], number_of[entry] = row, string.format('%.0f', i - 3) end
+  if row then rows[#rows + 1], number_of[entry] = row, string.format('%.0f', i - wanted + 1) end
 end
 local leased, expired = {}, {}
 for i = 1, #rows do

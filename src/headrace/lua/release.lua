@@ -21,7 +21,7 @@ require_types('ZCARD', leases, limited)
 require_types('HLEN', released)
 local heard = listeners(stats, events, 'released')
 local entries, counts, parked, ids_parked, reply = {}, {}, {}, {}, {}
-for i = 4, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
+for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, seen = held_by(jobs, worker, entries, counts), {}
 for i = 1, #entries do
   local entry = entries[i]
