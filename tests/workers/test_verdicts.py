@@ -49,6 +49,30 @@ def test_a_return_value_is_the_result(work: Work, queue: Queue) -> None:
     assert queue.result(receipts[2].id) is None
 
 
+@pytest.mark.parametrize("commands", [["+@all"], ["+@all", "-config"]])
+def test_a_result_larger_than_the_server_takes(kind: str, newest: Server, commands: list[str]) -> None:
+    """It is its job's failure, whether or not the user may ask for the limit; the others complete."""
+    large = b"x" * (3 << 20)
+    with Server(newest.binary, extra=["--proto-max-bulk-len", "1mb"]) as server, Queue("q", url=server.url) as queue:
+        with redis.Redis(unix_socket_path=server.path) as admin:
+            admin.acl_setuser("default", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=commands)
+        worker = Running(kind, url=server.url)
+
+        @worker.handler("q", retry=Retry(attempts=1), concurrency=4)
+        def body(job: Job) -> bytes | None:
+            return {b"large": large, b"small": b"s"}.get(job.payload)
+
+        queue.enqueue_many([b"small", b"large", b"none"] * 3)
+        with worker:
+            until(lambda: queue.counts().present == 3, "the end of all")
+            assert [(dead.job.payload, "(proto-max-bulk-len)" in dead.reason) for dead in queue.dead()] == [
+                (b"large", True)
+            ] * 3
+            receipt = queue.enqueue(b"small")
+            assert queue.result(receipt.id, timeout=PATIENCE) == b"s"  # it goes on
+        assert queue.counts() == Counts(enqueued=10, completed=7, dead=3)
+
+
 def test_results_by_codec(work: Work, newest: Server) -> None:
     worker = work()
 

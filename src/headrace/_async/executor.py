@@ -20,19 +20,22 @@ from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
 from headrace._base.retrying import (
-    SIZE_LIMIT,
+    REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
     Trip,
+    announced,
     first_error,
     heals,
     largest,
     missing,
     policy,
+    refuses,
     stale,
+    told_limit,
     too_large,
 )
 from headrace._protocol.limits import RETRY_BUDGET_S
-from headrace._protocol.op import Arg, Op, pack
+from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -162,10 +165,8 @@ class AsyncExecutor(BaseExecutor):
         try:
             replies = await self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
-            if largest(ops)[0] > SIZE_LIMIT_AT_LEAST:
-                with suppress(errors.RedisError, OSError):
-                    if (refusal := too_large(ops, (await self.send([SIZE_LIMIT]))[0])) is not None:
-                        raise refusal from cut
+            if (refusal := await self._refusal(ops)) is not None:
+                raise refusal from cut
             raise
         absent = missing(replies)
         if absent:
@@ -174,10 +175,36 @@ class AsyncExecutor(BaseExecutor):
                 replies[i] = reply
         error = first_error(replies)
         if error is not None:
+            if refuses(error) and (refusal := await self._refusal(ops)) is not None:
+                raise refusal from error
             if stale(error):
                 await self.pool.disconnect(inuse_connections=False)
             raise error
         return replies
+
+    async def _refusal(self, ops: Sequence[Op[Any]]) -> TooLarge | None:
+        """Like `Executor._refusal`."""
+        size = largest(ops)[0]
+        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # what refused a value may have closed a connection
+            with suppress(errors.RedisError, OSError):
+                return too_large(ops, *await self._announce(size))
+        return None
+
+    async def _announce(self, size: int) -> tuple[int | None, bool]:
+        """Like `Executor._announce`."""
+        connection = await self.pool.get_connection()
+        try:
+            async with asyncio.timeout(self.timeout):
+                await connection.send_packed_command([announced(size)])
+                limit = told_limit(await _aread(connection))
+            refused = False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REFUSED_WITHIN_S):
+                    refused = limit is None and refuses(await _aread(connection))
+            return limit, refused
+        finally:
+            await connection.disconnect(nowait=True)
+            await asyncio.shield(self.pool.release(connection))
 
     async def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
         """Like `Executor.send`."""

@@ -12,7 +12,7 @@ from redis import exceptions as errors
 from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
 
 from headrace._protocol.limits import HEALING_ERRORS, RECORD_S
-from headrace._protocol.op import Op, pack
+from headrace._protocol.op import Op, TooLarge, pack
 from headrace._telemetry.client import Outage
 from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
@@ -53,6 +53,7 @@ def bound(outage: Outage, budget: float) -> float:
 
 
 SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # asks for the largest value that a server takes
+REFUSED_WITHIN_S = 0.5  # seconds that a server has to refuse the announcement of a value
 SIZE_LIMIT_AT_LEAST = 1 << 20  # bytes: no server has a smaller limit
 
 
@@ -61,13 +62,33 @@ def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
     return max(((len(arg), op.name) for op in ops for arg in op.args if not isinstance(arg, int)), default=(0, ""))
 
 
-def too_large(ops: Sequence[Op[Any]], reply: Any) -> ValueError | None:
-    """Return an error if a value of *ops* is larger than the limit in *reply*, the server's answer to `SIZE_LIMIT`."""
+def announced(size: int) -> bytes:
+    """Pack a question for the largest value that a server takes, and the announcement of one of *size* bytes, which it
+    refuses at once, whatever its user may ask.
+    """
+    return SIZE_LIMIT + b"*1\r\n$%d\r\n" % size
+
+
+def told_limit(reply: Any) -> int | None:
+    """Return the limit in *reply*, the server's answer to `SIZE_LIMIT`; `None` if it keeps it to itself."""
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return int(words[1]) if isinstance(words, list) and len(words) == 2 else None  # pyright: ignore[reportUnknownArgumentType]
+
+
+def refuses(reply: Any) -> bool:
+    """Tell whether *reply* says that a value is too large."""
+    return isinstance(reply, errors.ResponseError) and "invalid bulk length" in str(reply)[:300]
+
+
+def too_large(ops: Sequence[Op[Any]], limit: int | None, refused: bool) -> TooLarge | None:
+    """Return an error if a value of *ops* is larger than *limit*, or without knowing that was *refused*."""
     size, name = largest(ops)
-    if not isinstance(words, list) or len(words) != 2 or size <= (limit := int(words[1])):  # pyright: ignore[reportUnknownArgumentType]
+    if not refused and (limit is None or size <= limit):
         return None  # no value is too large, or the server does not tell its limit
-    return ValueError(f"{name}: a value of {size:,} bytes; this server takes {limit:,} at most (proto-max-bulk-len)")
+    most = "no value as large" if limit is None else f"{limit:,} at most"
+    error = TooLarge(f"{name}: a value of {size:,} bytes; this server takes {most} (proto-max-bulk-len)")
+    error.limit = size - 1 if limit is None else limit
+    return error
 
 
 def stale(error: BaseException) -> bool:

@@ -38,6 +38,12 @@ class Settlement:
     step: Any = None  # of a flow's job
 
     @property
+    def largest(self) -> int:
+        """Bytes of the largest value that it sends."""
+        values = () if self.step is None else self.step.args
+        return max(len(self.result or b""), *(len(one) for one in values if not isinstance(one, int)), 0)
+
+    @property
     def pause(self) -> Any:
         """The pause before a released job is handed out again."""
         return self.delay if self.kind == "release" else None

@@ -40,6 +40,12 @@ def parts(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: i
         yield items[start:]
 
 
+class TooLarge(ValueError):
+    """A value that the server does not take."""
+
+    limit = 0  # bytes of the largest that it takes, as far as is known
+
+
 @frozen
 class Op(Generic[R_co]):
     """One round trip as a value: nothing is sent until an executor runs it.

@@ -26,21 +26,24 @@ from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
 from headrace._base.retrying import (
-    SIZE_LIMIT,
+    REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
     Patience,
     Trip,
+    announced,
     bound,
     first_error,
     heals,
     largest,
     missing,
     policy,
+    refuses,
     stale,
+    told_limit,
     too_large,
 )
 from headrace._protocol.limits import RETRY_BUDGET_S
-from headrace._protocol.op import Arg, Op, pack
+from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -135,10 +138,8 @@ class Executor(BaseExecutor):
         try:
             replies = self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
-            if largest(ops)[0] > SIZE_LIMIT_AT_LEAST:
-                with suppress(errors.RedisError, OSError):
-                    if (refusal := too_large(ops, (self.send([SIZE_LIMIT]))[0])) is not None:
-                        raise refusal from cut
+            if (refusal := self._refusal(ops)) is not None:
+                raise refusal from cut
             raise
         absent = missing(replies)
         if absent:
@@ -147,10 +148,32 @@ class Executor(BaseExecutor):
                 replies[i] = reply
         error = first_error(replies)
         if error is not None:
+            if refuses(error) and (refusal := self._refusal(ops)) is not None:
+                raise refusal from error
             if stale(error):
                 self.pool.disconnect(inuse_connections=False)
             raise error
         return replies
+
+    def _refusal(self, ops: Sequence[Op[Any]]) -> TooLarge | None:
+        """Ask the server whether it takes no value as large as there is one in *ops*: the error to raise then."""
+        size = largest(ops)[0]
+        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # what refused a value may have closed a connection
+            with suppress(errors.RedisError, OSError):
+                return too_large(ops, *self._announce(size))
+        return None
+
+    def _announce(self, size: int) -> tuple[int | None, bool]:
+        """Ask the server for the largest value that it takes, and whether it refuses one of *size*."""
+        connection = self.pool.get_connection()
+        try:
+            connection.send_packed_command([announced(size)])
+            limit = told_limit(_read(connection))
+            refused = limit is None and connection.can_read(REFUSED_WITHIN_S) and refuses(_read(connection))
+            return limit, refused
+        finally:
+            connection.disconnect()  # it waits for a value that does not come
+            self.pool.release(connection)
 
     def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
         """Send packed commands in one round trip; return the replies, errors among them as values. Nothing is repeated.

@@ -41,6 +41,7 @@ from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSetti
 from headrace._protocol.answers import DueSchedules, Entered, Grant, Reclaimed
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.op import TooLarge
 from headrace._protocol.queue_ops import Ops
 
 
@@ -102,6 +103,11 @@ class Hand:
         except StopIteration:
             return None
 
+    def thrown(self, error: BaseException) -> Any:
+        """The next effect after the last one has failed."""
+        effect = self.role.throw(error)
+        return effect if not isinstance(effect, Now) else self.go(self.now)
+
     def run(
         self, consumer: Consumer, after: float = 0.0, error: BaseException | None = None, result: Any = None
     ) -> list[Job]:
@@ -137,6 +143,35 @@ def settled(consumer: Consumer) -> list[tuple[str, ...]]:
 def limit(effect: Any) -> int:
     """How many jobs the lease call of a `Send` asks for."""
     return int(next(op for op in sent(effect) if op[0] == "lease")[2])
+
+
+def test_a_result_that_the_server_refuses_is_its_job_s_failure() -> None:
+    """What was sent with it is sent again; nothing was leased."""
+    consumer = make_consumer(concurrency=3, retry=Retry(attempts=1, wait=5))
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([grant(consumer, 1, 2, 3)])
+    for result in (b"x" * 100, b"y" * 10, None):
+        hand.run(consumer, result=result)
+    consumer.woken = True
+    assert names(hand.go()) == ["complete", "complete", "lease"]
+    asked = consumer.asking
+    error = TooLarge("complete: a value of 100 bytes")
+    error.limit = 99
+    again = sent(hand.thrown(error))
+    assert [op[0] for op in again] == ["complete", "retry", "complete", "lease"]
+    (failed,) = [op for op in again if op[0] == "retry"]
+    assert failed[4] == "1-0"
+    assert failed[8] == "TooLarge: complete: a value of 100 bytes"
+    assert (len(consumer.under_way), consumer.asking, consumer.available) == (1, asked, True)
+
+
+def test_a_refusal_that_no_result_explains_ends_the_role() -> None:
+    consumer = make_consumer()
+    hand = Hand(fetch(consumer))
+    hand.go()
+    with pytest.raises(TooLarge):
+        hand.thrown(TooLarge("lease"))
 
 
 # -- fetch -----------------------------------------------------------------------------------------------

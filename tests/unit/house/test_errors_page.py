@@ -27,7 +27,11 @@ NAMED = {  # the tests of rows that have no code, or several
     "MOVED": {"redirected"},
     "ASK": {"redirected"},
     "CROSSSLOT": {"redirected"},
-    "value too large": {"a_value_larger_than_the_server_takes", "a_value_that_is_refused_fails_nobody_else_s_call"},
+    "value too large": {
+        "a_value_larger_than_the_server_takes",
+        "a_value_too_large_for_a_user_who_may_not_ask",
+        "a_value_that_is_refused_fails_nobody_else_s_call",
+    },
     "script refused": {"syntax"},
     "OOM": {"oom", "oom_drains"},
     "NOGROUP": {"nogroup", "nogroup_while_blocked", "nogroup_settled"},

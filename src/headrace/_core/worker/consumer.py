@@ -9,21 +9,21 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from attrs import define, field
 
 from headrace._core.effects import Held, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
 from headrace._core.worker.naming import NameClaim
-from headrace._core.worker.settling import operations
+from headrace._core.worker.settling import Settling, operations
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
 from headrace._protocol.answers import Reclaimed
 from headrace._protocol.limits import JOBS_PER_SCRIPT
-from headrace._protocol.op import Op
+from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import said
 
@@ -49,7 +49,7 @@ class Consumer:
     held: dict[str, Held] = field(factory=dict[str, Held])
     completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
     done: deque[Settlement] = field(factory=deque[Settlement])  # all others
-    under_way: list[list[Claim]] = field(factory=list[list[Claim]])  # settlements that were sent, and are not answered
+    under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent, and are not answered
     dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
     registered: bool = False
     available: bool = True
@@ -198,6 +198,16 @@ class Consumer:
             return Settlement("release", held)  # the worker stops: others may have it at once
         return verdict
 
+    def refused(self, settling: Settling, error: TooLarge) -> None:
+        """Fail the jobs of *settling* whose values the server refused as too large, and send the others again."""
+        self.completed.extendleft(reversed(settling.plain))
+        for verdict in settling.verdicts:
+            held = cast("Held", verdict.claim)
+            if verdict.largest > error.limit:
+                self.settle(held, self.judge(held, error), error)
+            else:
+                self.done.append(verdict)
+
     def give_back(self, units: Sequence[Sequence[Held]]) -> None:
         """Release the jobs of *units* to the front, untouched."""
         for unit in units:
@@ -239,7 +249,8 @@ class Consumer:
     def kept(self) -> list[Claim]:
         """List the claims whose settlement, if any, was not answered."""
         verdicts = [verdict.claim for verdict in list(self.done)]
-        return [*list(self.held.values()), *self.dropped, *list(self.completed), *verdicts, *chain(*self.under_way)]
+        under_way = chain(*(settling.claims for settling in self.under_way))
+        return [*list(self.held.values()), *self.dropped, *list(self.completed), *verdicts, *under_way]
 
     def renewals(self, now: float) -> list[Held]:
         """List the jobs whose leases are to be renewed: a third of the lease has passed."""

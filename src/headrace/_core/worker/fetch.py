@@ -16,7 +16,6 @@ from headrace._core.effects import (
     Held,
     Phase,
     Role,
-    Send,
     Sleep,
     Start,
     Step,
@@ -29,11 +28,10 @@ from headrace._core.effects import (
 from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, died, lose
-from headrace._core.worker.settling import alike, next_due
-from headrace._model.job import Claim
+from headrace._core.worker.settling import Settling, alike
 from headrace._protocol.answers import Grant
 from headrace._protocol.limits import JOBS_PER_SCRIPT
-from headrace._protocol.op import Op
+from headrace._protocol.op import Op, TooLarge
 
 TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting units go back to the queue
 BLOCK_S = 1.0  # seconds a blocked read lasts at most
@@ -46,44 +44,54 @@ def fetch(consumer: Consumer) -> Role:
             yield from _recall(consumer)
             if consumer.phase >= Phase.HALTING or not (consumer.held or consumer.unsettled()):
                 break
-        settles, soonest, settled = settlements(consumer)
+        settling = settlements(consumer)
         room = _room(consumer)
-        if not settles and room <= 0:
+        if not settling.ops and room <= 0:
             yield Sleep((yield from _idle(consumer)))
             continue
-        ops: list[Op[Any]] = list(settles)
+        ops: list[Op[Any]] = list(settling.ops)
         name, woken, losses_told = consumer.name, consumer.woken, consumer.losses_told
         if room > 0:
             consumer.woken = False
             ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.name_claim.heir_of))
             consumer.asking += room
         asked = yield from current_time()
-        consumer.under_way.append(settled)
         try:
-            replies = yield from send_all(ops)
+            replies = yield from _settled(consumer, settling, ops)
         finally:
             consumer.asking -= max(0, room)
-        consumer.under_way.remove(settled)
-        for verdicts in replies[: len(settles)]:
-            consumer.lost += verdicts.count(False)
-        if room > 0:
+        if not replies:
+            consumer.woken = woken
+        elif room > 0:
             yield from _granted(consumer, replies[-1], room, name, woken, losses_told, asked)
         if consumer.tend_soon:
             yield from consumer.tend()
-        if soonest is not None:
+        if (soonest := settling.next_due) is not None:
             consumer.expect((yield from current_time()), soonest)
         yield from _gather(consumer)
-    while (last := settlements(consumer))[0]:
-        consumer.under_way.append(last[2])
-        yield Send(last[0])
-        consumer.under_way.remove(last[2])
+    while (last := settlements(consumer)).ops:
+        yield from _settled(consumer, last, last.ops)
 
 
-def settlements(consumer: Consumer) -> tuple[list[Op[list[bool]]], float | None, list[Claim]]:
-    """Make the operations for pending settlements.
+def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
+    """Send what settles, and what else there is in *ops*; returns the replies, none if a value was too large."""
+    consumer.under_way.append(settling)
+    try:
+        replies = yield from send_all(ops)
+    except TooLarge as error:
+        if all(verdict.largest <= error.limit for verdict in settling.verdicts):
+            raise
+        consumer.under_way.remove(settling)
+        consumer.refused(settling, error)
+        return []
+    consumer.under_way.remove(settling)
+    for verdicts in replies[: len(settling.ops)]:
+        consumer.lost += verdicts.count(False)
+    return replies
 
-    Returns them, the seconds until the first of their jobs is due again, and the claims that they settle.
-    """
+
+def settlements(consumer: Consumer) -> Settling:
+    """Take the settlements to send, and make operations of them."""
     plain = [consumer.completed.popleft() for _ in range(min(len(consumer.completed), JOBS_PER_SCRIPT))]
     ops = [consumer.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
     verdicts = [consumer.done.popleft() for _ in range(min(len(consumer.done), JOBS_PER_SCRIPT))]
@@ -92,7 +100,7 @@ def settlements(consumer: Consumer) -> tuple[list[Op[list[bool]]], float | None,
         groups.setdefault(alike(verdict), []).append(verdict)
     for some in groups.values():
         ops += consumer.operations(some)
-    return ops, next_due(verdicts), [*plain, *(verdict.claim for verdict in verdicts)]
+    return Settling(plain, verdicts, ops)
 
 
 def wait(consumer: Consumer) -> Role:

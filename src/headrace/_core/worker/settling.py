@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
+from attrs import frozen
+
 from headrace._core.verdicts import Settlement
+from headrace._model.job import Claim
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, parts
 from headrace._protocol.queue_ops import REWRITES_PER_SCRIPT, Ops
@@ -34,10 +37,24 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
                 yield ops.retry(items, max_attempts=some[0].attempts)
 
 
-def next_due(some: Sequence[Settlement]) -> float | None:
-    """Return the seconds until the first of these jobs comes back, as far as this worker looks for it."""
-    delays = [one.delay for one in some if one.kind == "retry" or (one.kind == "release" and one.delay)]
-    return min((delay for delay in delays if isinstance(delay, float)), default=None)
+@frozen(eq=False)
+class Settling:
+    """The settlements of one round trip."""
+
+    plain: Sequence[Claim]  # completed with no result to keep
+    verdicts: Sequence[Settlement]  # all others
+    ops: Sequence[Op[list[bool]]]
+
+    @property
+    def claims(self) -> list[Claim]:
+        """List the claims that it settles."""
+        return [*self.plain, *(verdict.claim for verdict in self.verdicts)]
+
+    @property
+    def next_due(self) -> float | None:
+        """Return the seconds until the first of these jobs comes back, as far as it is for us to look for it."""
+        some = [one for one in self.verdicts if one.kind == "retry" or (one.kind == "release" and one.delay)]
+        return min((one.delay for one in some if isinstance(one.delay, float)), default=None)
 
 
 def _size(settlement: Settlement) -> int:
