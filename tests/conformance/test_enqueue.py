@@ -352,7 +352,7 @@ def test_a_script_is_bounded():
     assert sizes([b"x"] * (2 * JOBS_PER_SCRIPT + 1)) == [JOBS_PER_SCRIPT, JOBS_PER_SCRIPT, 1]
     assert sizes([b"x" * (BYTES_PER_SCRIPT // 2)] * 5) == [2, 2, 1]
     assert sizes([b"a", b"x" * BYTES_PER_SCRIPT * 2, b"b", b"c"]) == [1, 1, 2]
-    assert [len(op.args) for op in ops.batches([NewJob(b"x", id="a")] * JOBS_PER_SCRIPT)] == [1 + 7 * JOBS_PER_SCRIPT]
+    assert [len(op.items) for op in ops.batches([NewJob(b"x", id="a")] * JOBS_PER_SCRIPT)] == [333, 333, 333, 1]
 
 
 def test_large_batches(queue):

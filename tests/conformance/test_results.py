@@ -271,3 +271,16 @@ def test_ids_are_many(newest_connect: Connect, ids: Any) -> None:
 def test_ids_are_checked(newest_connect: Connect) -> None:
     with pytest.raises(ValueError, match="id ''"):
         newest_connect().results(["i", ""])
+
+
+def test_results_that_are_too_much_for_one_answer_are_asked_for_again(newest_connect, newest):
+    queue = newest_connect()
+    names = [receipt.id for receipt in queue.enqueue_many([b"x"] * 6)]
+    for number, lease in enumerate(queue.lease_many(6)):
+        assert lease.complete(result=b"%d" % number * 700_000)
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.config_resetstat()
+        found = queue.results([*names, "nobody's"])
+        asked = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert found == {name: b"%d" % number * 700_000 for number, name in enumerate(names)}
+    assert asked >= 3

@@ -9,6 +9,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+import redis
 
 import headrace
 from headrace import Counts, JSONCodec, Queue, Schedule, TooManySchedules
@@ -129,10 +130,11 @@ def test_missed(queue, client, missed, hours):
 
 
 def test_missed_for_very_long(queue, client):
-    """Of `all`, the latest thousand."""
+    """Of `all`, the latest thousand, 250 a script."""
     due = overdue(queue, client, 5000.5, missed="all")
-    turn(queue)
-    assert queue.counts().waiting == 1000
+    for waiting in (250, 500, 750, 1000, 1000):
+        turn(queue)
+        assert queue.counts().waiting == waiting
     assert tick(queue.peek()) == due + 4001 * HOUR
 
 
@@ -237,3 +239,17 @@ def test_a_reader_that_waits_takes_part(connect, client):
     lease = queue.lease(block=PATIENCE)
     assert now(client) >= tick(lease.job)
     until(lambda: queue.schedules()[0].next_due * 1000 > now(client))
+
+
+def test_schedules_that_are_too_much_for_one_answer(newest_connect, newest):
+    queue = newest_connect()
+    names = {f"s{n}": b"%d" % n * 700_000 for n in range(4)}
+    for name, payload in names.items():
+        queue.schedule(name, payload, every=3600)
+    assert [schedule.name for schedule in queue.schedules()] == [*names]
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.zadd("headrace:{q}:q:ticks", {name: now(client) - 1 for name in names})
+    found = {}
+    while len(found) < len(names):
+        found |= {lease.job.id.partition("@")[0]: lease.job.payload for lease in queue.lease_many(4, block=5)}
+    assert found == names

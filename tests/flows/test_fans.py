@@ -435,3 +435,16 @@ def test_many_runs_with_many_children_are_read_in_bounded_steps(newest_flows: Fl
         calls = client.info("commandstats")["cmdstat_hget"]["calls"]
     assert [(state.id, state.pending) for state in found] == [(f"o-{number}", 700) for number in range(5)]
     assert calls < 5 * 700 + 100  # each was read once
+
+
+def test_what_is_known_of_a_parent_may_be_more_than_one_answer(newest_flows: Flows) -> None:
+    name = begin(newest_flows, result=b"r" * 900_000)
+    leases = newest_flows.lease("pack", 3)
+    for lease in leases:
+        state = newest_flows.flow.state(name)
+        assert (state.state, state.stage, state.pending) == ("blocked", "pick", 3 - len(state.children))
+        assert newest_flows.flow.complete(lease, Next(None, lease.job.payload * 700_000))
+    state = newest_flows.flow.state(name)
+    assert (state.stage, state.pending, state.failed) == ("bill", 0, ())
+    assert state.results == {"pick": b"r" * 900_000}
+    assert state.children == {str(i): lease.job.payload * 700_000 for i, lease in enumerate(leases)}

@@ -216,7 +216,7 @@ export class Queue {
 
   /** Put the jobs of the dead, and of expired leases, to the front; promote what is due. */
   async reclaim(worker, timeout) {
-    const reply = await this.call('reclaim', { worker, timeout, lease: this.settings.lease, limit: 500, ageing: 0 });
+    const reply = await this.call('reclaim', { worker, timeout, lease: this.settings.lease, limit: 400, ageing: 0 });
     const [moved, again, declared, more, promoted] = reply;
     return { moved, again, declared, more: more === 1, promoted };
   }
@@ -224,7 +224,7 @@ export class Queue {
   /** Give back what `worker` holds, untouched, and forget it. */
   async leave(worker) {
     let more = 1;
-    while (more) [, more] = await this.call('leave', { worker, limit: 500, idle: 0 });
+    while (more) [, more] = await this.call('leave', { worker, limit: 400, idle: 0 });
   }
 
   async cancel(id) {

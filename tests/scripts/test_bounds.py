@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, MOVES_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
@@ -36,11 +36,13 @@ def batch(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
 
 def test_the_page_is_the_client_s() -> None:
     ops = Ops(Keys.of("q"))
-    paged = [ops.reclaim("w", 10), ops.leave("w"), ops.fail_worker("w"), ops.purge(), ops.purge_dead("-", [])]
-    paged += [ops.expire("-", []), ops.cancel_payload(b"x", "jobs", "-"), ops.repair()]
-    assert [PAGE in op.args for op in paged] == [True] * len(paged)
-    assert 250 in ops.redrive("-", []).args  # these are written again, to another stream
-    assert 200 in ops.move("q/other", "-", []).args
+    pages = {
+        MOVES_PER_SCRIPT: [ops.reclaim("w", 10), ops.leave("w"), ops.fail_worker("w"), ops.expire("-", [])],
+        PAGE: [ops.purge_dead("-", []), ops.cancel_payload(b"x", "jobs", "-"), ops.repair()],
+        2 * REWRITES_PER_SCRIPT: [ops.purge()],
+        REWRITES_PER_SCRIPT: [ops.redrive("-", []), ops.move("q/other", "-", [])],
+    }
+    assert [(page, op.name) for page, some in pages.items() for op in some if page not in op.args] == []
 
 
 def test_full_batches_with_everything(lua: Lua) -> None:

@@ -55,7 +55,7 @@ class Flow:
         return self.lua("flow_advance", *args, extra=[*self.stages, *[RUN] * runs], call=call, lane=lane)
 
     def read(self, name: str = "o") -> Any:
-        return self.lua("flow_read", 2, "a", "b", name, extra=[RUN])[0]
+        return self.lua("flow_read", 2, "", "a", "b", name, extra=[RUN])[0]
 
     def state(self) -> dict[str, Any]:
         return {part: value for part, value in self.lua.state().items() if "lane:" not in part}
@@ -212,9 +212,11 @@ def test_the_fence(flow: Flow, worker: str) -> None:
     assert flow.advance(*move(entry), worker=worker) == [int(worker == "w")]
 
 
-@pytest.mark.parametrize(("children", "size", "first"), [(1000, 0, 1), (300, 0, 4), (2, 600_000, 1), (2, 10, 6)])
-def test_a_read_is_bounded_in_children_and_bytes(flow: Flow, children: int, size: int, first: int) -> None:
-    """It stops with the item that reaches the bound; those that ask go on behind it."""
+@pytest.mark.parametrize(
+    ("children", "size", "told"), [(1000, 0, [500]), (300, 0, [300, 200]), (2, 600_000, [1]), (2, 10, [2] * 6)]
+)
+def test_a_read_is_bounded_in_children_and_bytes(flow: Flow, children: int, size: int, told: list[int]) -> None:
+    """It stops where it reaches the bound; those that ask go on from there, unless there are other children by now."""
     flow.advance(*fan(flow.leased(), children))
     for i in range(children if size else 0):
         entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], f"o/1/c{i}")
@@ -224,6 +226,15 @@ def test_a_read_is_bounded_in_children_and_bytes(flow: Flow, children: int, size
         else:
             flow.lua.redis.hset(RUN, f"at:o/1/c{i}", "done b")
             flow.lua.redis.hset(RUN, f"result:b:o/1/c{i}", "r" * size)
-    rows = flow.lua("flow_read", 2, "a", "b", *["o"] * 6, extra=[RUN] * 6)
-    assert len(rows) == first
-    assert {len(row[8]) // 4 for row in rows} == {children}
+    rows = flow.lua("flow_read", 2, "", "a", "b", *["o"] * 6, extra=[RUN] * 6)
+    assert [len(row[8]) // 4 for row in rows] == told
+    *whole, cursor = (row[9] for row in rows)
+    assert not any(whole)
+    assert bool(cursor) == (told[-1] < children)
+    if cursor:
+        (more,) = flow.lua("flow_read", 2, cursor, "a", "b", "o", extra=[RUN])
+        assert len(more[8]) // 4 == min(500, children - told[-1])
+        assert more[8][0] not in rows[-1][8][::4]
+        flow.lua.redis.hset(RUN, "fanout:o", "77")
+        (anew,) = flow.lua("flow_read", 2, cursor, "a", "b", "o", extra=[RUN])
+        assert (anew[8][0], anew[10]) == (rows[-1][8][0], 0)

@@ -53,7 +53,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "result": [([], [None])],
     "retry": [(["w", 0, 1000, "5-0", 1, "", 1, "why"], [0])],
     "schedule": [(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
-    "schedules": [([which], [ANY, -1, []]) for which in ("all", "due", "none")],
+    "schedules": [([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "none")],
     "tick": [(["s", "every 1000", 5, 10, 5], 0)],
     "unschedule": [(["s"], 0)],
     "workers": [([], [ANY])],

@@ -13,7 +13,7 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op
 
 COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
-COALESCED_AT_MOST = 500  # items of one joint call, but for its last
+COALESCED_AT_MOST = 250  # items of one joint call, but for its last
 
 
 @define(eq=False)

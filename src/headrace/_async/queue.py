@@ -262,7 +262,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
 
     async def schedules(self) -> list[Schedule]:
         """Like `Queue.schedules`."""
-        return await self._run(self.ops.schedules())
+        return await self._drive(calls.schedules(self.ops))
 
     async def close(self) -> None:
         """Like `Queue.close`."""

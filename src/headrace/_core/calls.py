@@ -19,18 +19,22 @@ from headrace._core.effects import (
     current_time,
     overlap,
     send,
+    send_all,
     watch_ends,
 )
 from headrace._model.checks import Context
 from headrace._model.job import Claim, Receipt
-from headrace._model.state import JobState, Repairs
+from headrace._model.state import JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
+from headrace._protocol import replies
+from headrace._protocol.answers import DueSchedules, SchedulePlan
 from headrace._protocol.keys import job_id
-from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import TooManySchedules
 
+TICKS_LEFT = 2  # what `tick` answers when one script was not enough
 RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of others
 
 
@@ -87,7 +91,7 @@ def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Cl
     verdicts: list[bool] = []
     start = 0
     for at in range(1, len(claims) + 1):
-        if at == len(claims) or at - start == JOBS_PER_SCRIPT or claims[at].worker != claims[start].worker:
+        if at == len(claims) or at - start == CLAIMS_PER_SCRIPT or claims[at].worker != claims[start].worker:
             verdicts += yield from send(build(claims[start:at]))
             start = at
     return verdicts
@@ -231,6 +235,26 @@ def without(ops: Ops, names: Sequence[str]) -> Step[list[str]]:
 def result(ops: Ops, name: str, timeout: float | None) -> Step[bytes | None]:
     """Fetch the kept result of one job."""
     return (yield from results(ops, [name], timeout)).get(name)
+
+
+def schedules(ops: Ops) -> Step[list[Schedule]]:
+    """List the schedules, page by page."""
+    return replies.schedules((yield from _ticking(ops, "all")).rows)
+
+
+def run_due_schedules(ops: Ops) -> Step[SchedulePlan]:
+    """Enqueue the jobs of schedules that are due; return the plan that says when to come again."""
+    plan = ops.plan_ticks((yield from _ticking(ops, "due")))
+    answers = (yield from send_all(plan.ops)) if plan.ops else []
+    return evolve(plan, wait=0.0) if TICKS_LEFT in answers else plan
+
+
+def _ticking(ops: Ops, which: str) -> Step[DueSchedules]:
+    found = yield from send(ops.ticking(which))
+    while found.cursor:
+        more = yield from send(ops.ticking(which, found.cursor))
+        found = evolve(more, rows=[*found.rows, *more.rows])
+    return found
 
 
 def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Step[bool]:

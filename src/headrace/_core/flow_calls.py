@@ -21,19 +21,22 @@ def sweep(flow: FlowOps) -> Step[None]:
             return
 
 
-def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
+def read(flow: FlowOps, names: Sequence[str], *, strict: bool = False) -> Step[list[FlowState | None]]:
     """Fetch the states of any number of jobs."""
     states: list[FlowState | None] = []
+    begun = None
     while len(states) < len(names):
-        states += yield from send(flow.read(names[len(states) : len(states) + STEPS_PER_SCRIPT]))
+        some = names[len(states) : len(states) + STEPS_PER_SCRIPT]
+        more, begun = yield from send(flow.read(some, begun, strict=strict))
+        states += more
     return states
 
 
 def state(flow: FlowOps, name: str) -> Step[FlowState | None]:
     """Fetch the state of one job."""
-    op = flow.read([name], strict=True)  # refused before anything is sent
+    flow.read([name])  # refused before anything is sent
     yield from sweep(flow)
-    return (yield from send(op))[0]
+    return (yield from read(flow, [name], strict=True))[0]
 
 
 def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
@@ -56,7 +59,7 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
 
 def result(flow: FlowOps, name: str, timeout: float | None) -> Step[bytes | None]:
     """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
-    op = flow.read([name], strict=True)
+    flow.read([name])  # refused before anything is sent
     start = yield from current_time()
     swept = start - 1.0
     while True:
@@ -64,7 +67,7 @@ def result(flow: FlowOps, name: str, timeout: float | None) -> Step[bytes | None
         if now - swept >= 1.0:
             swept = now
             yield from sweep(flow)
-        (state,) = yield from send(op)
+        (state,) = yield from read(flow, [name], strict=True)
         if state is not None and state.state == "completed":
             return state.results.get(state.stage)
         over = state is not None and state.state in ("failed", "cancelled")

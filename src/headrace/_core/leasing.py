@@ -9,14 +9,14 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.calls import each
+from headrace._core.calls import each, run_due_schedules
 from headrace._core.effects import Block, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._protocol.answers import Grant
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op, parts
-from headrace._protocol.queue_ops import REWRITES_PER_SCRIPT, Ops
+from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Jobs
 from headrace.errors import ReplyError
 
@@ -99,7 +99,7 @@ class Peer:
             if self.tick_at is not None and self.tick_at <= now:
                 yield from self.run_due_schedules()
             want = min(
-                limit - len(claims), JOBS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASE_LEVELS_AT_MOST
+                limit - len(claims), CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASE_LEVELS_AT_MOST
             )
             op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
             taken.whole = Undoable(op, self.give_back)
@@ -151,9 +151,7 @@ class Peer:
 
     def run_due_schedules(self) -> Step[None]:
         """Enqueue the jobs of schedules that are due."""
-        plan = self.ops.plan_ticks((yield from send(self.ops.ticking())))
-        for op in plan.ops:
-            yield from send(op)
+        plan = yield from run_due_schedules(self.ops)
         now = yield from current_time()
         self.tick_at = None if plan.wait is None else now + plan.wait
 
@@ -167,10 +165,8 @@ class Peer:
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
         """Make operations that give *claims* back to the front, in bounded scripts."""
-        return [
-            self.ops.release(claims[start : start + JOBS_PER_SCRIPT])
-            for start in range(0, len(claims), JOBS_PER_SCRIPT)
-        ]
+        some = parts(claims, lambda claim: claim.size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)
+        return [self.ops.release(part) for part in some]
 
     def quarantine(self, grant: Grant) -> Step[None]:
         """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue."""

@@ -74,11 +74,15 @@ class Reclaimed:
 
 @frozen
 class DueSchedules:
-    """Schedules with a tick that is due: (name, due, timing, missed) each; times in ms of the server's clock."""
+    """Schedules with a tick that is due: (name, due, timing, missed) each; times in ms of the server's clock.
+
+    `cursor` is empty where they are all.
+    """
 
     now: int
     next: float | None
     rows: Sequence[tuple[str, int, str, str]]
+    cursor: str = ""
 
 
 @frozen

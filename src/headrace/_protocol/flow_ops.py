@@ -25,7 +25,7 @@ from headrace._protocol.script import script
 from headrace.errors import ConfigurationError
 
 CHILDREN_AT_MOST = 1000  # of one fan-out: one script creates them
-STEPS_PER_SCRIPT = 100  # items of one script
+STEPS_PER_SCRIPT = 50  # items of one script
 FAILED_CHOICES = ("fail", "continue", "cancel")
 _PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
@@ -265,17 +265,22 @@ class FlowOps:
 
         return self._op("flow_events", keys, [STEPS_PER_SCRIPT], decode, lane=False)
 
-    def read(self, names: Sequence[str], *, strict: bool = False) -> Op[list[FlowState | None]]:
-        """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`. The answer covers the first of them, at least one.
+    def read(
+        self, names: Sequence[str], begun: Any = None, *, strict: bool = False
+    ) -> Op[tuple[list[FlowState | None], Any]]:
+        """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`.
 
+        The answer covers the first of them, and may end within one: that one is *begun* in the next call.
         Of a run whose key another program wrote nothing is known; *strict*: that raises `ReplyError`.
         """
         stages = self.declared()
 
-        def decode(reply: Any) -> list[FlowState | None]:
-            return [replies.flow_state(name, row, strict) for name, row in zip(names, reply, strict=False)]
+        def decode(reply: Any) -> tuple[list[FlowState | None], Any]:
+            rows, rest = replies.flow_rows(reply, begun)
+            return [replies.flow_state(name, row, strict) for name, row in zip(names, rows, strict=False)], rest
 
-        return self._op("flow_read", [self.run(n) for n in names], [len(stages), *stages, *names], decode, lane=False)
+        args: list[Arg] = [len(stages), replies.flow_cursor(begun), *stages, *names]
+        return self._op("flow_read", [self.run(n) for n in names], args, decode, lane=False)
 
     def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
         """Fetch a page of the runs whose attribute *name* has *value*."""

@@ -5,6 +5,7 @@ Arguments are validated here, so that a bad one is refused before anything is se
 
 from __future__ import annotations
 
+import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,15 +25,30 @@ from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_pol
 from headrace._protocol import replies
 from headrace._protocol.answers import DueSchedules, Entered, Grant, Page, Reclaimed, SchedulePlan
 from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, wire_id, worker_name
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import (
+    BYTES_PER_SCRIPT,
+    CLAIMS_PER_SCRIPT,
+    JOBS_PER_SCRIPT,
+    MOVES_PER_SCRIPT,
+    REWRITES_PER_SCRIPT,
+)
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.script import script
 from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
-REWRITES_PER_SCRIPT = 250  # jobs in one script that writes each of them again
+_ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Delay = float | timedelta | datetime | None
+
+
+def _cost(item: bytes | Item) -> int:
+    """Estimate what a job costs in an `enqueue`, where a payload and nothing else costs 1 alone, and 2 among others."""
+    if not isinstance(item, tuple):
+        return 2
+    if _ENTRY_ID.fullmatch(item[0]):
+        return JOBS_PER_SCRIPT  # the script reads the entry of that name, if there is one, however large it is
+    return 4 if item[1] else 3
 
 
 @frozen
@@ -110,10 +126,14 @@ class Ops:
         for item in items:
             name, delay, fields = item if isinstance(item, tuple) else ("", "", ["data", item])
             args += (name, delay, len(fields), *fields)
-        return self._op("enqueue", args, replies.receipts, (), items, self.enqueue)
+        alone = any(_cost(item) == JOBS_PER_SCRIPT for item in items)
+        return self._op("enqueue", args, replies.receipts, (), items, None if alone else self.enqueue)
 
     def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
-        """Make operations of *jobs*, of at most 1,000 jobs and about 1 MiB each; all are checked first."""
+        """Make operations of *jobs*, of at most 1,000 jobs and about 1 MiB each; all are checked first.
+
+        Those with an id, headers or a delay take longer, and are fewer.
+        """
         if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
             raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
         encode, plain = self.codec.encode, bytes if context is None else None
@@ -125,7 +145,10 @@ class Ops:
         while start < len(items):
             some = items[start : start + JOBS_PER_SCRIPT]
             sizes = [sum(map(len, i[2])) if isinstance(i, tuple) else len(i) for i in some]
-            fit = max(1, bisect_right(list(accumulate(sizes)), BYTES_PER_SCRIPT))
+            fit = bisect_right(list(accumulate(sizes)), BYTES_PER_SCRIPT)
+            if tuple in set(map(type, some)):
+                fit = min(fit, bisect_right(list(accumulate(map(_cost, some))), JOBS_PER_SCRIPT))
+            fit = max(1, fit)
             yield self.enqueue(some[:fit])
             start += fit
 
@@ -148,7 +171,7 @@ class Ops:
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
-        args: list[Arg] = [worker, min(checks.count("limit", limit), JOBS_PER_SCRIPT), term_ms, millis(s.lease)]
+        args: list[Arg] = [worker, min(checks.count("limit", limit), CLAIMS_PER_SCRIPT), term_ms, millis(s.lease)]
         args += [term("ttl", ttl, zero=True), s.max_attempts or 0, s.dead_limit, int(woken), heir_of]
         for rate in s.rates:
             args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
@@ -293,9 +316,9 @@ class Ops:
         return self._op("register", args, replies.entered)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
-        """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. 500 at a time."""
+        """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. 400 at a time."""
         s = self.settings
-        args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), 500, millis(s.ageing or 0)]
+        args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), MOVES_PER_SCRIPT, millis(s.ageing or 0)]
         return self._op("reclaim", args, replies.reclaimed)
 
     def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
@@ -303,7 +326,7 @@ class Ops:
 
         *idle*: only if it holds nothing; then '1' says that it stays.
         """
-        return self._op("leave", [worker, 500, int(idle)], replies.moved)
+        return self._op("leave", [worker, MOVES_PER_SCRIPT, int(idle)], replies.moved)
 
     # -- the whole queue -----------------------------------------------------------------------------
 
@@ -318,7 +341,7 @@ class Ops:
 
     def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
         """Remove a page of waiting jobs."""
-        return self._op("purge", [cursor, 500], replies.moved)
+        return self._op("purge", [cursor, 2 * REWRITES_PER_SCRIPT], replies.moved)
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Remove a page of dead letters, or those of *wanted*."""
@@ -330,7 +353,7 @@ class Ops:
 
     def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Send a page of dead letters back to the queue, or those of *wanted*."""
-        return self._op("redrive", [cursor, 250, *map(wire_id, wanted)], replies.moved)
+        return self._op("redrive", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def pause(self, pause: bool) -> Op[bool]:
         """Pause or resume the queue; false if it was so already."""
@@ -342,11 +365,11 @@ class Ops:
 
     def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """End a page of leases, or those of *wanted*."""
-        return self._op("expire", [cursor, 500, *map(wire_id, wanted)], replies.moved)
+        return self._op("expire", [cursor, MOVES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def fail_worker(self, name: str) -> Op[tuple[int, str]]:
         """Declare a worker dead. '1' in the answer asks for another call."""
-        return self._op("fail_worker", [worker_name(name), 500], replies.moved)
+        return self._op("fail_worker", [worker_name(name), MOVES_PER_SCRIPT], replies.moved)
 
     def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Move a page of waiting jobs, or those of *wanted*, to another queue."""
@@ -355,7 +378,7 @@ class Ops:
             raise ConfigurationError(f"to={to!r} is this queue itself")
         keys = [target.part(part) for part in ("wake", *script("move").parts[:7])]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
-        return self._op("move", [cursor, 200, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
+        return self._op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 
     def counts(self) -> Op[Counts]:
         """Count the jobs in each state, at one instant."""
@@ -436,16 +459,16 @@ class Ops:
         return self._op("unschedule", [job_id(name)], bool)
 
     def schedules(self) -> Op[list[Schedule]]:
-        """List all schedules."""
-        return self._op("schedules", ["all"], replies.schedules)
+        """List the first 500 schedules, or 1 MiB of them."""
+        return self._op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply).rows))
 
-    def ticking(self, which: str = "due") -> Op[DueSchedules]:
-        """Fetch the schedules with a tick that is due, and the time; *which* 'none' fetches the time only."""
-        return self._op("schedules", [which], replies.ticking)
+    def ticking(self, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
+        """Fetch a page of the schedules with a tick that is due, and the time; *which* 'none' fetches the time only."""
+        return self._op("schedules", [which, cursor], replies.ticking)
 
     def plan_ticks(self, ticking: DueSchedules) -> SchedulePlan:
         """Plan the operations for the ticks that are due."""
-        ops: list[Op[bool]] = []
+        ops: list[Op[int]] = []
         waits = [] if ticking.next is None else [ticking.next]
         wrong: list[str] = []
         for name, due, stored, missed in ticking.rows:
@@ -456,5 +479,5 @@ class Ops:
                 wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {said(error)}")
                 continue
             waits.append((following - ticking.now) / 1000)
-            ops.append(self._op("tick", [name, stored, due, following, *ticks], bool))
+            ops.append(self._op("tick", [name, stored, due, following, *ticks], int))
         return SchedulePlan(ops, min(waits, default=None), wrong)

@@ -6,6 +6,7 @@ Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 from headrace._model import job as job_values
@@ -250,6 +251,24 @@ def ids(reply: Any) -> tuple[str, list[str]]:
     return text(reply[0]), [text(one) for one in reply[1:]]
 
 
+def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
+    """Split the answer of `flow_read` into rows that are whole and the one that is not, if any.
+
+    *begun*: the latter of the call before.
+    """
+    rows = [*reply]
+    if begun is not None and len(rows[0]) > 2 and rows[0][10]:  # else the job is gone, or has other children by now
+        head, more = begun, rows[0]
+        rows[0] = [*head[:7], [*head[7], *more[7]], [*head[8], *more[8]], *more[9:]]
+    rest = rows.pop() if flow_cursor(rows[-1]) else None
+    return rows, rest
+
+
+def flow_cursor(row: Any) -> bytes:
+    """Return where a row goes on, empty if it is whole."""
+    return raw(row[9]) if row is not None and len(row) > 2 else b""
+
+
 def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     """Decode the state of one job of a flow; `None` if there is no such job.
 
@@ -259,7 +278,7 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
         raise ReplyError(f"job {name!r}: its run's key {text(row[1])} is not headrace's: remove it, or rename it")
     if len(row) < 3:
         return None
-    position, stage, _, started, ended, attributes, left, kept, children = row
+    position, stage, _, started, ended, attributes, left, kept, children = row[:9]
     pending = _number(left)
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
@@ -289,16 +308,15 @@ def _attributes(kept: Any) -> dict[str, str | list[str]]:
 
 def ticking(reply: Any) -> DueSchedules:
     """Decode schedules for the worker that serves them."""
-    now, following, rows = reply
-    return DueSchedules(
-        now, _wait(following), [(text(n), due, text(timing), text(missed)) for n, due, timing, missed in rows]
-    )
+    now, following, rows, cursor = reply
+    known = [(text(name), due, text(timing), text(missed)) for name, due, timing, missed in rows]
+    return DueSchedules(now, _wait(following), known, text(cursor))
 
 
-def schedules(reply: Any) -> list[Schedule]:
+def schedules(rows: Sequence[tuple[str, int, str, str]]) -> list[Schedule]:
     """Decode schedules for the user."""
     found: list[Schedule] = []
-    for name, due, stored, missed in ticking(reply).rows:
+    for name, due, stored, missed in rows:
         try:
             t = Timing.parse(stored)
             every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)

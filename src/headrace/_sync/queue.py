@@ -375,8 +375,8 @@ class Queue(Closing, Driver, BaseQueue):
         return self._run(self.ops.unschedule(name))
 
     def schedules(self) -> list[Schedule]:
-        """List the schedules, the next due first. schedules.lua, 2 µs each."""
-        return self._run(self.ops.schedules())
+        """List the schedules, the next due first. schedules.lua, 4 µs each, 500 a call."""
+        return self._drive(calls.schedules(self.ops))
 
     def close(self) -> None:
         """Close the connections we opened, nothing else.

@@ -4,7 +4,7 @@
 --        rates (zset), control (channel), events (channel), flows (zset), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more, which wants another call · 0 that was all
--- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 1,000 a call
+-- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
 -- More jobs of flows than a call has time for go first, each like one that is cancelled; the last call removes the rest at once.
 -- @include added
 -- @include levels
@@ -26,23 +26,23 @@ require_types('ZCARD', leases, delayed, flows, limited)
 local listed = {}
 for _, range in ipairs({{NOTHING, NOTHING}, {LEAST_NONCE, NONCES - 1}, {REDRIVEN, REDRIVEN}, {REDRIVEN * NONCES, (REDRIVEN + 1) * NONCES - 1}}) do
   local from, to = string.format('%.0f', range[1]), string.format('%.0f', range[2])
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', flows, from, to, 'LIMIT', 0, 1001 - #listed)) do listed[#listed + 1] = id end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', flows, from, to, 'LIMIT', 0, 251 - #listed)) do listed[#listed + 1] = id end
 end
 redis.call('UNLINK', lane) -- a full server permits it, and then what follows
 local gone = 0
-if #listed > 1000 then
+if #listed > 250 then
   local q = {
     jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
     stats = stats, limited = limited, flows = flows, levels = levels,
   }
   local held = {}
-  for i = 1, 1000 do
+  for i = 1, 250 do
     local removed, entry = remove_by_id(q, listed[i], 'deleted')
     gone, held[#held + 1] = gone + removed, entry
     mark(flows, listed[i], REMOVED)
   end
   tell_holders(control, table.concat(held, ' '))
-  if heard.deleted then publish(events, 'deleted', {unpack(listed, 1, 1000)}) end
+  if heard.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end
   return answer({gone, 1})
 end
 gone = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('HLEN', blocked) + redis.call('XLEN', dead)

@@ -1,7 +1,7 @@
 -- flow_advance: move jobs of flows on, however their stages ended. Each effect is the winner's, who is found out here.
 -- KEYS   lane (string), index (zset), others...
 -- ARGV   call, worker, result_ttl, dead_limit int, stages count, items...
--- REPLY  one per item: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), the flow
+-- REPLY  one per item, as far as 1 MiB of their jobs goes: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), the flow
 --        would have to go to a stage that is not among these, or the key of its run is somebody else's: a job that would
 --        move is a dead letter now, with a reason that names the key
 -- COST   10 us + 3 us per stage + 20 us per item + 8 us per child
@@ -20,6 +20,7 @@
 -- @include marks
 -- @include note
 -- @include number
+-- @include page
 -- @include record
 -- @include remove_by_id
 -- @include require_types
@@ -38,7 +39,7 @@ local function argument()
   at = at + 1
   return ARGV[at - 1]
 end
-local names, queues, runs, foreign, now = {}, {}, {}, {}, clock()
+local names, queues, runs, foreign, now, budget = {}, {}, {}, {}, clock(), new_budget()
 require_types('ZCARD', index)
 for i = 1, stages do
   names[i] = argument()
@@ -95,10 +96,25 @@ local function outside(q, id)
   if not score then return NOTHING, nil end
   return marked(score)
 end
+-- What is kept of a job, to enter its next stage: its fields, read once; nil if somebody removed it, or wrote over it.
+local kept_jobs = {}
+local function kept_job(run, id)
+  local name = run .. ' ' .. id
+  if kept_jobs[name] == nil then
+    local packed = get(run, 'job', id)
+    if packed then weigh(budget, {packed}) end
+    kept_jobs[name] = strings_of(packed) or false
+  end
+  return kept_jobs[name] or nil
+end
+local function keep_job(run, id, fields)
+  kept_jobs[run .. ' ' .. id] = fields
+  redis.call('HSET', run, 'job:' .. id, cmsgpack.pack(fields))
+end
 local ended
 local function enter(run, id, job, stage)
-  local fields = strings_of(get(run, 'job', id))
-  if not fields then -- somebody removed it, or wrote over it
+  local fields = kept_job(run, id)
+  if not fields then
     set(run, id, job, 'dead')
     return ended(run, id, job)
   end
@@ -110,11 +126,18 @@ end
 local function children_of(run, id) return strings_of(get(run, 'children', id)) or {} end
 -- The children of *id* are to be cancelled: who comes for events does it, a page at a time.
 local function cancel_children(run, id)
+  local marks = {}
   for _, child in ipairs(children_of(run, id)) do
     local job = where(run, child)
     local q = goes_on(job) and queues[job.stage]
     local what, nonce = outside(q, child)
-    if nonce and what == NOTHING and same(job.nonce, nonce) then set_mark(q.flows, child, CANCELLING, nonce) end
+    if nonce and what == NOTHING and same(job.nonce, nonce) then
+      local some = marks[job.stage] or {}
+      some[#some + 1], some[#some + 2], marks[job.stage] = string.format('%.0f', CANCELLING * NONCES + nonce), child, some
+    end
+  end
+  for i = 1, stages do
+    if marks[names[i]] then redis.call('ZADD', queues[names[i]].flows, unpack(marks[names[i]])) end
   end
 end
 local function members(run) return strings_of(redis.call('HGET', run, 'index')) or {} end
@@ -124,6 +147,7 @@ function ended(run, id, job)
   while true do
     local how, live = job.how, alive(run, -1)
     if how ~= 'dead' then redis.call('HDEL', run, 'job:' .. id) end
+    kept_jobs[run .. ' ' .. id] = nil
     if not string.match(id, ABOVE) then
       local state = ({done = 'completed', dead = 'failed', cancelled = 'cancelled'})[how]
       for _, member in ipairs(members(run)) do redis.call('ZREM', index, member) end
@@ -149,12 +173,14 @@ function ended(run, id, job)
     end
     if tonumber(get(run, 'pending', parent)) > 0 then return end
     local failed = tonumber(get(run, 'failed', parent))
-    local body = redis.call('HGET', q.blocked, parent)
+    local dies = failed > 0 and get(run, 'policy', parent) ~= 'continue'
+    local body = dies and redis.call('HGET', q.blocked, parent) or ''
+    weigh(budget, {body})
     redis.call('HDEL', q.blocked, parent)
     redis.call('HDEL', q.ids, parent)
     redis.call('ZREM', q.flows, parent)
-    if failed > 0 and get(run, 'policy', parent) ~= 'continue' then
-      local own, headers = parse(stored(body or ''))
+    if dies then
+      local own, headers = parse(stored(body))
       local reason = failed .. ' of ' .. #children .. ' children failed, the last ' .. id
       own.attempt = own.attempt or '1'
       keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, compose(own, headers))
@@ -200,6 +226,7 @@ end
 -- *id* waits for children; those that a run of it before created, and that have not failed, are not created again.
 local function fan(run, id, job, entry, deliveries, target, policy, children)
   local which, list, pending, created = get(run, 'fan', id) or '1', {}, 0, 0
+  local entering, kept = {}, {} -- jobs by their stage, and what the run knows of them
   local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- it is the same fan-out once more
   local nonce = nonces(run, now, #children + 1)
   local of = string.format('%.0f', nonce)
@@ -218,12 +245,15 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
     elseif known.how ~= 'done' then
       local fields = {child.fields[1], child.fields[2], 'id', name}
       for j = 3, #child.fields do fields[#fields + 1] = child.fields[j] end
-      enter_stage(queues[child.stage], name, now, child.delay, fields, nonce + i)
-      redis.call('HSET', run, 'job:' .. name, cmsgpack.pack(fields))
-      set(run, name, {stage = child.stage, nonce = nonce + i, of = of}, 'active')
+      entering[child.stage] = entering[child.stage] or {}
+      table.insert(entering[child.stage], {id = name, delay = child.delay, fields = fields, nonce = nonce + i})
+      kept[#kept + 1], kept[#kept + 2] = 'job:' .. name, cmsgpack.pack(fields)
+      kept[#kept + 1], kept[#kept + 2] = 'at:' .. name, string.format('active %s %.0f %s', child.stage, nonce + i, of)
       created = created + 1
     end
   end
+  for i = 1, stages do enter_stage_together(queues[names[i]], now, entering[names[i]] or {}) end
+  if #kept > 0 then redis.call('HSET', run, unpack(kept)) end
   if created > 0 then alive(run, created) end
   redis.call('HSET', run, 'children:' .. id, cmsgpack.pack(list), 'fan:' .. id, which, 'pending:' .. id, pending,
     'failed:' .. id, 0, 'join:' .. id, target, 'policy:' .. id, policy, 'fanout:' .. id, of)
@@ -233,7 +263,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
     note(q, 'completed', id)
     return go(run, id, job, target)
   end
-  local fields = strings_of(get(run, 'job', id))
+  local fields = {unpack(kept_job(run, id))}
   fields[#fields + 1], fields[#fields + 2] = 'enq', string.match(entry, '^%d+')
   fields[#fields + 1], fields[#fields + 2] = 'attempt', string.format('%.0f', deliveries)
   fields[#fields + 1], fields[#fields + 2] = 'headrace-nonce', string.format('%.0f', job.nonce)
@@ -258,8 +288,9 @@ local function move(run, item)
   if worker ~= '' and not held_by(q.jobs, worker, {entry}, {item.count})[1] then return 0 end
   if ours and not able(run, id) then return 0 end
   local fans = item.policy ~= '' and what ~= CANCELLING
-  local known_job = ours and strings_of(get(run, 'job', id))
+  local known_job = ours and kept_job(run, id)
   local body = ours and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
+  if body then weigh(budget, body[2]) end
   local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
   local gone = remove_entry(q, entry)
   if gone == 0 then return 0 end
@@ -282,7 +313,7 @@ local function move(run, item)
     for i = 1, #headers, 2 do
       if headers[i] ~= 'headrace-nonce' then kept[#kept + 1], kept[#kept + 2] = headers[i], headers[i + 1] end
     end
-    redis.call('HSET', run, 'job:' .. id, cmsgpack.pack(compose(mine, kept)))
+    keep_job(run, id, compose(mine, kept))
   end
   if item.kept then redis.call('HSET', run, 'result:' .. stage .. ':' .. id, item.result) end
   if fans then
@@ -380,7 +411,7 @@ local function step()
   return item
 end
 local reply = {}
-while at <= #ARGV do
+while at <= #ARGV and (#reply == 0 or fitting(budget, 1) > 0) do
   local kind, run, done = argument(), runs[#reply + 1], nil
   if kind == 'move' then
     done = (foreign[run] and set_aside or move)(run, step())

@@ -1,54 +1,73 @@
 -- flow_read: jobs of flows as their runs know them.
 -- KEYS   flow (hash), others...
--- ARGV   stages int, items...
--- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} somebody else's · {position, stage, state, started, ended, attributes, pending, results, children}
--- COST   10 us per item + 1 us per child
+-- ARGV   stages int, cursor, items...
+-- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} somebody else's · {position, stage, state, started, ended, attributes, pending,
+--        results, children, cursor, told}
+-- COST   10 us per item + 4 us per child, at most 500 children, or 1 MiB of results
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
 -- the last fan-out, {name, position, kept, result, ...}. pending: how many of them have not ended.
--- It goes as far as 1,000 children or 1 MiB, and to the end of the item where that is: the others are asked for again.
+-- It goes so far that the last item may not be told whole: then it has a cursor, with which to begin the next call at that
+-- item; its results and children are those that follow. told: how many were told before, 0 when it begins anew.
+-- @include page
 -- @include strings_of
-local reply, looked, bytes = {}, 0, 0
-local function count(value) bytes = bytes + #value end
+local reply, budget, room, begun = {}, new_budget(), 500, false
 local names = items + stages - 1 -- in ARGV the stages' come before those of the jobs
-for i = 1, #ARGV - names do
-  if looked >= 1000 or bytes >= 1048576 then break end
-  local id = ARGV[names + i]
-  if i > 1 then flow = others[i - 1] end
-  local head = redis.pcall('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id, 'children:' .. id)
+-- A result, as far as it fits: false when it is enough; one at least.
+local function result(stage, id)
+  if begun and fitting(budget, 1) == 0 then return false end
+  local value = redis.call('HGET', flow, 'result:' .. stage .. ':' .. id)
+  if value then
+    weigh(budget, {value})
+    begun = true
+  end
+  return value or nil
+end
+local function read(id, from)
+  local head = redis.pcall('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id,
+    'children:' .. id, 'fanout:' .. id)
+  if head.err then return {'foreign', flow} end
   local how, stage = string.match(head[1] or '', '^(%a+) (%S+)')
-  if head.err then
-    reply[i] = {'foreign', flow}
-  elseif not how then
-    reply[i] = {}
-  else
-    local results, children, path, node = {}, {}, {}, id
-    while node do
-      path[#path + 1] = node
-      node = string.match(node, '^(.*)/%d+/[^/]*$')
+  if not how then return {} end
+  weigh(budget, {head[5] or ''})
+  local told, fanout = string.match(from, '^(%d+) (%S*)$')
+  told = fanout == (head[8] or '') and tonumber(told) or 0 -- or its children are others by now
+  local results, children, path, node, passed = {}, {}, {}, id, 0
+  local function row(following)
+    return {how, stage, head[2] or '', head[3] or '', head[4] or '', head[5] or '', head[6] or '0', results, children,
+            following and following .. ' ' .. (head[8] or '') or '', told}
+  end
+  while node do
+    path[#path + 1] = node
+    node = string.match(node, '^(.*)/%d+/[^/]*$')
+  end
+  for j = #path, 1, -1 do
+    for k = items, names do
+      passed = passed + 1
+      local kept = passed > told and result(ARGV[k], path[j])
+      if passed > told and kept == false then return row(passed - 1) end
+      if kept then results[#results + 1], results[#results + 2] = ARGV[k], kept end
     end
-    for j = #path, 1, -1 do
-      local fields = {}
-      for k = 1, stages do fields[k] = 'result:' .. ARGV[items + k - 1] .. ':' .. path[j] end
-      local kept = redis.call('HMGET', flow, unpack(fields))
-      for k = 1, stages do
-        if kept[k] then
-          results[#results + 1], results[#results + 2] = ARGV[items + k - 1], kept[k]
-          count(kept[k])
-        end
-      end
-    end
-    for _, child in ipairs(strings_of(head[7]) or {}) do
+  end
+  for _, child in ipairs(strings_of(head[7]) or {}) do
+    passed = passed + 1
+    if passed > told then
+      if room == 0 then return row(passed - 1) end
       local end_of, last = string.match(redis.call('HGET', flow, 'at:' .. child) or '', '^(%a+) (%S+)')
-      local kept = end_of == 'done' and redis.call('HGET', flow, 'result:' .. last .. ':' .. child)
+      local kept = end_of == 'done' and result(last, child)
+      if end_of == 'done' and kept == false then return row(passed - 1) end
       local at = #children
       children[at + 1], children[at + 2] = string.match(child, '[^/]*$'), end_of or ''
       children[at + 3], children[at + 4] = kept and 1 or 0, kept or ''
-      looked = looked + 1
-      count(kept or '')
+      room = room - 1
     end
-    count(head[5] or '')
-    reply[i] = {how, stage, head[2] or '', head[3] or '', head[4] or '', head[5] or '', head[6] or '0', results, children}
   end
+  return row()
+end
+for i = 1, #ARGV - names do
+  if room == 0 or fitting(budget, 1) == 0 then break end
+  if i > 1 then flow = others[i - 1] end
+  reply[i] = read(ARGV[names + i], i == 1 and cursor or '')
+  if reply[i][10] and reply[i][10] ~= '' then break end
 end
 return reply

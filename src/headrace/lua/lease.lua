@@ -111,7 +111,7 @@ local function weigh(fields)
 end
 local function left() return limit - #taken - #fresh / 2 end
 
-local heir = heir_of and heir_of ~= ''
+local heir, left_behind = heir_of and heir_of ~= '', false
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 100)
 if state[3] then
   readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
@@ -210,9 +210,10 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
     local moved, _, ids_back = take_over(
-      jobs, workers, registered, leases, stats, heir_of, 1000, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
+      jobs, workers, registered, leases, stats, heir_of, 300, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
     if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
     wake_many(wake, moved)
+    left_behind = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, heir_of)[1] ~= nil
   end
   -- Those that wait for their turn first: they are older.
   -- Their moments shift while nobody comes for them, and may pass each other; entry IDs keep the order.
@@ -234,6 +235,7 @@ end
 
 -- What is new: chunk by chunk, until there is no more.
 local seen, further = 0, keyed
+local most_seen = keyed and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
 local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases from an earlier entry
 local carry = not plain
 plain = plain and not keyed
@@ -243,7 +245,7 @@ local function unflatten()
   fresh, plain = {}, false
 end
 local function read()
-  while left() > 0 and seen < limit + 250 and not short do
+  while left() > 0 and seen < most_seen and not short do
     local number = fits(left())
     local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
     rows = rows and rows[1][2] or {}
@@ -283,7 +285,7 @@ local risen = 0 -- each takes as long as several others
 for level = 1, left() > 0 and not short and q.levels.n or 0 do
   unflatten() -- they come before these
   front(front_of(level))
-  while left() > 0 and not short and seen < limit + 250 and risen < 250 do
+  while left() > 0 and not short and seen < most_seen and risen < 250 do
     local number = math.min(fits(left()), 250 - risen)
     local page = number > 0 and redis.call('XRANGE', q.levels[level], '-', '+', 'COUNT', number) or {}
     number = raise_level(q, level, 0, page)
@@ -293,7 +295,7 @@ for level = 1, left() > 0 and not short and q.levels.n or 0 do
   end
 end
 further = further or risen == 250
-if keyed and left() > 0 and seen >= limit + 250 then further = true end
+if keyed and left() > 0 and seen >= most_seen then further = true end
 if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
 if duration ~= '' then
@@ -313,7 +315,7 @@ if first[2] then
   local due = math.max(0, tonumber(first[2]) - now)
   next_due = next_due < 0 and due or math.min(next_due, due)
 end
-if further or short then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
+if further or short or left_behind then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
 spend(rates, limits, exact, #entries)
 local cut = limit < wanted and #entries == limit -- by the limit: there may be more, when there is the next token
 if cut then limit, next_due = room(rates, limits, exact, 1) end

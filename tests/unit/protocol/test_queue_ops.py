@@ -16,7 +16,7 @@ from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 
 OPS = Ops(Keys.of("shop/orders"))
@@ -99,6 +99,23 @@ def test_parts_are_bounded_in_jobs_and_bytes(sizes: list[int], parts: list[int])
     assert [len(item) for op in ops for item in op.items] == sizes
 
 
+@pytest.mark.parametrize(
+    ("job", "parts"),
+    [
+        (NewJob(b"x", headers={"k": "v"}), [333, 333, 1]),
+        (NewJob(b"x", delay=5), [250, 250, 167]),
+        (NewJob(b"x", id="17-0"), [1] * 667),  # an entry's name: the script looks whether it is there, and so reads it
+    ],
+)
+def test_what_takes_longer_goes_in_smaller_parts(job: NewJob, parts: list[int]) -> None:
+    assert [len(op.items) for op in OPS.batches([job] * 667)] == parts
+
+
+def test_a_call_that_may_read_a_job_is_not_joined() -> None:
+    joins = [OPS.enqueue([OPS.item(NewJob(b"x", id=name))]).join is not None for name in ("a", "1-1x", "1-1", "1-1.2")]
+    assert joins == [True, True, False, False]
+
+
 def test_headers_count_as_bytes() -> None:
     jobs = [NewJob(b"x", headers={"h": "y" * (BYTES_PER_SCRIPT // 2)}) for _ in range(4)]
     assert len(list(OPS.batches(jobs))) == 4
@@ -117,7 +134,7 @@ def test_joined_enqueues_are_one() -> None:
 def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
     settings = QueueSettings(lease=5, max_attempts=3, dead_limit=7)
     ops = Ops(Keys.of("q"), settings)
-    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", JOBS_PER_SCRIPT, "", 5000, 15_000, 3, 7, 1, ""]
+    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", CLAIMS_PER_SCRIPT, "", 5000, 15_000, 3, 7, 1, ""]
     assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0, ""]
     assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 0, 1000, 0, ""]
 

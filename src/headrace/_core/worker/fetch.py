@@ -85,8 +85,9 @@ def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> 
         consumer.refused(settling, error)
         return []
     consumer.under_way.remove(settling)
-    for verdicts in replies[: len(settling.ops)]:
+    for op, verdicts in zip(settling.ops, replies, strict=False):
         consumer.lost += verdicts.count(False)
+        consumer.done.extendleft(reversed(op.items[len(verdicts) :]))  # what a script had no room for comes in the next
     return replies
 
 
@@ -166,7 +167,7 @@ def _granted(
     for claim, reason in grant.undecodable:
         consumer.done.append(Settlement("dead", claim, reason=reason))
     consumer.paused = grant.paused
-    if not grant.paused or grant.claims:
+    if (not grant.paused or grant.claims) and not grant.more:
         consumer.name_claim.heir_of = ""
     if grant.next_due is not None:  # counted from when it was sent: the next takes as long
         consumer.expect(since, grant.next_due)

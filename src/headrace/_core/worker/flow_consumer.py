@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
-from headrace._core.effects import Held, Role, send
-from headrace._core.flow_calls import sweep
+from headrace._core.effects import Held, Role
+from headrace._core.flow_calls import read, sweep
 from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
-from headrace._model.flow import FlowJob, FlowState
+from headrace._model.flow import FlowJob
 from headrace._model.job import Claim
 from headrace._protocol.flow_ops import CHILDREN_AT_MOST, STEPS_PER_SCRIPT, FlowOps
+from headrace._protocol.flow_ops import Step as FlowStep
+from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op, parts
 
 
@@ -31,12 +33,8 @@ class FlowConsumer(Consumer):
         ours = [claim for claim in claims if self.flow.has(claim.job)]
         self.asking += len(ours)  # they take up room while we ask about them
         try:
-            states: dict[str, FlowState | None] = {}
             names = [claim.job.id for claim in ours]
-            while names:
-                known = yield from send(self.flow.read(names[:STEPS_PER_SCRIPT]))
-                states |= zip(names, known, strict=False)
-                names = names[len(known) :]
+            states = dict(zip(names, (yield from read(self.flow, names)), strict=True))
         finally:
             self.asking -= len(ours)
         for claim in claims:
@@ -56,9 +54,9 @@ class FlowConsumer(Consumer):
         more.
         """
         if some[0].kind == "step":
-            steps = [one.step for one in some]
-            for part in parts(steps, lambda step: step.children, STEPS_PER_SCRIPT, CHILDREN_AT_MOST):
-                yield self.flow.advance(part)
+            for part in parts(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                op = self.flow.advance([one.step for one in part])
+                yield evolve(op, items=part)  # what a script has no room for is sent again
         else:
             self.tend_soon = self.tend_soon or some[0].kind in ("retry", "dead")
             yield from super().operations(some)
@@ -68,3 +66,10 @@ class FlowConsumer(Consumer):
         if self.tend_soon or self.sweeper:
             self.tend_soon = False
             yield from sweep(self.flow)
+
+
+def _weight(settlement: Settlement) -> int:
+    """Return the bytes of a step, and of its job; a child counts as its part of a full script."""
+    step: FlowStep = settlement.step
+    size = settlement.claim.size + sum(len(arg) for arg in step.args if not isinstance(arg, int))
+    return max(size, step.children * BYTES_PER_SCRIPT // CHILDREN_AT_MOST)

@@ -4,7 +4,8 @@ upkeep role, and sleeps until then.
 
 from __future__ import annotations
 
-from headrace._core.effects import Log, Phase, Role, Send, Sleep, current_time, send
+from headrace._core.calls import run_due_schedules
+from headrace._core.effects import Log, Phase, Role, Sleep, current_time
 from headrace._core.worker.consumer import Consumer
 
 
@@ -16,11 +17,9 @@ def tick(consumer: Consumer) -> Role:
         if consumer.tick_at is None or consumer.tick_at > now:
             yield Sleep(1.0 if consumer.tick_at is None else min(1.0, consumer.tick_at - now))
             continue
-        plan = consumer.ops.plan_ticks((yield from send(consumer.ops.ticking())))
+        plan = yield from run_due_schedules(consumer.ops)
         now = yield from current_time()
         consumer.tick_at = None if plan.wait is None else now + plan.wait
-        if plan.ops:
-            yield Send(plan.ops)
         for text in sorted(set(plan.wrong) - logged):
             logged.add(text)
             yield Log(text)

@@ -9,9 +9,9 @@ from attrs import frozen
 
 from headrace._core.verdicts import Settlement
 from headrace._model.job import Claim
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op, parts
-from headrace._protocol.queue_ops import REWRITES_PER_SCRIPT, Ops
+from headrace._protocol.queue_ops import Ops
 
 alike = attrgetter(
     "kind", "claim.worker", "attempts", "pause"
@@ -26,7 +26,7 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
                 results = {one.claim.entry: one.result for one in part if one.result is not None}
                 yield ops.complete([one.claim for one in part], results=results)
         case "release":
-            for part in parts(some, _size, JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
+            for part in parts(some, _size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT):
                 yield ops.release([one.claim for one in part], pause=some[0].pause)
         case "dead":
             for part in parts(some, _size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):

@@ -32,3 +32,28 @@ local function enter_stage(q, id, now, delay, fields, nonce)
   note(q, 'added', id)
   set_mark(q.flows, id, NOTHING, nonce)
 end
+-- Many of them at once, at most 1,000: {id, delay, fields, nonce} each. What all of them change is changed once.
+local function enter_stage_together(q, now, jobs)
+  if #jobs == 0 then return end
+  local ids, entries, marks, largest = {}, {}, {}, 0
+  for i, job in ipairs(jobs) do ids[i] = job.id end
+  local taken = redis.call('HMGET', q.ids, unpack(ids))
+  for i, job in ipairs(jobs) do
+    if taken[i] == 'delayed' or job.delay ~= '' then
+      enter_stage(q, job.id, now, job.delay, job.fields, job.nonce)
+    else
+      local fields, last = job.fields, #job.fields
+      fields[last + 1], fields[last + 2] = 'headrace-nonce', string.format('%.0f', job.nonce)
+      entries[#entries + 1], entries[#entries + 2] = job.id, redis.call('XADD', q.jobs, '*', unpack(fields))
+      marks[#marks + 1], marks[#marks + 2] = fields[last + 2], job.id -- NOTHING has happened to it
+      largest = math.max(largest, size_of(fields))
+      note(q, 'added', job.id)
+    end
+  end
+  if #entries == 0 then return end
+  redis.call('HINCRBY', q.stats, 'enqueued', #entries / 2)
+  redis.call('HINCRBY', q.stats, 'added', #entries / 2)
+  redis.call('HSET', q.ids, unpack(entries))
+  redis.call('ZADD', q.flows, unpack(marks))
+  keep_largest(q.stats, largest)
+end

@@ -1,0 +1,70 @@
+"""What goes on where a script answers only a part: it went as far as its time, or about 1 MiB of jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenacity import wait_fixed
+
+from headrace import Job, Retry
+from headrace._core import calls
+from headrace._core.effects import Held, Phase, Send
+from headrace._core.verdicts import Settlement
+from headrace._core.worker.fetch import fetch
+from headrace._core.worker.flow_consumer import FlowConsumer
+from headrace._model.codec import BytesCodec
+from headrace._model.settings import HandlerSettings, QueueSettings
+from headrace._protocol.answers import DueSchedules
+from headrace._protocol.flow_ops import FlowOps, Step
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from tests.unit.core.test_calls import OPS, Stage
+from tests.unit.core.test_roles import Hand
+
+
+def flow_consumer(*sizes: int) -> FlowConsumer:
+    """One that has a step to take for jobs of these sizes."""
+    flow = FlowOps("shop", "headrace", None, [], 1000, 60.0, fenced=False)
+    ops = flow.declare("a", [], [], {}).ops
+    handler = HandlerSettings("shop/a", print, 10, Retry(), None, QueueSettings(), BytesCodec())
+    consumer = FlowConsumer(ops, handler, "w", wait_fixed(7), flow=flow)
+    consumer.registered, consumer.phase = True, Phase.DRAINING
+    for number, size in enumerate(sizes):
+        held = Held(Job(f"r{number}", b"x", "shop/a"), consumer.name, f"{number}-0", 1, 1, size=size)
+        step = Step(flow.run(f"r{number}"), ["move", f"r{number}", "a", f"{number}-0", 1, 0, "", "", "", 0])
+        consumer.done.append(Settlement("step", held, step=step))
+    return consumer
+
+
+def runs(effect: Any) -> list[list[str]]:
+    """The runs of the steps that are sent, script by script."""
+    assert isinstance(effect, Send)
+    return [[key.rpartition(":")[2] for key in op.keys if ":flow:" in key] for op in effect.ops]
+
+
+def test_steps_that_a_script_had_no_room_for_are_taken_in_the_next() -> None:
+    consumer = flow_consumer(*[10] * 4)
+    hand = Hand(fetch(consumer))
+    assert runs(hand.go()) == [["r0", "r1", "r2", "r3"]]
+    assert runs(hand.go([[True, False]])) == [["r2", "r3"]]
+    assert len(consumer.kept()) == 2
+    assert runs(hand.go([[True]])) == [["r3"]]
+    assert hand.go([[True]]) is None
+    assert (consumer.lost, consumer.kept()) == (1, [])
+
+
+def test_steps_of_large_jobs_go_apart() -> None:
+    hand = Hand(fetch(flow_consumer(10, BYTES_PER_SCRIPT, 10, BYTES_PER_SCRIPT // 2, BYTES_PER_SCRIPT // 2)))
+    assert runs(hand.go()) == [["r0"], ["r1"], ["r2", "r3"], ["r4"]]
+
+
+def test_schedules_are_read_page_by_page_and_what_is_left_of_their_ticks_is_due_at_once() -> None:
+    pages = {
+        "": DueSchedules(2000, 5.0, [("s", 2000, "every 500", "once")], "2000 s"),
+        "2000 s": DueSchedules(2001, 5.0, [("t", 2000, "every 500", "once")]),
+    }
+    for answers, wait in (({"s": 1, "t": 0}, 0.499), ({"s": 2, "t": 1}, 0.0)):
+        stage = Stage(lambda op, answers=answers: pages[op.args[1]] if op.name == "schedules" else answers[op.args[0]])
+        assert stage.play(calls.run_due_schedules(OPS)).wait == wait
+        assert stage.names == ["schedules", "schedules", "tick", "tick"]
+    stage = Stage(lambda op: pages[op.args[1]])
+    assert [schedule.name for schedule in stage.play(calls.schedules(OPS))] == ["s", "t"]
