@@ -190,11 +190,14 @@ class BatchError(HeadraceError):
 
 
 def said(error: object) -> str:
-    """Describe an exception in words, cut to the length that is kept; its `__str__` is the user's and may raise."""
+    """Describe an exception in words, cut to the length that is kept; its class and `__str__` are the user's and may
+    raise.
+    """
+    name: str = type.__dict__["__name__"].__get__(type(error))  # whatever its metaclass makes of it
     try:
-        return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
+        return f"{name}: {error}"[:REASON_CHARACTERS]
     except BaseException:  # whatever it is
-        return type(error).__name__
+        return name[:REASON_CHARACTERS]
 
 
 def without_extra(what: str, extra: str) -> str:

@@ -238,6 +238,31 @@ class Broken(SpanProcessor):
             raise OSError("end")
 
 
+class Mean(Exception):
+    """An exception that can't be looked at."""
+
+    def __str__(self) -> str:
+        raise GeneratorExit
+
+    __repr__ = __str__
+
+
+def test_an_exception_that_cannot_be_looked_at_ends_its_span(work: Work, queue: Queue, spans: Spans) -> None:
+    worker = work()
+
+    @worker.handler("q", retry=Retry(attempts=1))
+    def body(job: Job) -> None:
+        raise Mean
+
+    queue.enqueue(b"x", headers={"traceparent": "00-no-no-no", "headrace-attempt": "\ud7ff", "baggage": "=;,=="})
+    with worker:
+        (span,) = spans.wait(1, "process q")
+        until(lambda: queue.counts().dead)
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert str(span.attributes["error.type"]).endswith("Mean")
+
+
 def test_what_traces_fails_no_job(work: Work, queue: Queue, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
     worker = work()
     spans.provider.add_span_processor(Broken())

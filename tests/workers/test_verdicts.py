@@ -49,6 +49,40 @@ def test_a_return_value_is_the_result(work: Work, queue: Queue) -> None:
     assert queue.result(receipts[2].id) is None
 
 
+class Silent(StopIteration):
+    """One that can't be looked at, and that no future takes."""
+
+    def __repr__(self) -> str:
+        raise GeneratorExit
+
+    __str__ = __repr__
+
+
+class SilentRelease(Release):
+    """A verdict that can't be looked at."""
+
+    def __bool__(self) -> bool:
+        raise GeneratorExit
+
+
+@pytest.mark.parametrize(("error", "persistent"), [(Silent, False), (Silent, True), (SilentRelease, True)])
+def test_what_cannot_be_looked_at_takes_no_slot(
+    work: Work, queue: Queue, error: type[Exception], persistent: bool
+) -> None:
+    """It ends its job as others do, and the only slot is free for the next."""
+    worker = work()
+    ran: list[bytes] = []
+
+    @worker.handler("q", concurrency=1, retry=Retry(wait=60), persistent=persistent)
+    def body(job: Job) -> None:
+        ran.append(job.payload)
+        raise error if job.payload == b"bad" else DeadLetter("ran")
+
+    queue.enqueue_many([b"bad", b"good"])
+    with worker:
+        until(lambda: b"good" in ran, "the other job")
+
+
 @pytest.mark.parametrize("commands", [["+@all"], ["+@all", "-config"]])
 def test_a_result_larger_than_the_server_takes(kind: str, newest: Server, commands: list[str]) -> None:
     """It is its job's failure, whether or not the user may ask for the limit; the others complete."""

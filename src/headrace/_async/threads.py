@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace._base.engine import Unit
 from headrace._telemetry.worker import WorkerTelemetry
+from headrace.errors import said
 
 
 class Threads:
@@ -46,7 +47,7 @@ class Threads:
                 observed = self._telemetry.on
                 result = self._telemetry.call(self._function, unit, argument) if observed else self._function(argument)
             except StopIteration as raised:  # no future takes it
-                error = RuntimeError(f"the handler raised {raised!r}")
+                error = RuntimeError(f"the handler raised {said(raised)}")
             except BaseException as raised:  # judged, whatever it is
                 error = raised
             with suppress(RuntimeError):  # the loop is closed

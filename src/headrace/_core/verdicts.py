@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from attrs import evolve, field, frozen
@@ -21,6 +21,8 @@ FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job s
 PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0  # seconds it waits after more of them, longer each time
 RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked for a shorter delay
 UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
+
+LAST_MOMENT_S = 253_402_300_799.0  # seconds since 1970: the end of the year 9999
 
 
 @frozen
@@ -90,8 +92,10 @@ def lasting(delay: Any) -> float | datetime:
     """Bring a delay into the range of the scripts: strategies and handlers may compute negative or boundless ones."""
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
-        return delay
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(min(delay, FOREVER_S))
+        return datetime.fromtimestamp(
+            min(max(0.0, delay.timestamp()), LAST_MOMENT_S), UTC
+        )  # its time zone is the user's
+    seconds = float(delay.total_seconds() if isinstance(delay, timedelta) else min(delay, FOREVER_S))
     if math.isnan(seconds):
         raise ValueError("a delay of nan seconds")
     return min(max(0.0, seconds), FOREVER_S)

@@ -105,7 +105,8 @@ def reason(value: object) -> str:
     """Check the reason for a retry or a death, and cut it to the length that is kept."""
     if not isinstance(value, str):
         raise TypeError(f"reason must be a str, not {type(value).__name__}")
-    return str.encode(value[:REASON_CHARACTERS], "utf-8", "backslashreplace").decode()[:REASON_CHARACTERS]
+    some = str.__getitem__(value, slice(REASON_CHARACTERS))  # a subclass may do anything
+    return some.encode("utf-8", "backslashreplace").decode()[:REASON_CHARACTERS]
 
 
 def headers(value: object) -> list[str]:

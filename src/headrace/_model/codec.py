@@ -28,6 +28,13 @@ def chosen(codec: Codec | None) -> Codec:
     return codec
 
 
+def as_bytes(data: object) -> bytes:
+    """Return what a codec's `encode` gave as bytes. Raises `CodecError` for anything else."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)  # pyright: ignore[reportUnknownArgumentType]
+    raise CodecError(f"the codec's encode() gave a {type(data).__name__}, not bytes")
+
+
 class BytesCodec:
     """The default: bytes pass untouched, a `str` is encoded as UTF-8."""
 

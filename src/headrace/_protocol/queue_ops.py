@@ -17,7 +17,7 @@ from attrs import frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import BytesCodec, Codec
+from headrace._model.codec import BytesCodec, Codec, as_bytes
 from headrace._model.job import PRIORITY, Claim, NewJob, Receipt, on_wire
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
@@ -83,10 +83,14 @@ class Ops:
 
     # -- producing ---------------------------------------------------------------------------------
 
+    def _encoded(self, payload: Any) -> bytes:
+        data: Any = self.codec.encode(payload)
+        return data if type(data) is bytes else as_bytes(data)
+
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """Check a payload or `NewJob`, and return its fields; only the encoded payload, if that is all it has."""
         if not isinstance(job, NewJob):
-            data = self.codec.encode(job)
+            data = self._encoded(job)
             checks.fits("payload", [data])
             return data if context is None else ("", "", ["data", data, *context()])
         if job.queue is not None and job.queue != self.keys.queue:
@@ -100,7 +104,7 @@ class Ops:
         delay = checks.delay(job.delay)
         headers = self._headers(job, priorities)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
-        fields: list[str | bytes] = ["data", self.codec.encode(job.payload)]
+        fields: list[str | bytes] = ["data", self._encoded(job.payload)]
         checks.fits("payload and headers" if headers else "payload", [fields[1], *headers])
         if name:
             fields += ("id", name)
@@ -257,7 +261,7 @@ class Ops:
     def result_bytes(self, result: Any) -> bytes:
         """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
         try:
-            data = self.codec.encode(result)
+            data = self._encoded(result)
         except (TypeError, CodecError) as error:
             raise type(error)(f"result: {error}") from error
         checks.fits("result", [data])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar
 
@@ -297,8 +298,11 @@ def link(span: Span, context: SpanContext | None, attributes: Mapping[str, Value
 
 def error_type(error: BaseException) -> str:
     """Return the qualified name of an error's class."""
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    kind, module = type(error), ""
+    with suppress(BaseException):  # its metaclass is the user's
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        return f"{module}{kind.__qualname__}"
+    return "Exception"
 
 
 def failure(error: BaseException | None) -> BaseException | None:
@@ -311,11 +315,12 @@ def failed(span: Span, error: BaseException, *, record: bool = True) -> None:
     span.set_attribute(ERROR, error_type(error))
     span.set_status(Status(StatusCode.ERROR, _words(error)))
     if record:
-        span.record_exception(error)
+        with suppress(BaseException):  # its __str__ is the user's
+            span.record_exception(error)
 
 
 def _words(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # its __str__ is the user's
+    except BaseException:  # its __str__ is the user's
         return ""

@@ -24,10 +24,10 @@ class PersistentConsumer(Consumer):
         """Settle a job whose handler has ended: it goes round again, unless a verdict says that it is over."""
         held = unit[0]
         told = error if error is not None else returned_verdict(result)
-        if self.phase is Phase.DRAINING and not isinstance(told, (Complete, DeadLetter)):
+        if self.phase is Phase.DRAINING and not issubclass(type(told), (Complete, DeadLetter)):
             told = Release()
-        if held.ended or self.phase >= Phase.HALTING or isinstance(told, Verdict):
-            super().finished(unit, now, told or Release())
+        if held.ended or self.phase >= Phase.HALTING or issubclass(type(told), Verdict):
+            super().finished(unit, now, Release() if told is None else told)
         else:
             # Held for as long as a lease, it was well: earlier failures count no more.
             anew = now - held.started >= self.ops.settings.lease
