@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 
 import pytest
+import redis
 
 from headrace import Counts, NewJob, Queue, Rate, Repairs
 from tests.support.awaiting import until
@@ -24,8 +25,9 @@ def pass_by(client, queue, seconds):
     """As if so much time had passed for every bucket and whatever waits for one."""
     for part in ("rates", "limited"):
         key = queue.ops.keys.part(part)
-        for member, score in client.zrange(key, 0, -1, withscores=True):
-            client.zadd(key, {member: score - seconds * 1000})
+        scores = client.zrange(key, 0, -1, withscores=True)
+        if scores:
+            client.zadd(key, {member: score - seconds * 1000 for member, score in scores})
 
 
 def now(client):
@@ -179,6 +181,30 @@ def test_takers_that_come_late_change_no_order(server, client, seed, burst):
                 assert lease.complete()
             pass_by(client, one, chance.choice([1, 200, 590, 610, 700, 1500]))
     assert all(numbers == sorted(numbers) for numbers in got.values())
+
+
+def test_a_new_job_waits_behind_all_that_are_due(connect, client):
+    """More than a call looks at, for which there are tokens."""
+    queue = connect(rate=Rate(1, per=600, burst=120, key="group"))
+    queue.enqueue_many(jobs(300, 1))
+    assert len(queue.lease_many(1000)) == 120
+    pass_by(client, queue, 1_000_000)
+    queue.enqueue(b"new", headers={"group": "0"})
+    assert payloads(queue.lease_many(1000)) == [b"%d" % i for i in range(120, 240)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_so_many_may_be_due_at_once_that_a_call_does_not_see_them_all(newest, seed):
+    """As after hours without workers, again and again: their order is kept all the same."""
+    chance, got = random.Random(seed), []
+    with Queue("q", url=newest.url, rate=Rate(1, per=600, key="group")) as queue, redis.from_url(newest.url) as client:
+        queue.enqueue_many(jobs(300, 1))
+        while len(got) < 200:
+            for lease in queue.lease_many(chance.choice([1, 30, 1000])):
+                got.append(int(lease.job.payload))
+                assert lease.complete()
+            pass_by(client, queue, chance.choice([1, 590, 700, 30_000_000]))
+    assert got == sorted(got)
 
 
 def test_what_waits_too_long_does_not_come_all_at_once(connect, client):

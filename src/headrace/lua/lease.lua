@@ -112,7 +112,7 @@ end
 local function left() return limit - #taken - #fresh / 2 end
 
 local heir, left_behind = heir_of and heir_of ~= '', false
-local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 100)
+local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 if state[3] then
   readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
@@ -216,14 +216,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     left_behind = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, heir_of)[1] ~= nil
   end
   -- Those that wait for their turn first: they are older.
-  -- Their moments shift while nobody comes for them, and may pass each other; entry IDs keep the order.
-  local ms, number = {}, {}
-  for i = 1, #turn do
-    local high, low = string.match(turn[i], '^(%d+)-(%d+)$')
-    ms[turn[i]], number[turn[i]] = tonumber(high), tonumber(low)
-  end
-  table.sort(turn, function(a, b) return ms[a] < ms[b] or ms[a] == ms[b] and number[a] < number[b] end)
-  for _, entry in ipairs(turn) do
+  for _, entry in ipairs(turn[1] and oldest_due(limited, now, 100) or {}) do
     if left() == 0 then break end
     local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
     if row and fits(1) == 0 then break end
@@ -320,5 +313,5 @@ spend(rates, limits, exact, #entries)
 local cut = limit < wanted and #entries == limit -- by the limit: there may be more, when there is the next token
 if cut then limit, next_due = room(rates, limits, exact, 1) end
 write_scores(rates)
-if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', now) end
+if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
 return answer({cut and 2 or 1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads

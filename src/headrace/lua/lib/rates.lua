@@ -65,6 +65,22 @@ local function spend(rates, limits, now, jobs)
     end
   end
 end
+-- The oldest *limit* of those that are due. Their moments shift while nobody comes for them, and may pass each other; entry
+-- IDs keep the order, of the first 1,000 that are due. A new job of a key of which there may be more waits behind them:
+-- *unseen* is the first moment of those that are due, and are left for the next call.
+local unseen
+local function oldest_due(limited, now, limit)
+  local rows, due, oldest = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000), {}, {}
+  for i = 1, #rows, 2 do
+    local ms, number = string.match(rows[i], '^(%d+)-(%d+)$')
+    due[#due + 1] = {rows[i], tonumber(ms or 0), tonumber(number or 0), tonumber(rows[i + 1])}
+  end
+  table.sort(due, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[3] < b[3] end)
+  for i, job in ipairs(due) do
+    if i <= limit then oldest[i] = job[1] else unseen = math.min(unseen or job[4], job[4]) end
+  end
+  return oldest
+end
 -- Whether the limits of its keys admit a job: nil if they do, and the tokens are spent; else when it is due. Those that
 -- wait for a bucket are due one step after the other, and a job that comes meanwhile waits behind them.
 local turns = {}
@@ -81,7 +97,7 @@ local function admit(rates, limited, limits, now, fields, waited)
       local first = full - (limit.burst - 1) * limit.step -- when there is a token
       local last = last_due(rates, limited, 'w' .. member, now)
       charge[#charge + 1] = {full + limit.step, 'k' .. member}
-      if first > now + EARLY or not waited and last > now then
+      if first > now + EARLY or not waited and (last > now or unseen and last > unseen - 1) then
         local turn = waited and turns[member] or not waited and last or 0
         due = math.max(due, first, turn + limit.step)
         behind[#behind + 1] = {member, last}
