@@ -3,7 +3,8 @@
 --        stats (hash), control (channel), events (channel), flows (zset),
 --        limited (zset), levels...
 -- ARGV   call, payload, place, cursor, limit count
--- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when done
+-- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
+--        done
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
 -- What comes to a stream after its first page was asked for stays.
 -- @include ending

@@ -5,7 +5,8 @@
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more, which wants another call · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
--- More jobs of flows than a call has time for go first, each like one that is cancelled; the last call removes the rest at once.
+-- More jobs of flows than a call has time for go first, each like one that is cancelled; the last call removes the rest
+-- at once.
 -- @include added
 -- @include levels
 -- @include marks
@@ -21,10 +22,14 @@ local heard = listeners(stats, events, 'deleted')
 require_types('XLEN', jobs, wake, dead)
 require_types('HLEN', ids, released, bodies, blocked)
 require_types('ZCARD', leases, delayed, flows, limited)
--- Jobs of flows that are here: to them happened nothing, or they were redriven. Of the others nobody has seen the end yet.
+-- Jobs of flows that are here: to them happened nothing, or they were redriven. Of the others nobody has seen the end
+-- yet.
 -- The first and the third range are from before there were nonces.
 local listed = {}
-for _, range in ipairs({{NOTHING, NOTHING}, {LEAST_NONCE, NONCES - 1}, {REDRIVEN, REDRIVEN}, {REDRIVEN * NONCES, (REDRIVEN + 1) * NONCES - 1}}) do
+local ranges = {
+  {NOTHING, NOTHING}, {LEAST_NONCE, NONCES - 1}, {REDRIVEN, REDRIVEN}, {REDRIVEN * NONCES, (REDRIVEN + 1) * NONCES - 1},
+}
+for _, range in ipairs(ranges) do
   local from, to = string.format('%.0f', range[1]), string.format('%.0f', range[2])
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', flows, from, to, 'LIMIT', 0, 251 - #listed)) do listed[#listed + 1] = id end
 end

@@ -2,8 +2,8 @@
 -- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
 --        limited (zset), stats (hash), levels...
 -- ARGV   id, cursor
--- REPLY  {now, row, cursor}, row as in list; row is {} when there is no such job, or not yet: cursor is then where to go on,
---        or '' at the end
+-- REPLY  {now, row, cursor}, row as in list; row is {} when there is no such job, or not yet: cursor is then where to
+--        go on, or '' at the end
 -- COST   10 us; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other state
 -- cursor: '' at first. The dead letters are looked through as far as one call may, the newest first.
 -- @include clock

@@ -31,6 +31,8 @@
 whole(result_ttl, 1)
 local known = recorded()
 if known then return known end
+
+-- 1. The stages, and the runs.
 local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control',
                'limited'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
@@ -55,6 +57,7 @@ for i = #PARTS * stages + 1, #others do
   runs[#runs + 1], foreign[others[i]] = others[i], type(length) == 'table' and length.err or nil
 end
 
+-- 2. What a run knows of its jobs.
 local function get(run, what, id) return redis.call('HGET', run, what .. ':' .. id) end
 -- Where a job of a run is: `how` (active, blocked, done, dead or cancelled; nil: nothing is known of it), in which stage
 -- (the last one, of those that ended), the nonce of its entry into that, and of the fan-out that it was created by.
@@ -96,6 +99,8 @@ local function outside(q, id)
   if not score then return NOTHING, nil end
   return marked(score)
 end
+
+-- 3. Jobs enter stages, and end.
 -- What is kept of a job, to enter its next stage: its fields, read once; nil if somebody removed it, or wrote over it.
 local kept_jobs = {}
 local function kept_job(run, id)
@@ -223,6 +228,8 @@ local function revive(run, id, job)
     end
   end
 end
+
+-- 4. Fan-outs.
 -- *id* waits for children; those that a run of it before created, and that have not failed, are not created again.
 local function fan(run, id, job, entry, deliveries, target, policy, children)
   local which, list, pending, created = get(run, 'fan', id) or '1', {}, 0, 0
@@ -272,6 +279,8 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   set_mark(q.flows, id, NOTHING, job.nonce)
   set(run, id, job, 'blocked')
 end
+
+-- 5. What is asked for: to move on, to be set aside, to be told of an event, to be cancelled.
 -- Whether the job *id* that a stage's queue holds, or held, under *nonce* is the one that its run knows there; `late` is
 -- one that was redriven when its run's state was gone.
 local function known_as(job, id, stage, nonce)
@@ -393,6 +402,7 @@ local function cancel(run, id)
   return 1
 end
 
+-- 6. Item by item.
 local function fields_of(number)
   local fields = {}
   for i = 1, number do fields[i] = argument() end

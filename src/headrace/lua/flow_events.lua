@@ -8,7 +8,8 @@ local reply = {}
 local stages = {flows, unpack(others)}
 if redis.call('EXISTS', unpack(stages)) == 0 then return reply end
 for i = 1, #stages do
-  for _, range in ipairs({{COMPLETED, CANCELLING}, {COMPLETED * NONCES, '+inf'}}) do -- the first: from before there were nonces
+  -- The first range is from before there were nonces.
+  for _, range in ipairs({{COMPLETED, CANCELLING}, {COMPLETED * NONCES, '+inf'}}) do
     for _, id in ipairs(redis.call('ZRANGEBYSCORE', stages[i], range[1], range[2], 'LIMIT', 0, limit)) do
       reply[#reply + 1], reply[#reply + 2] = i, id
     end

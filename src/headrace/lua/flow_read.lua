@@ -1,14 +1,14 @@
 -- flow_read: jobs of flows as their runs know them.
 -- KEYS   flow (hash), others...
 -- ARGV   stages int, cursor, items...
--- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} somebody else's · {position, stage, state, started, ended, attributes, pending,
---        results, children, cursor, told}
+-- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} somebody else's · {position, stage, state,
+--        started, ended, attributes, pending, results, children, cursor, told}
 -- COST   10 us per item + 4 us per child, at most 500 children, or 1 MiB of results
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
 -- the last fan-out, {name, position, kept, result, ...}. pending: how many of them have not ended.
--- It goes so far that the last item may not be told whole: then it has a cursor, with which to begin the next call at that
--- item; its results and children are those that follow. told: how many were told before, 0 when it begins anew.
+-- It goes so far that the last item may not be told whole: then it has a cursor, with which to begin the next call at
+-- that item; its results and children are those that follow. told: how many were told before, 0 when it begins anew.
 -- @include page
 -- @include strings_of
 local reply, budget, room, begun = {}, new_budget(), 500, false

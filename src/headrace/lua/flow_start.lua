@@ -3,7 +3,8 @@
 -- ARGV   call, id, stage, delay, attributes, members, items...
 -- REPLY  1 begun · 0 a run of this id goes on, or one of its jobs
 -- COST   25 us
--- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events of the stage's queue. attributes:
+-- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events of the stage's queue.
+-- attributes:
 -- JSON. Items: `members` entries for the index, then the job's fields.
 -- @include clock
 -- @include due_at

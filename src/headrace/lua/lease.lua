@@ -35,6 +35,8 @@
 -- @include retire
 -- @include take_over
 -- @include wake_many
+
+-- 1. What is asked for.
 whole(lease)
 if duration ~= '' then whole(duration) end
 local q = {
@@ -48,8 +50,9 @@ for i = buckets, #ARGV, 3 do
   keyed = keyed or ARGV[i] ~= ''
 end
 
+-- 2. The call was answered before: its reply was lost, what it handed out is still in the pending list.
 local known = recorded()
-if known then -- the reply was lost: what it handed out is still in our pending list
+if known then -- the reply was lost
   local again = {}
   for _, entry in ipairs(known) do
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none, if the group is gone
@@ -58,6 +61,8 @@ if known then -- the reply was lost: what it handed out is still in our pending 
   end
   return {1, 0, again, {}, 0, now} -- and perhaps there is more
 end
+
+-- 3. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
 local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', 1, 'parked')
 if parked.err then return parked end
@@ -72,6 +77,7 @@ elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
+-- 4. What woke a reader, a pause, and what is due: all this before anything is handed out.
 if woken then healed = math.max(healed, clear_wake_tokens(wake)) end
 local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed')
 if state[1] then return {2, -1, {}, {}, healed, now} end
@@ -84,6 +90,7 @@ if first[2] and tonumber(first[2]) <= now then
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 end
 
+-- 5. How many there may be, by the limits of the whole queue and by bytes.
 local taken, fresh, entries, buried = {}, {}, {}, {}
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
@@ -111,6 +118,7 @@ local function weigh(fields)
 end
 local function left() return limit - #taken - #fresh / 2 end
 
+-- 6. What is older than what is new: an heir's, those whose turn has come, parked ones, those that woke a reader.
 local heir, left_behind = heir_of and heir_of ~= '', false
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 if state[3] then
@@ -226,7 +234,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
   front('bell')
 end
 
--- What is new: chunk by chunk, until there is no more.
+-- 7. What is new: chunk by chunk, until there is no more.
 local seen, further = 0, keyed
 local most_seen = keyed and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
 local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases from an earlier entry
@@ -274,6 +282,8 @@ local function read()
   end
 end
 read()
+
+-- 8. The levels behind the first, as far as there is room.
 local risen = 0 -- each takes as long as several others
 for level = 1, left() > 0 and not short and q.levels.n or 0 do
   unflatten() -- they come before these
@@ -291,6 +301,7 @@ further = further or risen == 250
 if keyed and left() > 0 and seen >= most_seen then further = true end
 if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
+-- 9. What was handed out is noted, and told; and when to come again.
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end

@@ -5,11 +5,11 @@
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
 -- cursor: '-' at first; what comes to a stream after the first call stays, and so does what comes due meanwhile.
--- target: wake (stream), then the first seven keys behind the lane, in this order, of the other queue, then the streams of the levels behind the first of
--- this one, and as many of the other, where a job goes to its own level, as far as there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its
--- id, headers, attempts and times, a delayed one its moment, but one that a rate limit holds back goes to the back and under
--- the limits there; one whose id is taken there stays where it is, and so does
--- one of a flow. Here it counts as deleted, there as enqueued.
+-- target: wake (stream), then the first seven keys behind the lane, in this order, of the other queue, then the streams
+-- of the levels behind the first of this one, and as many of the other, where a job goes to its own level, as far as
+-- there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts and times,
+-- a delayed one its moment, but one that a rate limit holds back goes to the back and under the limits there; one whose
+-- id is taken there stays where it is, and so does one of a flow. Here it counts as deleted, there as enqueued.
 -- @include ending
 -- @include fields
 -- @include is_entry_id

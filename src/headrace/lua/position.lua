@@ -1,8 +1,8 @@
 -- position: how many jobs would be leased before one that waits.
 -- KEYS   jobs (stream), ids (hash), stats (hash), levels...
 -- ARGV   id, limit count, cursor
--- REPLY  {number, cursor}: how many there are, at most `limit`, as far as they have been counted; -1 no such job waits ·
---        cursor where to go on, with the `limit` that is left, or '' at the end
+-- REPLY  {number, cursor}: how many there are, at most `limit`, as far as they have been counted; -1 no such job waits
+--        · cursor where to go on, with the `limit` that is left, or '' at the end
 -- COST   10 us + 1 us per job in front of it, at most `limit` and 1 MiB of them
 -- cursor: '' at first. The numbers of all calls are added up.
 -- @include delivered

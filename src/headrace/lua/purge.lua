@@ -4,9 +4,9 @@
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
--- cursor: '-' at first. What comes to a stream after the purge has come to it stays; delayed jobs that come meanwhile may
--- stay or go. Delayed ones are removed first, then those of the levels behind the first: so none that comes due, or rises,
--- escapes.
+-- cursor: '-' at first. What comes to a stream after the purge has come to it stays; delayed jobs that come meanwhile
+-- may stay or go. Delayed ones are removed first, then those of the levels behind the first: so none that comes due, or
+-- rises, escapes.
 -- @include delivered
 -- @include ending
 -- @include fields
@@ -37,7 +37,8 @@ local function remove(entry, fields, level)
   ids_gone[#ids_gone + 1] = own.id or entry
 end
 
--- The parts of the queue in their order: each removes some, from where it is told, and answers where to go on, nil at the end.
+-- The parts of the queue in their order: each removes some, from where it is told, and answers where to go on, nil at
+-- the end.
 local order, steps = {'delayed'}, {}
 function steps.delayed(from)
   local page = redis.call('ZSCAN', delayed, from or '0', 'COUNT', limit)

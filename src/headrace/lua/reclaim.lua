@@ -5,12 +5,13 @@
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick}: again ms until this caller is to come again, if
 --        that is within a second, or -1 · declared workers newly found dead · more 1 = a dead worker has more jobs than
---        one call moves, or a level more that rise · ms until the next delayed or limited job, and the next tick of a schedule, is due, or -1
+--        one call moves, or a level more that rise · ms until the next delayed or limited job, and the next tick of a
+--        schedule, is due, or -1
 -- COST   20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most 6 x `limit`; 10 us per job
 --        that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most 1 MiB.
--- A worker is dead when its deadline has passed, and the queue has been looked after for one unbroken `timeout`: after a
--- server restart, everyone looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms after
--- which a job goes to the level before its own, 0 never.
+-- A worker is dead when its deadline has passed, and the queue has been looked after for one unbroken `timeout`: after
+-- a server restart, everyone looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
+-- after which a job goes to the level before its own, 0 never.
 -- @include anew
 -- @include clear_wake_tokens
 -- @include clock
@@ -28,6 +29,8 @@
 -- @include sweep
 -- @include take_over
 -- @include wake_many
+
+-- 1. The group is there, and nobody waits for a token that was forgotten.
 lease = string.format('%.0f', whole(lease))
 local known = recorded()
 if known then return known end
@@ -44,6 +47,7 @@ redis.call('ZREM', workers, '') -- permitted on a full server, and then so is th
 if healed == 1 then bereft(jobs, leases, stats) end
 clear_wake_tokens(wake) -- readers that were cancelled never come for what woke them
 
+-- 2. Who has died: what they hold goes to the front.
 local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
 if alive then redis.call('HSETNX', registered, worker, string.format('%.0f %s', now, lease)) end
 local late, when, long, seen = pulse(stats, now, timeout)
@@ -68,12 +72,15 @@ for _, name in ipairs(dead) do
 end
 if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 1)[1] then more = 1 end
 
+-- 3. Whose lease has expired, though nobody died.
 local expired, again, ids_expired = 0, nil, {}
 if moved < limit then expired, again, ids_expired = sweep(q, now, lease, limit - moved, budget, heard.reclaimed) end
 if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
 moved = moved + expired
 -- What woke a reader that never came for it wakes another.
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
+
+-- 4. What is due, and what has waited for too long behind others.
 -- Each of these takes several times as long as one that is parked.
 local room = math.max(1, math.floor((limit - moved) / 2))
 local promoted = promote(q, now, room, budget)
@@ -91,6 +98,8 @@ for level = 1, ageing > 0 and q.levels.n or 0 do
   room = math.max(0, room - #stayed - #page)
 end
 if budget.left <= 0 then more = 1 end
+
+-- 5. Who is woken, and when to come again.
 if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end

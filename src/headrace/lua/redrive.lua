@@ -4,7 +4,8 @@
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached
 -- COST   about 12 us per job, at most 1 MiB of them
--- cursor: '-' at first; what dies after the first call stays. wanted: ids to redrive; none for all. A letter whose id is taken again stays where it is. Attempts start anew.
+-- cursor: '-' at first; what dies after the first call stays. wanted: ids to redrive; none for all. A letter whose id
+-- is taken again stays where it is. Attempts start anew.
 -- @include ending
 -- @include fields
 -- @include letter

@@ -4,7 +4,8 @@
 -- ARGV   call, worker, pause int, items...
 -- REPLY  one per job: 1 released · 0 not this worker's any more
 -- COST   10 us + 3 us per job
--- pause: ms, 0 for none; until it is over the jobs are with the consumer `limited`, and then they come before all others.
+-- pause: ms, 0 for none; until it is over the jobs are with the consumer `limited`, and then they come before all
+-- others.
 -- Items: entry, delivery count. At most 1,000 jobs.
 -- @include clock
 -- @include fields

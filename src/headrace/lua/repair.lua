@@ -5,8 +5,8 @@
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
--- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, at most about 1 MiB of jobs, 10 us more for each
---        that is mended
+-- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, at most about 1 MiB of jobs, 10 us more for
+--        each that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for workers of which nothing else is known.
 -- @include added
 -- @include anew
@@ -18,6 +18,7 @@
 -- @include number
 -- @include page
 -- @include record
+-- @include require_types
 -- @include retire
 -- @include stored
 -- @include wake_many
@@ -28,15 +29,12 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   levels = level_streams(stats, levels),
 }
-local lengths = {XLEN = {jobs, wake, dead}, HLEN = {ids, registered, released, bodies, blocked, stats}, ZCARD = {workers, leases, delayed, flows, limited}}
-for length, keys in pairs(lengths) do
-  for _, key in ipairs(keys) do
-    local reply = redis.pcall(length, key)
-    if type(reply) == 'table' then return {err = reply.err .. ': the key ' .. key} end
-  end
-end
+require_types('XLEN', jobs, wake, dead)
+require_types('HLEN', ids, registered, released, bodies, blocked, stats)
+require_types('ZCARD', workers, leases, delayed, flows, limited)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
 
+-- 1. What is looked at, and found.
 local looked, now, found, budget = 0, clock(), {}, new_budget()
 local kinds = {'groups', 'dangling', 'stranded', 'undated', 'hollow', 'ids_released', 'ids_taken', 'leftovers', 'workers', 'deleted', 'enqueued'}
 for _, kind in ipairs(kinds) do found[kind] = 0 end
@@ -67,7 +65,7 @@ local function there(name)
   return body and body[1] == entry and parse(body[2])
 end
 -- Whether the job that *marker* names is there, and has this id.
-local function marked(id, marker)
+local function carries(id, marker)
   if marker == 'delayed' then return redis.call('HEXISTS', bodies, id) == 1 end
   if marker == 'blocked' then return redis.call('HEXISTS', blocked, id) == 1 end
   local own = there(marker)
@@ -76,12 +74,13 @@ end
 -- A job's id is taken by it, unless another job has it.
 local function take(id, marker)
   local present = redis.call('HGET', ids, id)
-  if present ~= marker and not (present and marked(id, present)) then
+  if present ~= marker and not (present and carries(id, present)) then
     redis.call('HSET', ids, id, marker)
     mended('ids_taken')
   end
 end
 
+-- 2. The jobs stream, its groups, and the pending list.
 -- The groups are there, and where they stood: before *last*, the end of the stream, and not before what was handed out.
 local function group(last)
   local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
@@ -153,6 +152,7 @@ local function stream()
   return (more or #rows == limit) and '(' .. upto .. ' ' .. last or ''
 end
 
+-- 3. The levels behind the first.
 -- A page of the stream of a level behind the first: of its jobs only the ids can be wrong.
 local function behind_first(level)
   return function()
@@ -166,6 +166,7 @@ local function behind_first(level)
   end
 end
 
+-- 4. Hashes and sorted sets, name by name.
 -- A page of a sorted set, or of a hash: *check* is asked for each name.
 local function scan(key, check)
   return function()
@@ -188,7 +189,7 @@ local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'release
 local steps = {
   jobs = stream,
   ids = scan_hash(ids, function(id, marker)
-    if not marked(id, marker or redis.call('HGET', ids, id)) then
+    if not carries(id, marker or redis.call('HGET', ids, id)) then
       redis.call('HDEL', ids, id)
       mark(flows, id, REMOVED) -- its flow is told that the job is gone
       mended('ids_released')
@@ -242,6 +243,8 @@ for level = q.levels.n, 1, -1 do
   table.insert(order, 2, 'level:' .. level)
   steps[order[2]] = behind_first(level)
 end
+
+-- 5. At the end, the counters.
 -- The law of conservation holds again: what is missing was deleted, what is too much was enqueued.
 local function settle()
   local names = {'completed', 'cancelled', 'deleted', 'dead_trimmed', 'enqueued', 'added'}
@@ -263,6 +266,7 @@ local function settle()
   end
 end
 
+-- 6. As many steps as there is room for.
 local at = 1
 while order[at] and order[at] ~= place do at = at + 1 end
 if not order[at] then error('ARGUMENT ' .. place .. ': no such place', 0) end

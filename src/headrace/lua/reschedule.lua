@@ -5,7 +5,8 @@
 -- REPLY  1 done · 0 no delayed job has that id
 -- COST   10 us
 -- A job that a rate limit holds back is delayed, too: it goes to the back, or is delayed as is said here, and the limit
--- decides anew when it is leased. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job to the back of the queue now.
+-- decides anew when it is leased. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job
+-- to the back of the queue now.
 -- @include clock
 -- @include due_at
 -- @include fields
@@ -28,7 +29,8 @@ require_types('HLEN', ids, released, bodies)
 require_types('ZCARD', leases, limited)
 local heard = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
--- One that is held back leaves its entry and becomes as if it had been delayed. Freed first: a full server permits the rest.
+-- One that is held back leaves its entry and becomes as if it had been delayed. Freed first: a full server permits the
+-- rest.
 local function take_limited()
   local entry = redis.call('HGET', ids, id) or is_entry_id(q, id) and id
   local row = entry and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]

@@ -25,8 +25,8 @@
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited, flows = flows,
-  levels = level_streams(stats, levels),
+  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
+  flows = flows, levels = level_streams(stats, levels),
 }
 require_types('HLEN', ids, released, bodies, stats)
 require_types('ZCARD', leases, delayed, flows, limited)

@@ -3,8 +3,8 @@
 -- ARGV   call, name, timing, missed, due, limit int, fields...
 -- REPLY  1 new · 0 replaced · -1 there are `limit` schedules already
 -- COST   10 us
--- timing: 'every <ms>' or 'cron <zone> <expression>'. missed: skip, once or all. due: ms of the first tick; the next one
--- stays as it is when a schedule of this name has this timing already. fields: of its jobs, `data` and headers.
+-- timing: 'every <ms>' or 'cron <zone> <expression>'. missed: skip, once or all. due: ms of the first tick; the next
+-- one stays as it is when a schedule of this name has this timing already. fields: of its jobs, `data` and headers.
 -- @include number
 -- @include record
 -- @include require_types

@@ -1,5 +1,7 @@
--- An entry whose delivery count was lost goes to the front. These attempts are forgotten, those that it carries are not:
--- its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as released;
+-- An entry whose delivery count was lost goes to the front. These attempts are forgotten, those that it carries are
+-- not:
+-- its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as
+-- released;
 -- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
 -- @include fields
 -- @include levels
@@ -26,8 +28,8 @@ local function beyond(a, b)
   ms, other = tonumber(ms), tonumber(other)
   return ms > other or ms == other and tonumber(n) > tonumber(m)
 end
--- The next of those that were there when the group was made anew, up to entry *last*, go to the front: at most *limit*, as
--- far as the *budget* goes.
+-- The next of those that were there when the group was made anew, up to entry *last*, go to the front: at most *limit*,
+-- as far as the *budget* goes.
 local function readopt(q, stats, last, limit, budget)
   local rung = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'bell')
   for i = 1, #rung do

@@ -5,8 +5,8 @@ local function last_of(budget, stream)
   if newest then weigh(budget, newest[2]) end
   return newest and newest[1]
 end
--- A page of a stream, as far as it goes when the first page is asked for: *cursor* is where to begin at first, later 'from
--- last'. Answers the page, and where to go on, '' at the end.
+-- A page of a stream, as far as it goes when the first page is asked for: *cursor* is where to begin at first, later
+-- 'from last'. Answers the page, and where to go on, '' at the end.
 local function stretch_of_now(budget, stream, cursor, limit)
   local from, last = string.match(cursor, '^(%S+) (%S+)$')
   if not from then from, last = cursor, last_of(budget, stream) end

@@ -1,4 +1,5 @@
--- The first of *n* nonces, which nothing else of this run has, had, or will have; nor has what an earlier run of its id left.
+-- The first of *n* nonces, which nothing else of this run has, had, or will have; nor has what an earlier run of its id
+-- left.
 -- @include due_at
 -- @include levels
 -- @include marks

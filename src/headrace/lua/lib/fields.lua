@@ -17,7 +17,8 @@ local function parse(fields)
   return own, headers
 end
 -- Together again, in the canonical order: entries of one node that share their field list are cheap. Lua can't pass on
--- more than 8,000 values: of a foreign job with more than 3,500 headers the others are dropped, or the job would be lost.
+-- more than 8,000 values: of a foreign job with more than 3,500 headers the others are dropped, or the job would be
+-- lost.
 local function compose(own, headers)
   local fields = {}
   for _, name in ipairs({'data', 'id', 'attempt', 'enq'}) do

@@ -6,8 +6,8 @@ local REMOVED = 3
 local REDRIVEN = 4
 local CANCELLING = 5
 -- A queue's `flows`: id of a flow's job that it holds → what happened to it * 2^50 + the nonce of its entry into the
--- stage. Ids are used again, by another run or fan-out; nonces never. 0 is the nonce of what was written before there were
--- any: what happened stands alone there, below every nonce.
+-- stage. Ids are used again, by another run or fan-out; nonces never. 0 is the nonce of what was written before there
+-- were any: what happened stands alone there, below every nonce.
 local NONCES = 1125899906842624
 local LEAST_NONCE = 8
 local function marked(score)

@@ -1,6 +1,7 @@
--- What a script reads of jobs is bounded by bytes: about 1 MiB, or one job if that alone is more. How large a job is shows
--- when it has been read: first one, then as many as fit if all are as large as the largest so far, at most twice as many
--- as before and at most 8, as small ones say nothing of those behind them: so many large ones are read too much at worst.
+-- What a script reads of jobs is bounded by bytes: about 1 MiB, or one job if that alone is more. How large a job is
+-- shows when it has been read: first one, then as many as fit if all are as large as the largest so far, at most twice
+-- as many as before and at most 8, as small ones say nothing of those behind them: so many large ones are read too much
+-- at worst.
 -- A budget is that of one script; who writes what was read weighs it again.
 local function new_budget(bytes) return {left = bytes or 1048576, largest = 0, step = 0.5} end
 -- How many jobs to read next, at most *limit*, and at most *most* at once (8); 0 when it is enough.
@@ -14,7 +15,8 @@ local function weigh(budget, fields)
   for i = 1, #fields do size = size + #fields[i] + 8 end
   budget.left, budget.largest = budget.left - size, math.max(budget.largest, size)
 end
--- Entries of a stream from *from* to *to*, at most *limit*, as far as they fit; and whether there may be more. *command*:
+-- Entries of a stream from *from* to *to*, at most *limit*, as far as they fit; and whether there may be more.
+-- *command*:
 -- XRANGE or XREVRANGE.
 local function stretch(budget, command, stream, from, to, limit, most)
   local page, count = {}, fitting(budget, limit, most)
@@ -43,9 +45,10 @@ local function value_of(budget, key, name)
   if value then weigh(budget, {value}) end
   return value or nil
 end
--- Names of a hash, about *limit* of them, one after the other to *visit*, as far as what they weigh fits. *cursor*: of HSCAN,
--- and behind it the name that was the last, if not all names of a page did. Answers where to go on, '0' at the end. Before
--- Redis 7.4 and Valkey 8 names come all at once, or in pages with their values only: then *visit* has them, too.
+-- Names of a hash, about *limit* of them, one after the other to *visit*, as far as what they weigh fits. *cursor*: of
+-- HSCAN, and behind it the name that was the last, if not all names of a page did. Answers where to go on, '0' at the
+-- end. Before Redis 7.4 and Valkey 8 names come all at once, or in pages with their values only: then *visit* has them,
+-- too.
 local function scanned(budget, key, cursor, limit, visit)
   local at, last = string.match(cursor, '^(%d+) ?(.*)$')
   local seen, bare = 0, true

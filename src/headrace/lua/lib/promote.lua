@@ -16,7 +16,8 @@ local function promote_one(q, id)
     redis.call('HSET', q.released, entry, releases)
   end
 end
--- Those that are due, in due order, as far as the *budget* goes: one at least, if there is any of it. Answers their ids.
+-- Those that are due, in due order, as far as the *budget* goes: one at least, if there is any of it. Answers their
+-- ids.
 local function promote(q, now, limit, budget)
   local due = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
   for i, id in ipairs(due) do

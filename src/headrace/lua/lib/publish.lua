@@ -1,6 +1,6 @@
 -- What happened, told to those who listen: a Pub/Sub channel per kind, one message per script call, at most once, and
--- never a reason to fail. `heard` of the stats says that somebody may listen (see listen.lua): reading it costs what the
--- check of the key's type does, so that nobody pays where nobody listens. Answers which kinds are listened to now.
+-- never a reason to fail. `heard` of the stats says that somebody may listen (see listen.lua): reading it costs what
+-- the check of the key's type does, so that nobody pays where nobody listens. Answers which kinds are listened to now.
 local function listeners(stats, events, ...)
   local heard = {}
   if not redis.call('HGET', stats, 'heard') then return heard end

@@ -1,7 +1,8 @@
 -- Rate limits are token buckets: kept of each is when it will be full again, and nothing once it is.
 -- limits: {name = header or '' for the whole queue, step = ms that a token takes, burst = tokens it holds}...
 -- A taker cannot meet the moment. Up to 1 ms before its token is there it has it, and the next one counts from when it
--- was due: those who come a little early or late by turns reach the limit, and no stretch of time has more than it and 1 ms allow.
+-- was due: those who come a little early or late by turns reach the limit, and no stretch of time has more than it and
+-- 1 ms allow.
 local function moment()
   local time = redis.call('TIME')
   return time[1] * 1000 + time[2] / 1000
@@ -65,8 +66,9 @@ local function spend(rates, limits, now, jobs)
     end
   end
 end
--- The oldest *limit* of those that are due. Their moments shift while nobody comes for them, and may pass each other; entry
--- IDs keep the order, of the first 1,000 that are due. A new job of a key of which there may be more waits behind them:
+-- The oldest *limit* of those that are due. Their moments shift while nobody comes for them, and may pass each other;
+-- entry IDs keep the order, of the first 1,000 that are due. A new job of a key of which there may be more waits behind
+-- them:
 -- *unseen* is the first moment of those that are due, and are left for the next call.
 local unseen
 local function oldest_due(limited, now, limit)

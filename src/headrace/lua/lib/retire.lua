@@ -16,7 +16,8 @@ local function remove_entry(q, name)
   if not q.unnoted then forget_entries(q, {name}) end
   return gone, held
 end
--- Another job may have the id: a foreign producer added a second one of it. *what* happened its flow is told, if anything.
+-- Another job may have the id: a foreign producer added a second one of it. *what* happened its flow is told, if
+-- anything.
 local function free_id(q, id, name, what)
   if not id or redis.call('HGET', q.ids, id) ~= name then return false end
   redis.call('HDEL', q.ids, id)

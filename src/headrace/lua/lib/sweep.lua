@@ -1,5 +1,6 @@
 -- Leases that have expired though nobody died: of workers that forgot them, of queues without a worker, of foreign
--- consumers. All who look share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped> <cursor>`.
+-- consumers. All who look share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped>
+-- <cursor>`.
 -- @include is_reserved
 -- @include park
 local STEP = 15 -- ms between two steps of a sweep: however many look after the queue, it takes no more of the server
@@ -54,9 +55,9 @@ local function taken_over(jobs, lease, cursor, limit)
   end
   return expired, cursor
 end
--- Parks what has expired, at most *limit*, and what fits the *budget* of those that have to be read (see park). Answers how
--- many, in how many ms to take the next step (nil if that is for others, or the sweep has come to its end), and their ids if
--- somebody *heard* is to be told.
+-- Parks what has expired, at most *limit*, and what fits the *budget* of those that have to be read (see park). Answers
+-- how many, in how many ms to take the next step (nil if that is for others, or the sweep has come to its end), and
+-- their ids if somebody *heard* is to be told.
 local function sweep(q, now, lease, limit, budget, heard)
   -- Leases with a duration of their own are in the order of their deadlines.
   local due = redis.call('ZRANGEBYSCORE', q.leases, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)

@@ -1,4 +1,5 @@
--- Move what a dead worker holds to the front, at most *limit* jobs, and what fits of those that have to be read (see park).
+-- Move what a dead worker holds to the front, at most *limit* jobs, and what fits of those that have to be read (see
+-- park).
 -- Forget the worker once it holds nothing. Answers how many, which, and their ids if somebody *heard* is to be told.
 -- @include park
 local function take_over(jobs, workers, registered, leases, stats, name, limit, budget, heard)
