@@ -84,7 +84,7 @@ class Jobs:
             own: dict[bytes, Any] = {}
             for key, value in zip(fields[::2], fields[1::2], strict=True):
                 if raw(key) == b"id" and not value:
-                    continue  # nobody's: as if it were not there
+                    continue  # an empty id counts as none
                 if raw(key) in _ENTRY_FIELDS:
                     own.setdefault(raw(key), value)
                 elif raw(key) != NONCE:
@@ -283,7 +283,7 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
     failed: tuple[str, ...] = ("dead", "cancelled")
-    if not pending:  # then one that goes on was redriven when nobody waited for it any more: it has failed, too
+    if not pending:  # then a child that goes on was redriven after its parent stopped waiting: it counts as failed
         failed += ("active", "blocked")
     ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
     return FlowState(
@@ -301,7 +301,7 @@ def _moment(ms: Any) -> float | None:
 def _attributes(kept: Any) -> dict[str, str | list[str]]:
     try:
         found: Any = json.loads(raw(kept) or b"{}")
-    except (ValueError, RecursionError):  # somebody else wrote it
+    except (ValueError, RecursionError):  # foreign bytes
         return {}
     return cast("dict[str, str | list[str]]", found) if isinstance(found, dict) else {}
 
@@ -320,7 +320,7 @@ def schedules(rows: Sequence[tuple[str, int, str, str]]) -> list[Schedule]:
         try:
             t = Timing.parse(stored)
             every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
-        except (ValueError, OverflowError):  # somebody else's
+        except (ValueError, OverflowError):  # foreign
             every, cron, zone = None, stored, None
         found.append(Schedule(name, due / 1000, every, cron, zone, missed))
     return found

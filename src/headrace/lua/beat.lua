@@ -1,4 +1,4 @@
--- beat: a worker says that it lives, by the server's clock.
+-- beat: keep a worker alive for another timeout, by the server's clock.
 -- KEYS   workers (zset), registered (hash)
 -- ARGV   worker, timeout int, lease, register flag
 -- REPLY  1 alive until timeout ms from now · 0 it was declared dead, or was never registered
@@ -9,7 +9,7 @@
 local now, deadline = clock(), tonumber(redis.call('ZSCORE', workers, worker) or 0)
 whole(lease)
 if deadline == 0 and not register then return 0 end
--- A full server permits ZREM, and after it the rest: or everyone would look dead.
+-- A full server permits ZREM, and after it the rest: without them every worker would look dead.
 redis.call('ZREM', workers, '')
 if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
 redis.call('ZADD', workers, string.format('%.0f', now + timeout), worker)

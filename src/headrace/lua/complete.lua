@@ -2,7 +2,8 @@
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
 --        flows (zset), limited (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
--- REPLY  one per job: 1 this call completed it · 0 somebody already had, or (fenced) it is not this worker's any more
+-- REPLY  one per job: 1 this call completed it · 0 another call already had, or (fenced) it is not this worker's any
+--        more
 -- COST   2-3.5 us per job in a batch of 500; a result or a follow-up 3-6 us more
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
@@ -37,7 +38,7 @@ if not q.unnoted then
   require_types('HLEN', released)
 end
 if with_ids then require_types('ZCARD', flows) end
--- Where in ARGV what begins, behind the entries.
+-- Positions in ARGV, after the entries.
 local counts = items + limit
 local names = counts + (worker ~= '' and limit or 0)
 local kept = names + (with_ids and limit or 0)
@@ -64,7 +65,7 @@ local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, count
 local won, reply, acked = 0, {}, 0
 if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end
 if acked == limit then
-  -- All were pending, so all are there; one counts below limit only where somebody used XDEL by hand.
+  -- All were pending, so all are there; one counts below limit only where XDEL was used by hand.
   won = redis.call('XDEL', jobs, unpack(entries))
   for i = 1, limit do reply[i] = (limit > 1 or won == 1) and 1 or 0 end
   if not q.unnoted then forget_entries(q, entries) end
@@ -94,7 +95,7 @@ if with_ids then
   end
 end
 
--- 3. What those leave that were won here: results, and the jobs that follow.
+-- 3. Results and follow-ups of the jobs that this call completed.
 for i = 1, results do
   local number, ttl, result = unpack(ARGV, kept + 3 * i - 3, kept + 3 * i - 1)
   if reply[tonumber(number)] == 1 then redis.call('SET', others[i], result, 'PX', ttl) end

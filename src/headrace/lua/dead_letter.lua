@@ -1,4 +1,4 @@
--- dead_letter: out of the queue, kept with a reason. Only the present holder may.
+-- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
 --        events (channel), flows (zset), limited (zset)
 -- ARGV   call, worker, dead_limit int, items...

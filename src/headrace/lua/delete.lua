@@ -1,9 +1,9 @@
--- delete: remove the queue with everything in it, its schedules too. The streams' keys stay, so that entry IDs never repeat.
+-- delete: remove the queue with all it has, its schedules too. The streams' keys stay, so that entry IDs never repeat.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        rates (zset), control (channel), events (channel), flows (zset), levels...
 -- ARGV   call
--- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more, which wants another call · 0 that was all
+-- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
 -- More jobs of flows than a call has time for go first, each like one that is cancelled; the last call removes the rest
 -- at once.
@@ -22,8 +22,7 @@ local heard = listeners(stats, events, 'deleted')
 require_types('XLEN', jobs, wake, dead)
 require_types('HLEN', ids, released, bodies, blocked)
 require_types('ZCARD', leases, delayed, flows, limited)
--- Jobs of flows that are here: to them happened nothing, or they were redriven. Of the others nobody has seen the end
--- yet.
+-- Jobs of flows that are here: unmarked, or redriven. The others have left, and their flow has not taken that in yet.
 -- The first and the third range are from before there were nonces.
 local listed = {}
 local ranges = {
@@ -52,7 +51,7 @@ if #listed > 250 then
 end
 gone = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('HLEN', blocked) + redis.call('XLEN', dead)
 for _, stream in ipairs(levels) do gone = gone + redis.call('XLEN', stream) end
--- What foreign producers added, which only the streams had counted.
+-- Entries of foreign producers, which only the streams had counted.
 local added = ever_added(jobs, levels)
 if added then
   local foreign = added - tonumber(redis.call('HGET', stats, 'added') or 0)

@@ -2,8 +2,8 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), levels...
 -- ARGV   call, form, items...
--- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive ids,
---        or else {id, id, ...}
+-- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive
+--        ids, or else {id, id, ...}
 -- COST   1.5-2 us of server time per plain job of 100 bytes, 4-6 us with id, delay or priority
 -- Items of form "plain" are payloads. Of form "full": id or '', delay, number of fields, then the fields
 -- flat, `data` first. levels: the streams of the priority levels behind the first, for all forms but "plain". A delayed

@@ -1,10 +1,10 @@
--- expire: leases end now, as if their time were over: their jobs go to the front, the attempt spent.
+-- expire: end leases now, as if their time were over: their jobs go to the front, the attempt spent.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), stats (hash), control (channel),
 --        events (channel)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
--- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`; with levels, or if somebody
---        listens, at most 1 MiB of jobs
+-- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`; with levels, or listeners, at most
+--        1 MiB of jobs
 -- cursor: '-' at first; leases of jobs that are handed out for the first time after the first call go on.
 -- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are told.
 -- @include held_by
@@ -17,7 +17,7 @@
 -- @include require_types
 -- @include tell_holders
 -- @include wake_many
-local q = {jobs = jobs, levels = {}} -- what waits at another level is leased by nobody
+local q = {jobs = jobs, levels = {}} -- jobs that wait at another level are not leased
 local known = recorded()
 if known then return known end
 require_types('XLEN', jobs, wake)

@@ -1,10 +1,10 @@
--- fail_worker: declare a worker dead by hand: what it holds goes to the front. It is told so.
+-- fail_worker: declare a worker dead by hand: its jobs go to the front, and its next beat fails.
 -- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), stats (hash),
 --        control (channel), events (channel)
 -- ARGV   call, name, limit count
 -- REPLY  {moved, more}: more 1 = call again
--- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or if somebody listens, at most 1 MiB of jobs
--- name: a registration, `<name>.<random>`, or what stands before its last dot; or any consumer of the group.
+-- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
+-- name: a registration, `<name>.<random>`, or the part before its last dot; or any consumer of the group.
 -- @include page
 -- @include publish
 -- @include record
@@ -24,7 +24,7 @@ redis.call('ZREM', workers, '') -- permitted on a full server, and then so is th
 local failed, moved, more, budget = {}, 0, 0, new_budget()
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
   if worker == name or string.match(worker, '^(.*)%.[^.]*$') == name then
-    redis.call('ZADD', workers, 0, worker) -- from here on it is told so, however many calls the rest takes
+    redis.call('ZADD', workers, 0, worker) -- from here on its beats fail, however many calls the rest takes
     failed[#failed + 1] = worker
   end
 end

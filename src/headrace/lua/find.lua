@@ -1,4 +1,4 @@
--- find: where one job is, by id.
+-- find: find a job by its id.
 -- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
 --        limited (zset), stats (hash), levels...
 -- ARGV   id, cursor

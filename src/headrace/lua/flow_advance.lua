@@ -1,17 +1,18 @@
--- flow_advance: move jobs of flows on, however their stages ended. Each effect is the winner's, who is found out here.
+-- flow_advance: move jobs of flows on, however their stages ended. Of several calls for one job, one wins.
 -- KEYS   lane (string), index (zset), others...
 -- ARGV   call, worker, result_ttl, dead_limit int, stages count, items...
--- REPLY  one per item, as far as 1 MiB of their jobs goes: 1 this call did it · 0 somebody already had, it is not this worker's any more (fenced), the flow
---        would have to go to a stage that is not among these, or the key of its run is somebody else's: a job that would
---        move is a dead letter now, with a reason that names the key
+-- REPLY  one per item, as far as 1 MiB of their jobs goes: 1 this call did it · 0 another call already had, it is not
+--        this worker's any more (fenced), the flow would have to go to a stage that is not among these, or the key of
+--        its run is foreign: a job that would move is a dead letter now, with a reason that names the key
 -- COST   10 us + 3 us per stage + 20 us per item + 8 us per child
--- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited of each
--- stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items: `stages` times {name, default
--- next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there is a result, 0 none),
--- result, next stage ('' ends it), failed, number of children, children...}: the job leaves its stage, at once
--- when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": what becomes of it when one
--- fails), each child {name, stage, delay, number of fields, fields... without its id} · {"event", id, stage}: what
--- flow_events told of · {"forget", id, stage}: what can't be a job of a run · {"cancel", id}. At most 1,000 children.
+-- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited of
+-- each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
+-- `stages` times {name, default next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there
+-- is a result, 0 none), result, next stage ('' ends it), failed, number of children, children...}: the job leaves its
+-- stage, at once when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": what becomes
+-- of it when one fails), each child {name, stage, delay, number of fields, fields... without its id} · {"event", id,
+-- stage}: a row of flow_events · {"forget", id, stage}: a member that can't be a job of a run · {"cancel", id}. At most
+-- 1,000 children.
 -- @include clock
 -- @include enter_stage
 -- @include fields
@@ -57,10 +58,11 @@ for i = #PARTS * stages + 1, #others do
   runs[#runs + 1], foreign[others[i]] = others[i], type(length) == 'table' and length.err or nil
 end
 
--- 2. What a run knows of its jobs.
+-- 2. The state of jobs in their runs.
 local function get(run, what, id) return redis.call('HGET', run, what .. ':' .. id) end
--- Where a job of a run is: `how` (active, blocked, done, dead or cancelled; nil: nothing is known of it), in which stage
--- (the last one, of those that ended), the nonce of its entry into that, and of the fan-out that it was created by.
+-- The place of a job of a run: `how` (active, blocked, done, dead or cancelled; nil: nothing is known of it), in which
+-- stage (the last one, of those that ended), the nonce of its entry into that, and of the fan-out that it was created
+-- by.
 local function where(run, id)
   local how, stage, nonce, of = string.match(get(run, 'at', id) or '', '^(%a+) (%S+) ?(%d*) ?(%d*)$')
   return {how = how, stage = stage, nonce = tonumber(nonce ~= '' and nonce or 0), of = of or ''}
@@ -70,7 +72,7 @@ local function set(run, id, job, how)
   redis.call('HSET', run, 'at:' .. id, string.format('%s %s %.0f %s', how, job.stage, job.nonce, job.of))
 end
 local function goes_on(job) return job.how == 'active' or job.how == 'blocked' end
--- How many jobs of the run go on; nil for one that began before they were counted.
+-- Count the jobs of the run that go on; nil for one that began before they were counted.
 local function alive(run, n)
   return redis.call('HEXISTS', run, 'live') == 1 and redis.call('HINCRBY', run, 'live', n) or nil
 end
@@ -82,7 +84,8 @@ local function waiting(run, id, job)
   if at.how ~= 'blocked' or (get(run, 'fan', parent) or '1') ~= fan then return nil end
   if (get(run, 'fanout', parent) or '') == job.of then return parent, at end
 end
--- Whether each stage that the end of *id* may lead to is among ours: a newer declaration's worker has to do it otherwise.
+-- Whether each stage that the end of *id* may lead to is among ours: a newer declaration's worker has to do it
+-- otherwise.
 local function able(run, id)
   while true do
     local parent, at = waiting(run, id, where(run, id))
@@ -92,8 +95,8 @@ local function able(run, id)
     id = parent
   end
 end
--- What happened to a job outside, that nobody has seen to yet, and the nonce that it had then; NOTHING and nil if its
--- queue does not hold it.
+-- The mark of a job that no call has taken in yet, and the nonce that it had then; NOTHING and nil if its queue does
+-- not hold it.
 local function outside(q, id)
   local score = q and redis.call('ZSCORE', q.flows, id)
   if not score then return NOTHING, nil end
@@ -101,7 +104,7 @@ local function outside(q, id)
 end
 
 -- 3. Jobs enter stages, and end.
--- What is kept of a job, to enter its next stage: its fields, read once; nil if somebody removed it, or wrote over it.
+-- The fields of a job, kept for its next stage, read once; nil if they were removed, or overwritten, by hand.
 local kept_jobs = {}
 local function kept_job(run, id)
   local name = run .. ' ' .. id
@@ -129,7 +132,7 @@ local function enter(run, id, job, stage)
   if redis.call('HDEL', run, 'join:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next one is another
 end
 local function children_of(run, id) return strings_of(get(run, 'children', id)) or {} end
--- The children of *id* are to be cancelled: who comes for events does it, a page at a time.
+-- Have the children of *id* cancelled: sweeps of events do it, a page at a time.
 local function cancel_children(run, id)
   local marks = {}
   for _, child in ipairs(children_of(run, id)) do
@@ -170,7 +173,7 @@ function ended(run, id, job)
     local q, join = queues[at.stage], get(run, 'join', parent)
     local what, nonce = outside(q, parent)
     if nonce and what ~= NOTHING then return end -- it is, or is to be, cancelled
-    -- A child that was redriven, and nobody has seen it, has not ended.
+    -- A child that was redriven, which no call has taken in yet, has not ended.
     local children = tonumber(get(run, 'failed', parent)) > 0 and children_of(run, parent) or {}
     for _, child in ipairs(children) do
       local dead = where(run, child)
@@ -280,14 +283,14 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   set(run, id, job, 'blocked')
 end
 
--- 5. What is asked for: to move on, to be set aside, to be told of an event, to be cancelled.
--- Whether the job *id* that a stage's queue holds, or held, under *nonce* is the one that its run knows there; `late` is
--- one that was redriven when its run's state was gone.
+-- 5. Items: jobs move on, are set aside, take in an event, are cancelled.
+-- Whether the job *id* that a stage's queue holds, or held, under *nonce* is the one that its run knows there; `late`
+-- is one that was redriven when its run's state was gone.
 local function known_as(job, id, stage, nonce)
   if not job.how then return not string.match(id, ABOVE) and 'late' end
   return job.stage == stage and same(job.nonce, nonce) and job.how
 end
--- One stage of a job is done: whoever removes its entry moves it on.
+-- One stage of a job is done: the call that removes its entry moves it on.
 local function move(run, item)
   local id, stage, entry, q = item.id, item.stage, item.entry, queues[item.stage]
   local registered, job = redis.call('HGET', q.ids, id) == entry, where(run, id)
@@ -336,7 +339,7 @@ local function move(run, item)
   end
   return 1
 end
--- A job whose run's key is somebody else's is kept among the dead: when that key is gone, it can be redriven.
+-- A job whose run's key is foreign is kept among the dead: when that key is gone, it can be redriven.
 local function set_aside(run, item)
   local q, id, entry = queues[item.stage], item.id, item.entry
   if worker ~= '' and not held_by(q.jobs, worker, {entry}, {item.count})[1] then return 0 end
@@ -360,7 +363,7 @@ local function remove(q, id)
   if gone > 0 then note(q, 'cancelled', id) end
   if held then tell_holders(q.control, held) end
 end
--- What happened to a job outside is seen to.
+-- Take in the mark of a job.
 function event(run, id, stage)
   local q, job = queues[stage], where(run, id)
   local what, nonce = outside(q, id)

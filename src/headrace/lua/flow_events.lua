@@ -1,4 +1,4 @@
--- flow_events: jobs of flows that something happened to outside: they died, or were completed, cancelled or redriven.
+-- flow_events: list jobs of flows that died, or were completed, cancelled or redriven, outside of their flow.
 -- KEYS   flows (zset), others...
 -- ARGV   limit count
 -- REPLY  {number of the key, id, ...}, at most `limit` of a key: to be passed on to flow_advance

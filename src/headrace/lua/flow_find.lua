@@ -1,4 +1,4 @@
--- flow_find: the runs that go on of which an attribute has a value.
+-- flow_find: find the runs that have not ended, by the value of an attribute.
 -- KEYS   index (zset)
 -- ARGV   prefix, cursor, limit count
 -- REPLY  {cursor, ids...}: cursor is '' when these were the last

@@ -1,7 +1,7 @@
--- flow_read: jobs of flows as their runs know them.
+-- flow_read: read the states of jobs of flows.
 -- KEYS   flow (hash), others...
 -- ARGV   stages int, cursor, items...
--- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} somebody else's · {position, stage, state,
+-- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} of another type · {position, stage, state,
 --        started, ended, attributes, pending, results, children, cursor, told}
 -- COST   10 us per item + 4 us per child, at most 500 children, or 1 MiB of results
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.

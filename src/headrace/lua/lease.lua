@@ -1,21 +1,22 @@
--- lease: hand out up to `limit` jobs, level by level: parked ones first, then those a reader was woken for, then new ones.
+-- lease: hand out up to `limit` jobs, level by level: parked ones, then those a reader was woken for, then new ones.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken flag, heir_of,
 --        buckets...
--- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out ·
---        2 = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms ·
---        next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}... · fresh entries
---        and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing else, after
---        those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
+-- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out · 2
+--        = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · next_due ms
+--        until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}...
+--        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
+--        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
 -- COST   6 us + 2-3 us per job, of a level behind the first 15 us. One call reads about 1 MiB, or one job that is more.
--- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that
--- has no heartbeat, 0 when it must be registered already. heir_of: '', or who was here before under our name and
--- holds jobs yet: they come before all others, and what is more than `limit` goes to the front. Buckets, of rate limits: {header or ''
--- for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not admit
--- goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams of the
--- priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its `enq`.
+-- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that has no
+-- heartbeat, 0 when it must be registered already. heir_of: '', or the worker that had our name before and may still
+-- hold jobs: these come before all others, and those beyond `limit` go to the front. Buckets, of rate limits: {header
+-- or '' for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not
+-- admit goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams
+-- of the priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its
+-- `enq`.
 -- @include anew
 -- @include clear_wake_tokens
 -- @include clock
@@ -36,7 +37,7 @@
 -- @include take_over
 -- @include wake_many
 
--- 1. What is asked for.
+-- 1. Arguments.
 whole(lease)
 if duration ~= '' then whole(duration) end
 local q = {
@@ -77,7 +78,7 @@ elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
--- 4. What woke a reader, a pause, and what is due: all this before anything is handed out.
+-- 4. Wake tokens, a pause, and jobs that are due: all this before anything is handed out.
 if woken then healed = math.max(healed, clear_wake_tokens(wake)) end
 local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed')
 if state[1] then return {2, -1, {}, {}, healed, now} end
@@ -90,7 +91,7 @@ if first[2] and tonumber(first[2]) <= now then
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 end
 
--- 5. How many there may be, by the limits of the whole queue and by bytes.
+-- 5. The number that may be handed out, by the limits of the whole queue and by bytes.
 local taken, fresh, entries, buried = {}, {}, {}, {}
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
@@ -99,8 +100,8 @@ if limit == 0 then
   write_scores(rates) -- of a clock that went back
   return {2, hold, {}, {}, healed, now}
 end
--- How much is read: about 1 MiB, or one job that alone is more. How large a job is nobody knows before it is read, but
--- the largest there may be; one that a foreign producer added is seen when it comes, so the first reads are short.
+-- How much is read: about 1 MiB, or one job that alone is more. How large a job is shows when it is read, but for the
+-- largest there may be; one that a foreign producer added is seen when it comes, so the first reads are short.
 local BUDGET = 1048576 + 4096 -- the last one may be small
 local spent, chunk, short = 0, 16, false
 local function fits(most)
@@ -118,7 +119,7 @@ local function weigh(fields)
 end
 local function left() return limit - #taken - #fresh / 2 end
 
--- 6. What is older than what is new: an heir's, those whose turn has come, parked ones, those that woke a reader.
+-- 6. Jobs that are older than new ones: an heir's, those whose turn has come, parked ones, those that woke a reader.
 local heir, left_behind = heir_of and heir_of ~= '', false
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 if state[3] then
@@ -128,7 +129,7 @@ end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
 local put_off, front -- functions cost, and most calls need none of these
 if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
-  -- What is handed out, or has had its last attempt. *count*: its deliveries, this one included.
+  -- A job that is handed out, or has had its last attempt. *count*: its deliveries, this one included.
   local function hand_out(entry, fields, count)
     weigh(fields)
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
@@ -149,7 +150,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
       entries[#entries + 1] = entry
     end
   end
-  -- They wait for their turn: no delivery, so that no attempt is spent. *count*: deliveries so far, nil if they waited before.
+  -- A job that waits for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited before.
   function put_off(some, dues, count)
     if #some == 0 then return end
     redis.call('ZADD', limited, unpack(dues))
@@ -157,7 +158,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
     redis.call('XCLAIM', jobs, 'workers', 'limited', 0, unpack(some))
   end
-  -- One of a pending list; it is read once. *waited*: for its turn.
+  -- A job of a pending list; it is read once. *waited*: for its turn.
   local function claim_admitted(row, count, waited)
     local entry = row[1]
     local body = redis.call('XRANGE', jobs, entry, entry)[1]
@@ -191,7 +192,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
         hand_out(got[i][1], got[i][2], counts[got[i][1]])
       end
     end
-    -- Gone by somebody's XDEL: 7.0 and later have dropped them from the pending list, 6.2 has not.
+    -- Removed by XDEL by hand: 7.0 and later have dropped them from the pending list, 6.2 has not.
     for i = from, to do
       if not there[rows[i][1]] then redis.call('XACK', jobs, 'workers', rows[i][1]) end
     end
@@ -216,14 +217,14 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
   if heir then
     front(heir_of)
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
-    redis.call('ZADD', workers, 'XX', 0, heir_of) -- should it live, it is told so
+    redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
     local moved, _, ids_back = take_over(
       jobs, workers, registered, leases, stats, heir_of, 300, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
     if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
     wake_many(wake, moved)
     left_behind = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, heir_of)[1] ~= nil
   end
-  -- Those that wait for their turn first: they are older.
+  -- Jobs that wait for their turn first: they are older.
   for _, entry in ipairs(turn[1] and oldest_due(limited, now, 100) or {}) do
     if left() == 0 then break end
     local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
@@ -234,13 +235,13 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
   front('bell')
 end
 
--- 7. What is new: chunk by chunk, until there is no more.
+-- 7. New jobs: chunk by chunk, until there is no more.
 local seen, further = 0, keyed
 local most_seen = keyed and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
 local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases from an earlier entry
 local carry = not plain
 plain = plain and not keyed
--- Those handed out so far come before those that are no longer flat.
+-- Jobs handed out so far come before those that are no longer flat.
 local function unflatten()
   for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end
   fresh, plain = {}, false
@@ -301,7 +302,7 @@ further = further or risen == 250
 if keyed and left() > 0 and seen >= most_seen then further = true end
 if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
--- 9. What was handed out is noted, and told; and when to come again.
+-- 9. Notes and events of the jobs that were handed out; and when to come again.
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end

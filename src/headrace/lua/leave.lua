@@ -1,4 +1,4 @@
--- leave: a worker goes: what it still holds goes to the front untouched, and nothing of it stays behind.
+-- leave: unregister a worker: jobs that it still holds go to the front untouched, and nothing of it stays behind.
 -- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash), stats (hash),
 --        events (channel)
 -- ARGV   worker, limit count, idle flag
@@ -29,7 +29,7 @@ local left = not held.err and redis.call('XPENDING', jobs, 'workers', '-', '+', 
 for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end -- 6.2: removed by XDEL by hand
 if not held.err then
   redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', worker)
-  -- A job may have rung for us just now; somebody else must come for it.
+  -- A job may have woken us just now; another reader must be woken for it.
   wake_many(wake, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
 end
 redis.call('ZREM', workers, worker)

@@ -1,4 +1,4 @@
--- levels: how many priority levels behind the first are known of this queue.
+-- levels: count the priority levels behind the first that are known of this queue.
 -- KEYS   stats (hash)
 -- ARGV   (none)
 -- REPLY  the number; 0 as long as no job ever had a priority

@@ -1,4 +1,4 @@
--- list: one page of the jobs in a state, oldest first.
+-- list: list one page of the jobs in a state, oldest first.
 -- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream), limited (zset), stats (hash),
 --        levels...
 -- ARGV   state, cursor, limit count
@@ -43,7 +43,7 @@ elseif state == 'waiting' then
   next_cursor = cursor
   repeat
     page, part, level, next_cursor = waiting_page({jobs = jobs, levels = levels}, next_cursor, limit)
-  until #page > 0 or next_cursor == '' or cursor ~= '' -- who looks at the first is answered at once
+  until #page > 0 or next_cursor == '' or cursor ~= '' -- a first page is empty only if there is no job
   for i = 1, #page do
     local name, fields = page[i][1], page[i][2]
     if part ~= 'new' then

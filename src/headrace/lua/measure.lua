@@ -1,9 +1,9 @@
--- measure: the counts, and how long the oldest of the jobs that are next has been in the queue.
+-- measure: count the jobs in each state, and tell how long the oldest of the jobs that are next has been in the queue.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), dead (stream), stats (hash), levels...
 -- ARGV   (none)
--- REPLY  what counts answers, and then the age in ms, 0 if nothing waits
+-- REPLY  the reply of counts, and then the age in ms, 0 if nothing waits
 -- COST   20 us + 0.1 us per consumer
--- Those that are next: the first one parked, and the first new one, of each level, as far as they are 1 MiB.
+-- Jobs that are next: the first one parked, and the first new one, of each level, as far as they are 1 MiB.
 -- @include clock
 -- @include delivered
 -- @include fields

@@ -1,10 +1,10 @@
--- move: jobs that wait (parked, waiting, delayed) go to the back of another queue of the group, in their order.
+-- move: move jobs that wait (parked, waiting, delayed) to the back of another queue of the group, in their order.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), flows (zset), leases (zset), limited (zset), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
--- cursor: '-' at first; what comes to a stream after the first call stays, and so does what comes due meanwhile.
+-- cursor: '-' at first; jobs that come to a stream after the first call stay, and so do those that come due meanwhile.
 -- target: wake (stream), then the first seven keys behind the lane, in this order, of the other queue, then the streams
 -- of the levels behind the first of this one, and as many of the other, where a job goes to its own level, as far as
 -- there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts and times,
@@ -105,7 +105,7 @@ if wanted <= #ARGV then
 elseif part ~= 'delayed' then
   if not part then part, level, from = 'limited', 0, '-' end
   if not last or last == '' then last = last_of(budget, jobs) or '0-0' end
-  -- Those that a rate limit holds back are older than what waits.
+  -- Jobs that a rate limit holds back are older than waiting ones.
   local held, done = part == 'limited' and redis.pcall('XPENDING', jobs, 'workers', from, last, limit, 'limited') or {}, 0
   for i = 1, #held do
     local body = entry_at(budget, jobs, held[i][1])
@@ -123,12 +123,12 @@ elseif part ~= 'delayed' then
     if ahead > 0 and last_behind == '' then last_behind = last_of(budget, q.levels[ahead] or jobs) or '0-0' end
     local page, kind, at, following =
       waiting_page(q, part .. ':' .. level .. ' ' .. from, limit, ahead > 0 and last_behind or last)
-    -- Of what is new some may have been handed out since the page before.
+    -- Some of the new ones may have been handed out since the page before.
     local fresh, leased = kind == 'new' and at == 0 and #page > 0, {}
     local rows = fresh and redis.pcall('XPENDING', jobs, 'workers', page[1][1], page[#page][1], limit) or {}
     for i = 1, #rows do leased[rows[i][1]] = true end
     for i = 1, #page do
-      if kind ~= 'new' then -- what only rang was not delivered
+      if kind ~= 'new' then -- to wake a reader is no delivery
         if page[i][2] then put(page[i][1], page[i][2], page[i][3] == 'bell' and 0 or page[i][5]) end
       elseif not leased[page[i][1]] then
         put(page[i][1], page[i][2], 0, at > 0 and at or nil)
@@ -138,7 +138,7 @@ elseif part ~= 'delayed' then
     cursor = following == '' and 'delayed 0' or following .. ' ' .. last .. (same and ' ' .. last_behind or '')
   end
 else
-  -- Those that were looked at before and are there still, and how many there are to look at in all.
+  -- Jobs that were looked at before and are there still, and how many there are to look at in all.
   local stay, left = whole(from), last == '' and redis.call('ZCARD', delayed) or whole(last)
   local page, seen = redis.call('ZRANGE', delayed, stay, stay + math.min(limit, left) - 1), 0
   for i = 1, left > 0 and #page or 0 do

@@ -3,7 +3,7 @@
 -- ARGV   call, pause flag
 -- REPLY  1 it was otherwise before · 0 it was so already
 -- COST   10 us
--- pause: 1 pauses the queue, 0 lets it go on, and wakes whoever waits for that.
+-- pause: 1 pauses the queue, 0 lets it go on, and wakes all readers that wait for that.
 -- @include record
 -- @include require_types
 -- @include wake_many

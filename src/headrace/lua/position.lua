@@ -1,4 +1,4 @@
--- position: how many jobs would be leased before one that waits.
+-- position: count the jobs that would be leased before one that waits.
 -- KEYS   jobs (stream), ids (hash), stats (hash), levels...
 -- ARGV   id, limit count, cursor
 -- REPLY  {number, cursor}: how many there are, at most `limit`, as far as they have been counted; -1 no such job waits
@@ -21,7 +21,7 @@ if not stream or cursor == '' and not fields then return {-1, ''} end
 if its then weigh(budget, fields) end
 local row = not level and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
 local owner = row and row[2]
--- Of the stream, entries are read to be counted.
+-- Entries of the stream are read to be counted.
 local function stream_before(from, before)
   local page, more = stretch(budget, 'XRANGE', stream, from, '(' .. entry, limit - before)
   before = before + #page

@@ -1,10 +1,10 @@
--- purge: remove what waits (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
+-- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), limited (zset), events (channel), flows (zset), levels...
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
--- cursor: '-' at first. What comes to a stream after the purge has come to it stays; delayed jobs that come meanwhile
+-- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed ones are removed first, then those of the levels behind the first: so none that comes due, or
 -- rises, escapes.
 -- @include delivered

@@ -3,7 +3,7 @@
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at, at most 1 MiB of them
--- cursor: '-' at first; what dies after the first call stays.
+-- cursor: '-' at first; jobs that die after the first call stay.
 -- @include ending
 -- @include letter
 -- @include page

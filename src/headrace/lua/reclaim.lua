@@ -10,7 +10,7 @@
 -- COST   20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most 6 x `limit`; 10 us per job
 --        that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most 1 MiB.
 -- A worker is dead when its deadline has passed, and the queue has been looked after for one unbroken `timeout`: after
--- a server restart, everyone looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
+-- a server restart, every worker looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
 -- after which a job goes to the level before its own, 0 never.
 -- @include anew
 -- @include clear_wake_tokens
@@ -30,7 +30,7 @@
 -- @include take_over
 -- @include wake_many
 
--- 1. The group is there, and nobody waits for a token that was forgotten.
+-- 1. The group is there, and no reader waits for a forgotten token.
 lease = string.format('%.0f', whole(lease))
 local known = recorded()
 if known then return known end
@@ -47,22 +47,22 @@ redis.call('ZREM', workers, '') -- permitted on a full server, and then so is th
 if healed == 1 then bereft(jobs, leases, stats) end
 clear_wake_tokens(wake) -- readers that were cancelled never come for what woke them
 
--- 2. Who has died: what they hold goes to the front.
+-- 2. Dead workers: their jobs go to the front.
 local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
 if alive then redis.call('HSETNX', registered, worker, string.format('%.0f %s', now, lease)) end
 local late, when, long, seen = pulse(stats, now, timeout)
 local sure = late and alive
 local rewinding = rewind(stats, now, seen, workers, leases, limited)
 local moved, declared, more, budget = 0, 0, rewinding and 1 or 0, new_budget()
--- Unless we are sure, only who has long been gone and holds nothing is removed: where all come but for a moment,
--- nobody ever is.
+-- Unless we are sure, only a worker that has long been gone and holds nothing is removed: where workers come for a
+-- moment, we never are.
 local gone = string.format('(%.0f', sure and late or math.max(1, long - 10 * timeout))
 local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 10)
 for _, name in ipairs(dead) do
   if moved < limit and (sure or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1]) then
     if tonumber(redis.call('ZSCORE', workers, name)) > 0 then
       declared = declared + 1
-      redis.call('ZADD', workers, 0, name) -- from here on it is told so, however many calls the rest takes
+      redis.call('ZADD', workers, 0, name) -- from here on its beats fail, however many calls the rest takes
     end
     local number, _, ids_moved = take_over(
       jobs, workers, registered, leases, stats, name, limit - moved, budget, heard.reclaimed)
@@ -72,21 +72,21 @@ for _, name in ipairs(dead) do
 end
 if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 1)[1] then more = 1 end
 
--- 3. Whose lease has expired, though nobody died.
+-- 3. Expired leases of workers that are alive.
 local expired, again, ids_expired = 0, nil, {}
 if moved < limit then expired, again, ids_expired = sweep(q, now, lease, limit - moved, budget, heard.reclaimed) end
 if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
 moved = moved + expired
--- What woke a reader that never came for it wakes another.
+-- Entries that woke a reader which never came for them wake another.
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
 
--- 4. What is due, and what has waited for too long behind others.
+-- 4. Jobs that are due, and those that have waited for too long behind others.
 -- Each of these takes several times as long as one that is parked.
 local room = math.max(1, math.floor((limit - moved) / 2))
 local promoted = promote(q, now, room, budget)
 room = room - #promoted
 if heard.promoted then publish(events, 'promoted', promoted) end
--- Nothing waits for ever behind others: after `ageing` it is parked a level before, or at the back of that.
+-- No job waits for ever behind others: after `ageing` it is parked a level before, or at the back of that.
 for level = 1, ageing > 0 and q.levels.n or 0 do
   local stayed = room > 0 and redis.call('XPENDING', jobs, 'workers', 'IDLE', ageing, '-', '+', room, front_of(level)) or {}
   for i = 1, #stayed do stayed[i] = stayed[i][1] end
@@ -99,7 +99,7 @@ for level = 1, ageing > 0 and q.levels.n or 0 do
 end
 if budget.left <= 0 then more = 1 end
 
--- 5. Who is woken, and when to come again.
+-- 5. Readers to wake, and when to come again.
 if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end

@@ -4,8 +4,8 @@
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached
 -- COST   about 12 us per job, at most 1 MiB of them
--- cursor: '-' at first; what dies after the first call stays. wanted: ids to redrive; none for all. A letter whose id
--- is taken again stays where it is. Attempts start anew.
+-- cursor: '-' at first; jobs that die after the first call stay. wanted: ids to redrive; none for all. A letter whose
+-- id is taken again stays where it is. Attempts start anew.
 -- @include ending
 -- @include fields
 -- @include letter
@@ -37,7 +37,7 @@ for i = 1, #page do
     if headers[j] == 'headrace-flow' then flow = headers[j + 1] == run_of(own.id) end
     if headers[j] == 'headrace-nonce' then nonce = tonumber(string.match(string.sub(headers[j + 1], 1, 16), '^%d+$') or 0) % NONCES end
   end
-  -- Of another job of its id the end has not been seen yet: it has the id until then.
+  -- Another job of this id has left, and its flow has not taken that in yet: it has the id until then.
   local last = flow and redis.call('ZSCORE', flows, own.id)
   if last and not same(select(2, marked(last)), nonce) then there = true end
   if (wanted > #ARGV or chosen[own.id]) and not there then

@@ -1,11 +1,12 @@
--- register: a worker comes in under a name that is its own, unless another one lives under it.
+-- register: register a worker under a name of its own, unless another one lives under it.
 -- KEYS   workers (zset), registered (hash)
 -- ARGV   worker, name, timeout int, lease, seen, decide flag
--- REPLY  {verdict, who}: 1 registered, `who` was here before under this name ('': nobody) · 0 somebody may live under
---        this name, `who` is to be sent as `seen` · -1 somebody does: `who`
+-- REPLY  {verdict, other}: 1 registered, `other` had this name before, or '' · 0 `other` may live under this name, and
+--        is to be sent as `seen` · -1 `other` lives under this name
 -- COST   10 us + 1 us per worker
--- worker: `<name>.<random>`. lease: ms that its leases last. seen: '' at first. decide: 1 = those of `seen` have had
--- the time for a beat; who has none since then is dead. What it holds is handed out by `lease`, to its heir first.
+-- worker: `<name>.<random>`. lease: ms that its leases last. seen: '' at first. decide: 1 = workers in `seen` have had
+-- the time for a beat; one without a beat since then is dead. What it holds is handed out by `lease`, to its heir
+-- first.
 -- @include clock
 -- @include number
 whole(lease)

@@ -1,4 +1,4 @@
--- release: give jobs back untouched, to the front, at once or after a pause. No attempt is spent. Only the present holder may.
+-- release: give jobs back to the front, at once or after a pause; no attempt is spent. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), stats (hash), limited (zset),
 --        events (channel)
 -- ARGV   call, worker, pause int, items...

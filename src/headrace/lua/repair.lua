@@ -1,4 +1,4 @@
--- repair: find and mend what foreign commands broke, a page at a time. Safe beside anybody, other repairs included.
+-- repair: find and mend what foreign commands broke, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
 --        limited (zset), levels...
@@ -34,7 +34,7 @@ require_types('HLEN', ids, registered, released, bodies, blocked, stats)
 require_types('ZCARD', workers, leases, delayed, flows, limited)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
 
--- 1. What is looked at, and found.
+-- 1. Lookups, and findings.
 local looked, now, found, budget = 0, clock(), {}, new_budget()
 local kinds = {'groups', 'dangling', 'stranded', 'undated', 'hollow', 'ids_released', 'ids_taken', 'leftovers', 'workers', 'deleted', 'enqueued'}
 for _, kind in ipairs(kinds) do found[kind] = 0 end
@@ -84,7 +84,7 @@ end
 -- The groups are there, and where they stood: before *last*, the end of the stream, and not before what was handed out.
 local function group(last)
   local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
-  if theirs and not ours then -- both are made together; without either nobody has leased yet
+  if theirs and not ours then -- both are made together; without either no job was leased yet
     redis.call('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
     bereft(jobs, leases, stats)
     mended('groups')

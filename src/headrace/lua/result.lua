@@ -1,4 +1,4 @@
--- result: what the completions of jobs kept.
+-- result: fetch the results that completions kept.
 -- KEYS   result (string), others...
 -- ARGV   (none)
 -- REPLY  {bytes | nil | 0...}, one per key; nil: not completed, completed without a result, or its TTL has passed · 0:

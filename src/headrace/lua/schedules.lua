@@ -1,10 +1,10 @@
--- schedules: what recurs, the next due first.
+-- schedules: list schedules, the next due first.
 -- KEYS   schedules (hash), ticks (zset)
 -- ARGV   which, cursor
 -- REPLY  {now, next, rows, cursor}: next ms until a tick that is not due yet is, or -1 · rows {name, due, timing,
 --        missed}... · where to go on, '' at the end
 -- COST   5 us + 4 us per schedule, at most 500, or 1 MiB of their jobs
--- which: 'all'; 'due', those with a tick that is; or 'none'. cursor: '' at first.
+-- which: 'all'; 'due', schedules with a tick that is due; or 'none'. cursor: '' at first.
 -- @include clock
 -- @include page
 -- @include scheduled

@@ -1,4 +1,4 @@
--- unschedule: end a schedule. Jobs that it has put in stay.
+-- unschedule: end a schedule. Jobs that it has enqueued stay.
 -- KEYS   lane (string), schedules (hash), ticks (zset)
 -- ARGV   call, name
 -- REPLY  1 ended · 0 there is no schedule of that name

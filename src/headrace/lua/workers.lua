@@ -1,4 +1,4 @@
--- workers: who is registered for a queue, since when, until when, and how many jobs each has leased.
+-- workers: list the workers of a queue: since when, until when, and how many jobs each has leased.
 -- KEYS   jobs (stream), workers (zset), registered (hash)
 -- ARGV   (none)
 -- REPLY  {now, {name, deadline, since, leased}...}: times in ms of the server's clock

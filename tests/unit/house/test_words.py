@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import headrace
+from headrace._protocol.script import header, names
 
 SRC = Path(headrace.__file__).parent
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -37,6 +38,14 @@ def docstrings(root: Path) -> Iterator[Found]:
                             yield f"{path.relative_to(root)}:{after.lineno}", before, text
 
 
+def lua() -> Iterator[tuple[str, str]]:
+    """Yield (place, first words) of each script and fragment."""
+    for name in names():
+        yield f"lua/{name}.lua", header(name).purpose
+    for path in sorted((SRC / "lua" / "lib").glob("*.lua")):
+        yield f"lua/lib/{path.name}", path.read_text("utf-8").partition("\n")[0].removeprefix("-- ")
+
+
 ALL = [*docstrings(SRC), *docstrings(SUPPORT)]
 
 
@@ -56,6 +65,20 @@ def test_a_function_says_what_it_does() -> None:
 
 def test_no_program_is_a_person() -> None:
     assert not [f"{place}: {text}" for place, _, text in ALL if PERSON.search(text)]
+
+
+def test_scripts_begin_with_a_verb_or_a_noun() -> None:
+    assert not [f"{place}: {text}" for place, text in lua() if CLAUSE.match(text)]
+
+
+def test_no_script_takes_a_program_for_a_person() -> None:
+    comments = [
+        (f"{path.relative_to(SRC)}:{number}", line[3:])
+        for path in sorted((SRC / "lua").rglob("*.lua"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if line.startswith("-- ")
+    ]
+    assert not [f"{place}: {text}" for place, text in comments if PERSON.search(text)]
 
 
 def test_constants_say_their_unit() -> None:

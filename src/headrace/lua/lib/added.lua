@@ -1,4 +1,5 @@
--- How many entries were ever added to the streams of a queue, by whomever; nil if the server does not count them (6.2).
+-- Count all entries ever added to the streams of a queue, foreign ones too; nil if the server does not count them
+-- (6.2).
 local function ever_added(jobs, levels)
   local added = 0
   for i = 0, levels.n do

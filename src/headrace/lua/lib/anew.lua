@@ -1,8 +1,7 @@
--- An entry whose delivery count was lost goes to the front. These attempts are forgotten, those that it carries are
--- not:
--- its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as
--- released;
--- of the earlier releases those remain that may belong to what it carries, each thousand to a thousand.
+-- Move an entry whose delivery count was lost to the front. These attempts are forgotten, those that it carries are
+-- not: its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as
+-- released. Of the earlier releases, those remain that may belong to the attempts it carries: a thousand for each
+-- thousand.
 -- @include fields
 -- @include levels
 -- @include page
@@ -14,8 +13,8 @@ local function anew(jobs, owner, released, entry, own)
   redis.call('XCLAIM', jobs, 'workers', owner, 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
   redis.call('HSET', released, entry, count + kept)
 end
--- The group was lost, and with it who had leased what and how often: no deadline may outlive it, and what is there may
--- have been delivered. (Where nobody has looked after the queue yet, this is its first group.)
+-- Forget the deadlines of a group that was lost, with all leases and delivery counts: entries that are there may have
+-- been delivered. (A queue that no worker has looked after yet gets its first group.)
 local function bereft(jobs, leases, stats)
   redis.call('DEL', leases)
   if redis.call('HEXISTS', stats, 'pulse') == 0 then return end
@@ -28,8 +27,7 @@ local function beyond(a, b)
   ms, other = tonumber(ms), tonumber(other)
   return ms > other or ms == other and tonumber(n) > tonumber(m)
 end
--- The next of those that were there when the group was made anew, up to entry *last*, go to the front: at most *limit*,
--- as far as the *budget* goes.
+-- Move the next entries that were there when the group was made anew, up to entry *last*, to the front.
 local function readopt(q, stats, last, limit, budget)
   local rung = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'bell')
   for i = 1, #rung do

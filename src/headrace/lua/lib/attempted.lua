@@ -1,4 +1,4 @@
--- The next attempt links to where this one is traced; '' leaves the headers as they are.
+-- Set the header by which the next attempt links to the trace of this one; '' leaves the headers as they are.
 local function attempted(headers, traced)
   if traced == '' then return end
   for i = #headers - 1, 1, -2 do

@@ -1,4 +1,4 @@
--- Tokens that rang for somebody have done their work. Answers 1 if the wake stream was lost, and is there again.
+-- Delete the wake tokens that were delivered. Answers 1 if the wake stream's group was missing and had to be created.
 local function clear_wake_tokens(wake)
   local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 100, 'bell')
   if tokens.err then

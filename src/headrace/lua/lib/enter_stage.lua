@@ -1,5 +1,5 @@
--- The first of *n* nonces, which nothing else of this run has, had, or will have; nor has what an earlier run of its id
--- left.
+-- Reserve *n* nonces and answer the first. No job of this run has, had, or will have one of them; nor does anything
+-- that an earlier run of its id left.
 -- @include due_at
 -- @include levels
 -- @include marks
@@ -14,7 +14,8 @@ local function nonces(run, now, n)
   end
   return last - n + 1
 end
--- A flow's job enters a stage, now or after its delay ('' none, '+ms', '@ms'). Its id is its own there, whoever has it.
+-- A flow's job enters a stage, now or after its delay ('' none, '+ms', '@ms'). It takes its id there from any other
+-- job.
 local function enter_stage(q, id, now, delay, fields, nonce)
   -- A job of no flow, of the same id: it goes first, without it.
   if redis.call('HGET', q.ids, id) == 'delayed' then promote_one(q, id) end

@@ -1,5 +1,5 @@
--- An entry's fields apart: what we own (own.data, own.id, own.attempt, own.enq) and the headers, in order.
--- An `attempt` that is no number is a header, an `id` that is empty is none: a foreign producer may write anything, and
+-- Split an entry's fields into those we own (own.data, own.id, own.attempt, own.enq) and the headers, in order. An
+-- `attempt` that is no number is a header, an `id` that is empty is none: a foreign producer may write anything, and
 -- must not stop the queue.
 local function parse(fields)
   local own, headers = {}, {}
@@ -16,7 +16,7 @@ local function parse(fields)
   end
   return own, headers
 end
--- Together again, in the canonical order: entries of one node that share their field list are cheap. Lua can't pass on
+-- Join them again, in the canonical order: entries of one node that share their field list are cheap. Lua can't pass on
 -- more than 8,000 values: of a foreign job with more than 3,500 headers the others are dropped, or the job would be
 -- lost.
 local function compose(own, headers)

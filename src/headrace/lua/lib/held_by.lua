@@ -15,7 +15,7 @@ local function ends_of(entries)
   end
   return first, last
 end
--- Which of *entries* are leased by *worker* under exactly these delivery counts: a list of booleans.
+-- Tell which of *entries* are leased by *worker* under exactly these delivery counts: a list of booleans.
 local function held_by(jobs, worker, entries, counts)
   local mine, verdict, n = {}, {}, #entries
   if n > 1 then

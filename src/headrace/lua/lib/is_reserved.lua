@@ -1,4 +1,4 @@
--- Whether a consumer has what is parked, at any level.
+-- Whether a consumer holds parked entries, of any level.
 local function is_parked(owner) return owner == 'parked' or string.sub(owner, 1, 7) == 'parked:' end
--- Whether it is one of those that are no workers: what they own is leased to nobody.
+-- Whether a consumer is no worker: its entries are not leased.
 local function is_reserved(owner) return is_parked(owner) or owner == 'bell' or owner == 'limited' end

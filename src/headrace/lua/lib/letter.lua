@@ -1,5 +1,5 @@
--- The job of a dead letter: what we own of it, and its headers. Ours begins with `reason`, `worker` and `released`;
--- what somebody else put there is all the job's. It has the letter's ID for an id, if it was given none.
+-- The job of a dead letter: the fields we own, and its headers. A letter of ours begins with `reason`, `worker` and
+-- `released`; all fields of a foreign one are the job's. It has the letter's ID for an id, if it was given none.
 -- @include fields
 local function letter_of(row)
   local fields, job = row[2], {}

@@ -1,7 +1,7 @@
--- Priority levels. The jobs stream is level 0, which comes first. Each level behind it has a stream of its own, where a job
--- waits until it is its turn; then it goes to the jobs stream, so that whatever is leased is there. The entry of a stream
--- of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is more.
--- Streams of the levels behind, from KEYS[first] on. Fails if the queue has more, or they are no streams.
+-- Priority levels. The jobs stream is level 0, which comes first. Each level behind it has a stream of its own, where a
+-- job waits until it is its turn; then it goes to the jobs stream, so that whatever is leased is there. The entry of a
+-- stream of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is
+-- more. Check the streams of the levels behind the first. Fails if the queue has more, or they are no streams.
 local function level_streams(stats, levels)
   local there = tonumber(redis.call('HGET', stats, 'levels') or 0)
   if there > #levels then error('PRIORITIES ' .. there + 1, 0) end
@@ -17,8 +17,8 @@ local function level_of(fields, deepest)
   end
   return 0
 end
--- The largest job that came in, if that is more than 4 KiB, until the sweep finds the streams empty: `lease` learns from
--- it how many jobs it may read at a time.
+-- The largest job that came in, if that is more than 4 KiB, until the sweep finds the streams empty: `lease` learns
+-- from it how many jobs it may read at a time.
 local function keep_largest(stats, bytes)
   if bytes > 4096 and bytes > tonumber(redis.call('HGET', stats, 'largest') or 0) then
     redis.call('HSET', stats, 'largest', bytes)
@@ -37,7 +37,7 @@ local function append(q, fields)
   redis.call('HINCRBY', q.stats, 'added', 1)
   keep_largest(q.stats, size_of(fields))
   if not stream then return entry end
-  -- Entries of these streams wake nobody who is blocked on the jobs stream; a token on the wake stream does.
+  -- Entries of these streams wake no reader that is blocked on the jobs stream; a token on the wake stream does.
   if redis.call('XLEN', q.wake) < 8 then redis.call('XADD', q.wake, '*', 'w', '1') end
   if tonumber(redis.call('HGET', q.stats, 'levels') or 0) < q.levels.n then redis.call('HSET', q.stats, 'levels', q.levels.n) end
   return entry .. '.' .. level
@@ -56,5 +56,5 @@ local function prioritised(fields, level)
   fields[#fields + 1], fields[#fields + 2] = 'headrace-priority', tostring(level)
   return fields
 end
--- The consumer that has what is parked at a level.
+-- The consumer that holds the parked entries of a level.
 local function front_of(level) return level == 0 and 'parked' or 'parked:' .. level end

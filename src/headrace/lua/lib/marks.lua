@@ -1,4 +1,4 @@
--- What happened to a job of a flow, outside of the flow. CANCELLING: it is to be cancelled by whoever comes for events.
+-- Marks: what happened to a job of a flow, outside of the flow. CANCELLING: the next sweep of events cancels it.
 local NOTHING = 0
 local COMPLETED = 1
 local DIED = 2

@@ -1,4 +1,4 @@
--- What becomes of the jobs of flows: noted queue by queue, and told at the end.
+-- Note events of the jobs of flows queue by queue, and publish them at the end.
 -- @include publish
 local function note(q, kind, id)
   q.noted = q.noted or {completed = {}, cancelled = {}, dead = {}, added = {}}

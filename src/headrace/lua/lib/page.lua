@@ -1,10 +1,10 @@
--- What a script reads of jobs is bounded by bytes: about 1 MiB, or one job if that alone is more. How large a job is
+-- The jobs that a script reads are bounded by bytes: about 1 MiB, or one job if that alone is more. How large a job is
 -- shows when it has been read: first one, then as many as fit if all are as large as the largest so far, at most twice
 -- as many as before and at most 8, as small ones say nothing of those behind them: so many large ones are read too much
 -- at worst.
--- A budget is that of one script; who writes what was read weighs it again.
+-- A budget is that of one script; a script that writes jobs it has read weighs them again.
 local function new_budget(bytes) return {left = bytes or 1048576, largest = 0, step = 0.5} end
--- How many jobs to read next, at most *limit*, and at most *most* at once (8); 0 when it is enough.
+-- The number of jobs to read next: at most *limit*, and at most *most* at once (8); 0 when it is enough.
 local function fitting(budget, limit, most)
   local fit = budget.left <= 0 and 0 or budget.largest == 0 and 1 or math.max(0, math.floor(budget.left / budget.largest))
   budget.step = math.min(2 * budget.step, most or 8)
@@ -38,7 +38,7 @@ local function entry_at(budget, stream, entry)
   if body then weigh(budget, body[2]) end
   return body
 end
--- What a hash has of one name, as far as it fits: likewise.
+-- The value of a name in a hash, as far as it fits: likewise.
 local function value_of(budget, key, name)
   if fitting(budget, 1) == 0 then return false end
   local value = redis.call('HGET', key, name)

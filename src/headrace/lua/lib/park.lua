@@ -9,7 +9,7 @@ local function park_at(jobs, owner, entries)
   redis.call('XCLAIM', jobs, 'workers', owner, 0, unpack(entries))
   entries[#entries] = nil
 end
--- Jobs are read for their level, and for their id if somebody *heard* is to be told: those that fit the *budget*, if
+-- Jobs are read for their level, and for their id if there are listeners, *heard*: those that fit the *budget*, if
 -- there is one; *entries* lose the others. Answers the ids.
 local function park(jobs, leases, stats, entries, budget, heard)
   local deepest = #entries > 0 and tonumber(redis.call('HGET', stats, 'levels') or 0) or 0

@@ -1,4 +1,4 @@
--- A job that was delayed goes to the back of its level.
+-- Move a delayed job to the back of its level.
 -- @include fields
 -- @include levels
 -- @include stored
@@ -16,8 +16,8 @@ local function promote_one(q, id)
     redis.call('HSET', q.released, entry, releases)
   end
 end
--- Those that are due, in due order, as far as the *budget* goes: one at least, if there is any of it. Answers their
--- ids.
+-- Promote jobs that are due, in due order, as far as the *budget* goes: one at least, if there is any of it. Answers
+-- their ids.
 local function promote(q, now, limit, budget)
   local due = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
   for i, id in ipairs(due) do

@@ -1,13 +1,13 @@
--- What happened, told to those who listen: a Pub/Sub channel per kind, one message per script call, at most once, and
--- never a reason to fail. `heard` of the stats says that somebody may listen (see listen.lua): reading it costs what
--- the check of the key's type does, so that nobody pays where nobody listens. Answers which kinds are listened to now.
+-- Events, published to listeners: a Pub/Sub channel per kind, one message per script call, at most once, and never a
+-- reason to fail. `heard` of the stats says that there may be listeners (see listen.lua): reading it costs as much as
+-- the check of the key's type, so that a queue without listeners pays nothing. Answers which kinds have listeners now.
 local function listeners(stats, events, ...)
   local heard = {}
   if not redis.call('HGET', stats, 'heard') then return heard end
   local kinds, channels = {...}, {}
   for i = 1, #kinds do channels[i] = events .. ':' .. kinds[i] end
   local reply = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
-  heard.none = not reply.err -- nobody listens to any of these kinds
+  heard.none = not reply.err -- no kind has listeners
   for i = 1, #reply / 2 do
     heard[kinds[i]] = reply[2 * i] > 0
     if heard[kinds[i]] then heard.none = false end

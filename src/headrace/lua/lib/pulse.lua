@@ -1,13 +1,12 @@
--- Up to which deadline workers are dead: nil while nobody may be declared so. One who lives has had the time to say so
--- if this queue was looked after for one *timeout*, by whomever, without a gap: the evidence is the queue's, not the
--- caller's, so that a peer that has just started knows the dead at once. `pulse` keeps since when that is so, the last
--- look, until when to wait and the last look before that, the shortest timeout of those who look, and the server's run.
--- After a gap everybody may look dead: if the server was away, or the gap was longer than a timeout, or the clock went
--- back, the time starts anew; if not, their beats are on their way, and only who was late before it is dead. Answers,
--- too, when all who are late will be;
--- the moment at which whoever was late by far had had that time as well, 0 if there is none; and when the last look
--- was:
--- later than now, if the clock went back. A clock that went forward makes everybody late by far since the last look.
+-- The deadline up to which workers are dead; nil while none may be declared dead. A live worker has had the time to
+-- beat if this queue was looked after for one *timeout* without a gap, by any workers: the evidence is the queue's, not
+-- the caller's, so that a worker that has just started knows the dead at once. `pulse` keeps: since when that is so,
+-- the last look, until when to wait, the last look before the gap, the shortest timeout of the workers that look, and
+-- the server's run. After a gap every worker may look dead. If the server was away, or the gap was longer than a
+-- timeout, or the clock went back, the time starts anew; if not, beats are on their way, and only a worker that was
+-- late before the gap is dead. Answers besides: when all workers that are late now will be dead; the moment at which
+-- one that was late by far had had that time as well, 0 if there is none; and when the last look was: later than now,
+-- if the clock went back. A clock that went forward makes every worker late by far since the last look.
 local function pulse(stats, now, timeout)
   local kept = redis.call('HGET', stats, 'pulse') or ''
   local since, seen, calm, before, least, run = string.match(kept, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')

@@ -1,4 +1,4 @@
--- A page of a level's stream, its oldest jobs, goes to the back of the level before it, or of the jobs stream (*to* 0).
+-- Move a page of a level's stream, its oldest jobs, to the back of the level before it, or of the jobs stream (*to* 0).
 -- Answers how many.
 -- @include fields
 -- @include levels

@@ -1,8 +1,8 @@
--- Rate limits are token buckets: kept of each is when it will be full again, and nothing once it is.
--- limits: {name = header or '' for the whole queue, step = ms that a token takes, burst = tokens it holds}...
--- A taker cannot meet the moment. Up to 1 ms before its token is there it has it, and the next one counts from when it
--- was due: those who come a little early or late by turns reach the limit, and no stretch of time has more than it and
--- 1 ms allow.
+-- Token buckets of rate limits. We store one number per bucket, the time at which it will be full again, and delete it
+-- after that. limits: {name = header or '' for the whole queue, step = ms that a token takes, burst = tokens it
+-- holds}... A call cannot meet a moment exactly: it gets a token up to 1 ms early, and the next one counts from when
+-- that was due. So calls that come a little early or late by turns reach the limit, and no stretch of time has more
+-- than it and 1 ms allow.
 local function moment()
   local time = redis.call('TIME')
   return time[1] * 1000 + time[2] / 1000
@@ -28,8 +28,8 @@ local function write_scores(rates)
   end
   if #flat > 0 then redis.call('ZADD', rates, unpack(flat)) end
 end
--- When it is full: never later than an empty one will be, or a clock that went back would keep it empty. What is kept
--- becomes that, or it would be as empty at the next look.
+-- The time at which a bucket is full: never later than an empty one will be, or a clock that went back would keep it
+-- empty. The stored time becomes that, or it would be as empty at the next look.
 local function bucket(rates, member, now, limit)
   local full, latest = score(rates, member), now + limit.burst * limit.step + EARLY
   if full > latest then
@@ -38,8 +38,8 @@ local function bucket(rates, member, now, limit)
   end
   return math.max(now, full)
 end
--- When the last that waits is due: never later than whatever is put off, for the same reason. What this call puts off
--- is not there yet.
+-- The time at which the last job that waits for a bucket is due: never later than that of any job put off, for the same
+-- reason. Jobs that this call puts off are not there yet.
 local latest
 local function last_due(rates, limited, member, now)
   local last = score(rates, member)
@@ -47,7 +47,7 @@ local function last_due(rates, limited, member, now)
   latest = latest or tonumber(redis.call('ZREVRANGE', limited, 0, 0, 'WITHSCORES')[2] or 0)
   return math.min(last, latest)
 end
--- How many jobs the limits of the whole queue admit now, at most *most*; if none, the ms until there is one.
+-- Count the jobs that the limits of the whole queue admit now, at most *most*; if none, the ms until there is one.
 local function room(rates, limits, now, most)
   local wait = 0
   for i, limit in ipairs(limits) do
@@ -66,7 +66,7 @@ local function spend(rates, limits, now, jobs)
     end
   end
 end
--- The oldest *limit* of those that are due. Their moments shift while nobody comes for them, and may pass each other;
+-- The oldest *limit* of the jobs that are due. Their moments shift while no call takes them, and may pass each other;
 -- entry IDs keep the order, of the first 1,000 that are due. A new job of a key of which there may be more waits behind
 -- them:
 -- *unseen* is the first moment of those that are due, and are left for the next call.
@@ -83,8 +83,8 @@ local function oldest_due(limited, now, limit)
   end
   return oldest
 end
--- Whether the limits of its keys admit a job: nil if they do, and the tokens are spent; else when it is due. Those that
--- wait for a bucket are due one step after the other, and a job that comes meanwhile waits behind them.
+-- Admit a job by the limits of its keys: nil if they do, and its tokens are spent; else when it is due. Jobs that wait
+-- for a bucket are due one step after the other, and a job that comes meanwhile waits behind them.
 local turns = {}
 local function admit(rates, limited, limits, now, fields, waited)
   local charge, due, behind = {}, 0, {}

@@ -7,7 +7,7 @@ local function recorded()
 end
 local function answer(reply, record)
   if call ~= '' then
-    redis.call('DEL', KEYS[1]) -- a full server permits it, and then what follows: one who lost must hear so there too
+    redis.call('DEL', KEYS[1]) -- a full server permits it, and then what follows: a caller that lost must learn it there, too
     redis.call('SET', KEYS[1], cmsgpack.pack({call, record or reply}), 'PX', 600000)
   end
   return reply

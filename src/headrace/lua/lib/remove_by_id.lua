@@ -1,5 +1,5 @@
 -- Take a job out of a queue by its id, in whatever state but dead. Answers 1, or 0 when there is none; and the
--- entry, if somebody had leased it. *as*: what it counts as, 'cancelled' if not told.
+-- entry, if it was leased. *as*: the count to add it to, 'cancelled' by default.
 -- @include is_entry_id
 -- @include retire
 -- @include retire_delayed

@@ -2,13 +2,13 @@
 -- q: jobs, levels, ids, leases, released, limited, flows; `unnoted` of remove_entry, if nothing is kept of any entry.
 -- @include levels
 -- @include marks
--- What is kept of entries: until when their lease lasts, what spent no attempt, when a rate limit lets them go.
+-- Forget what is kept of entries: deadlines, releases, and due times of rate limits.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))
   redis.call('ZREM', q.limited, unpack(names))
   redis.call('HDEL', q.released, unpack(names))
 end
--- Answers 1, or 0 if it had gone before; and whether somebody held it, or it had been held.
+-- Answers 1, or 0 if it had gone before; and whether it was leased or parked.
 local function remove_entry(q, name)
   local stream, entry = entry_of(q, name)
   local gone = stream and redis.call('XDEL', stream, entry) or 0
@@ -16,8 +16,7 @@ local function remove_entry(q, name)
   if not q.unnoted then forget_entries(q, {name}) end
   return gone, held
 end
--- Another job may have the id: a foreign producer added a second one of it. *what* happened its flow is told, if
--- anything.
+-- Another job may have the id: a foreign producer added a second one of it. *what*: the mark for its flow, if any.
 local function free_id(q, id, name, what)
   if not id or redis.call('HGET', q.ids, id) ~= name then return false end
   redis.call('HDEL', q.ids, id)

@@ -1,7 +1,7 @@
--- After the clock went back, moments that were kept come as much earlier, or they would be as much later: upwards by
--- score, 1,000 a look, so that what was moved is behind. Nearer to now than to the last look, at *seen*, is what was
--- kept since it went back; only in `limited` all are moved, where nothing comes too early.
--- `rewind` in `stats`: `<ms that it went back> <seen> <which> <from where>`. Answers whether there are more.
+-- Move kept moments back after the clock went back, or they would come as much later: upwards by score, 1,000 a look,
+-- so that moved ones are behind. A moment nearer to now than to the last look, at *seen*, was kept since the clock went
+-- back, and stays; in `limited` all are moved, where nothing can come too early. `rewind` in `stats`: `<ms that it went
+-- back> <seen> <which> <from where>`. Answers whether there are more.
 local function rewind(stats, now, seen, workers, leases, limited)
   local back, which, from = seen - now, 1, nil
   if back <= 1000 then

@@ -1,5 +1,5 @@
--- A schedule as it is kept: its timing, what becomes of missed ticks, and the fields of its jobs; nothing of somebody
--- else's bytes.
+-- The parts of a kept schedule: its timing, its policy for missed ticks, and the fields of its jobs; nothing of foreign
+-- bytes.
 local function scheduled(kept)
   local readable, parts = pcall(cmsgpack.unpack, kept)
   if not readable or type(parts) ~= 'table' or type(parts[1]) ~= 'string' or type(parts[2]) ~= 'string' then return end

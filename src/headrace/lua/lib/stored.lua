@@ -1,4 +1,4 @@
--- The fields of a job that is kept in a hash, flat; of somebody else's bytes, a job whose payload they are.
+-- The fields of a job that is kept in a hash, flat; foreign bytes become a job whose payload they are.
 -- @include strings_of
 local function stored(body)
   local fields = strings_of(body)

@@ -1,6 +1,5 @@
--- Leases that have expired though nobody died: of workers that forgot them, of queues without a worker, of foreign
--- consumers. All who look share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped>
--- <cursor>`.
+-- Expired leases of owners that are alive: of workers that forgot them, of queues without a worker, of foreign
+-- consumers. All callers share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped> <cursor>`.
 -- @include is_reserved
 -- @include park
 local STEP = 15 -- ms between two steps of a sweep: however many look after the queue, it takes no more of the server
@@ -12,8 +11,8 @@ local function alike(registered, leases, lease)
   end
   return true
 end
--- Whether XAUTOCLAIM would take what is leased by nobody: it takes from anybody. Behind many of those is unknown.
--- So is what is held back while nobody knows until when: only `page` looks at those.
+-- Whether XAUTOCLAIM might take entries that are not leased: it takes from any consumer. What is behind many of those
+-- is unknown, and so are entries that are held back without a due time: only `page` looks at those.
 local function exposed(q, cursor, lease)
   for _, owner in ipairs({'parked', 'bell', 'limited'}) do
     local rows = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 100, owner)
@@ -38,13 +37,13 @@ local function page(q, now, lease, cursor, limit)
       expired[#expired + 1] = entry
       if #expired == limit then return expired, '(' .. entry end
     elseif owner == 'limited' and idle >= 1000 then
-      redis.call('ZADD', q.limited, 'NX', now, entry) -- somebody lost when it is due
+      redis.call('ZADD', q.limited, 'NX', now, entry) -- its due time was lost
     end
   end
   return expired, #rows == 6 * limit and '(' .. rows[#rows][1] or '-'
 end
--- What XAUTOCLAIM takes, at most *limit*, and where to go on. It looks at ten entries per COUNT, and so at 6 x *limit*
--- in all. JUSTID: reclaiming is no delivery.
+-- Take expired entries by XAUTOCLAIM, at most *limit*; and where to go on. It looks at ten entries per COUNT, and so at
+-- 6 x *limit* in all. JUSTID: reclaiming is no delivery.
 local function taken_over(jobs, lease, cursor, limit)
   local expired, count = {}, math.max(1, math.floor(limit / 5))
   for _ = 1, 3 do
@@ -55,9 +54,9 @@ local function taken_over(jobs, lease, cursor, limit)
   end
   return expired, cursor
 end
--- Parks what has expired, at most *limit*, and what fits the *budget* of those that have to be read (see park). Answers
--- how many, in how many ms to take the next step (nil if that is for others, or the sweep has come to its end), and
--- their ids if somebody *heard* is to be told.
+-- Park expired entries, at most *limit*, and what fits the *budget* of those that have to be read (see park). Answers
+-- how many, in how many ms to take the next step (nil if that is for other callers, or the sweep has come to its end),
+-- and their ids if there are listeners, *heard*.
 local function sweep(q, now, lease, limit, budget, heard)
   -- Leases with a duration of their own are in the order of their deadlines.
   local due = redis.call('ZRANGEBYSCORE', q.leases, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)

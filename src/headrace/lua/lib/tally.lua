@@ -1,4 +1,4 @@
--- How many jobs are in each state, and what became of the others.
+-- Count the jobs in each state, and those that have left the queue.
 -- @include added
 -- @include is_reserved
 local function tally(q)
@@ -18,7 +18,7 @@ local function tally(q)
   for i = 1, 6 do numbers[i] = tonumber(numbers[i] or 0) end
   numbers[1] = numbers[1] + math.max(0, (ever_added(q.jobs, q.levels) or 0) - numbers[6])
   local waiting, leased = length - pending + bell, pending - parked - bell - limited
-  if waiting < 0 then -- leased or parked entries that somebody removed by XDEL are in no state any more
+  if waiting < 0 then -- leased or parked entries that were removed by XDEL by hand are in no state any more
     waiting, leased = 0, leased + waiting
     if leased < 0 then parked, leased = parked + leased, 0 end
   end

@@ -1,4 +1,4 @@
--- Tell the workers at once that what they have leased is gone: entries, or '*' for any. Renewals tell whom this misses.
+-- Tell workers at once that leases are gone: entries, or '*' for any. A worker that misses this learns it by a renewal.
 local function tell_holders(control, entries)
   if entries ~= '' then redis.pcall('PUBLISH', control, entries) end
 end

@@ -1,7 +1,7 @@
--- A page of what waits, level by level: what is parked, what only rang (of the first level), what is new. *place*:
--- where to look, such as 'new:1 -'; at first anything else. *last*: where it ends, or nil. Answers rows {entry, fields,
--- consumer, ms idle, count}, without fields if somebody removed it; which of the three they are, their level, and where
--- to go on, '' at the end.
+-- A page of waiting jobs, level by level: parked ones, those that only woke a reader (of the first level), new ones.
+-- *place*: where to look, such as 'new:1 -'; at first anything else. *last*: where it ends, or nil. Answers rows
+-- {entry, fields, consumer, ms idle, count}, without fields if the entry was removed by hand; which of the three they
+-- are, their level, and where to go on, '' at the end.
 -- @include delivered
 -- @include levels
 -- @include page
