@@ -30,7 +30,7 @@ if known then return known end
 require_types('HLEN', ids)
 local heard = listeners(stats, events, 'completed')
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows, levels = {},
+  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   unnoted = redis.call('EXISTS', leases, released, limited) == 0,
 }
 if not q.unnoted then

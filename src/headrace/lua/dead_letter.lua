@@ -17,7 +17,7 @@
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows, levels = {},
+  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
 }
 require_types('HLEN', ids, released, stats)
 require_types('ZCARD', leases, flows, limited)

@@ -1,5 +1,6 @@
 -- A job leaves its queue: its entry goes, and what is kept by the entry's name, and its id, if that is its own.
--- q: jobs, levels, ids, leases, released, limited, flows; `unnoted` of remove_entry, if nothing is kept of any entry.
+-- q: jobs, ids, leases, released, limited, flows; levels, unless all are of the jobs stream, as is what was leased; and
+-- `unnoted`, if nothing is kept of any entry.
 -- @include levels
 -- @include marks
 -- Forget what is kept of entries: deadlines, releases, and due times of rate limits.
@@ -10,7 +11,8 @@ local function forget_entries(q, names)
 end
 -- Answers 1, or 0 if it had gone before; and whether it was leased or parked.
 local function remove_entry(q, name)
-  local stream, entry = entry_of(q, name)
+  local stream, entry = q.jobs, name
+  if q.levels then stream, entry = entry_of(q, name) end
   local gone = stream and redis.call('XDEL', stream, entry) or 0
   local held = stream == q.jobs and redis.pcall('XACK', q.jobs, 'workers', entry) == 1
   if not q.unnoted then forget_entries(q, {name}) end
