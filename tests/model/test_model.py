@@ -1,6 +1,6 @@
 """The model on every server, and the bugs that it must find.
 
-    MODEL_EXAMPLES=20000 MODEL_SEED=7 pytest tests/model -k agrees -n 2 -o faulthandler_timeout=0
+    MODEL_EXAMPLES=20000 MODEL_SEED=7 pytest tests/model -k agrees -n 2 --timeout 0
 
 is a long run of other examples (`MODEL_STEPS`, 40, is how long each is). The seed decides everything but the clock, so
 the same one finds the same again; a failure is made small, and printed as the steps that lead to it.
@@ -11,38 +11,22 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from headrace._protocol import queue_ops
 from tests.model.machine import Machine
 from tests.model.mutants import MUTANTS
+from tests.support.machines import run_machine
 from tests.support.planted import planted
 from tests.support.servers import Server, binaries
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "25"))
 STEPS = int(os.environ.get("MODEL_STEPS", "40"))
 SEED = int(os.environ.get("MODEL_SEED", "4"))
 
 
-def compare(server: Server, *phases: Phase, examples: int = EXAMPLES, salt: int = 0) -> None:
-    """Random steps, until one fails."""
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=STEPS,
-        phases=phases,
-        database=None,
-        deadline=None,
-        print_blob=True,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),  # they ask for speed
-    )
-    run_state_machine_as_test(seed(SEED + salt)(lambda: Machine(server)), settings=profile)
-
-
 def test_server_agrees(server: Server) -> None:
     """Whatever is done, the model says what comes of it. Other examples for each server."""
-    compare(server, Phase.generate, Phase.shrink, salt=1_000_000 * binaries().index(server.binary))
+    run_machine(lambda: Machine(server), SEED + 1_000_000 * binaries().index(server.binary), EXAMPLES, STEPS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -50,4 +34,4 @@ def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatc
     """The model finds it: among the examples that the servers are given, or soon after if the steps are changed."""
     monkeypatch.setattr(queue_ops, "script", planted(MUTANTS[mutant]))
     with pytest.raises(AssertionError):
-        compare(newest, Phase.generate, examples=300)
+        run_machine(lambda: Machine(newest), SEED, 300, STEPS, shrink=False)

@@ -1,0 +1,25 @@
+"""Hypothesis' state machines against a server: the same seed finds the same again, whatever else is going on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+
+def run_machine(
+    make: Callable[[], RuleBasedStateMachine], chosen: int, examples: int, steps: int, *, shrink: bool = True
+) -> None:
+    """Do random steps, until one fails; the seed *chosen* decides everything but the clock."""
+    profile = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        database=None,
+        deadline=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),  # they ask for speed
+    )
+    run_state_machine_as_test(seed(chosen)(make), settings=profile)
