@@ -244,11 +244,13 @@ class Storm:
         ahead = [begin + seconds * (number + 1) / (falls + 1) for number in range(falls)]
         enough = {until_heard, "error"} if until_heard else set[str]()
         end = begin + seconds
-        while time.monotonic() < end and not enough & self.judge.complaints.keys():
+        counts = self.judge.sample(self.queue)
+        while not enough & self.judge.complaints.keys():
+            now = time.monotonic()
+            if now >= end and (until_heard or self.raged(counts) or now >= end + PATIENCE):
+                break
             time.sleep(TICK)
             counts = self.judge.sample(self.queue)
-            if not until_heard and not self.raged(counts) and time.monotonic() < begin + seconds + PATIENCE:
-                end = max(end, time.monotonic() + 1)
             self.wake()
             self.reap(replace=True)
             if self.dice.random() < 0.2:

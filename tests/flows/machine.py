@@ -195,6 +195,7 @@ class Machine(RuleBasedStateMachine):
         """What is redriven dies once more, perhaps before anybody has looked."""
         queue = self.flows.queues[stage]
         self.sweep()
+        self.holds()
         letters = [letter.job.id for letter in queue.dead()]
         if letters and queue.redrive(letters[0]):
             if seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -492,6 +493,7 @@ def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server,
     assert payloads(queue, 1) == [(b"x", 1)]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that the loop left open
 def test_its_loop_may_end_in_the_middle(queue: Queue, newest: Server) -> None:
     """While it stops: a loop that is closed cancels what goes on, which leaves first. And without a stop: another
     loop can start it."""
@@ -526,3 +528,5 @@ def test_its_loop_may_end_in_the_middle(queue: Queue, newest: Server) -> None:
     queue.purge()
     asyncio.run(unstopped())
     asyncio.run(again())
+    del worker
+    gc.collect()
