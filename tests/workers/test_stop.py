@@ -497,6 +497,11 @@ def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server,
 def test_its_loop_may_end_in_the_middle(queue: Queue, newest: Server) -> None:
     """While it stops: a loop that is closed cancels what goes on, which leaves first. And without a stop: another
     loop can start it."""
+    its_loop_ends(queue, newest)
+    gc.collect()
+
+
+def its_loop_ends(queue: Queue, newest: Server) -> None:
     worker = AsyncWorker(url=newest.url)
 
     @worker.handler("q")
@@ -528,5 +533,3 @@ def test_its_loop_may_end_in_the_middle(queue: Queue, newest: Server) -> None:
     queue.purge()
     asyncio.run(unstopped())
     asyncio.run(again())
-    del worker
-    gc.collect()
