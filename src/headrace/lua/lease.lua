@@ -21,7 +21,7 @@
 -- @include clear_wake_tokens
 -- @include clock
 -- @include fields
--- @include groups
+-- @include heal_group
 -- @include keep_dead
 -- @include levels
 -- @include marks
@@ -65,11 +65,11 @@ end
 
 -- 3. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
-local parked, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', 1, 'parked')
+local parked, healed = heal_group(jobs, wake, 'XPENDING', 'workers', '-', '+', 1, 'parked')
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
 redis.call('XACK', wake, 'workers', '0-0')
-if healed == 1 then bereft(jobs, leases, stats) end
+if healed == 1 then forget_leases(jobs, leases, stats) end
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
   if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end

@@ -15,7 +15,7 @@
 -- @include anew
 -- @include clear_wake_tokens
 -- @include clock
--- @include groups
+-- @include heal_group
 -- @include levels
 -- @include number
 -- @include page
@@ -41,10 +41,10 @@ local q = {
 local now = clock()
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven') -- all there are
-local rows, healed = grouped(jobs, wake, 'XPENDING', 'workers', '-', '+', 1)
+local rows, healed = heal_group(jobs, wake, 'XPENDING', 'workers', '-', '+', 1)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
-if healed == 1 then bereft(jobs, leases, stats) end
+if healed == 1 then forget_leases(jobs, leases, stats) end
 clear_wake_tokens(wake) -- readers that were cancelled never come for what woke them
 
 -- 2. Dead workers: their jobs go to the front.

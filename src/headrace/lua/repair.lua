@@ -72,7 +72,7 @@ local function carries(id, marker)
   return own and (own.id or marker) == id
 end
 -- A job's id is taken by it, unless another job has it.
-local function take(id, marker)
+local function take_id(id, marker)
   local present = redis.call('HGET', ids, id)
   if present ~= marker and not (present and carries(id, present)) then
     redis.call('HSET', ids, id, marker)
@@ -82,11 +82,11 @@ end
 
 -- 2. The jobs stream, its groups, and the pending list.
 -- The groups are there, and where they stood: before *last*, the end of the stream, and not before what was handed out.
-local function group(last)
+local function mend_group(last)
   local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
   if theirs and not ours then -- both are made together; without either no job was leased yet
     redis.call('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
-    bereft(jobs, leases, stats)
+    forget_leases(jobs, leases, stats)
     mended('groups')
   elseif ours and not theirs then
     redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
@@ -102,17 +102,17 @@ local function group(last)
     mended('groups')
   end
 end
-local function front(entry, own, level)
+local function park_stranded(entry, own, level)
   anew(jobs, front_of(level), released, entry, own)
   redis.call('ZREM', leases, entry)
   mended('stranded')
 end
 -- A page of the stream beside the same stretch of the pending list. The cursor has its end too: 'from end'.
-local function stream()
+local function walk_jobs()
   local from, last = string.match(cursor, '^(%S+) (%S+)$')
   if not from then
     from, last = '-', info('STREAM', jobs)['last-generated-id']
-    group(last)
+    mend_group(last)
     if not last then return '' end
   end
   local delivered = (info('GROUPS', jobs) or {})['last-delivered-id']
@@ -142,11 +142,11 @@ local function stream()
       if after(entry, delivered) then
         handed = nil -- nor are those that follow
       else
-        front(entry, own, level_of(fields, q.levels.n))
+        park_stranded(entry, own, level_of(fields, q.levels.n))
         stranded = stranded + 1
       end
     end
-    if own.id and own.id ~= '' and own.id ~= entry then take(own.id, entry) end
+    if own.id and own.id ~= '' and own.id ~= entry then take_id(own.id, entry) end
   end
   wake_many(wake, stranded)
   return (more or #rows == limit) and '(' .. upto .. ' ' .. last or ''
@@ -154,13 +154,13 @@ end
 
 -- 3. The levels behind the first.
 -- A page of the stream of a level behind the first: of its jobs only the ids can be wrong.
-local function behind_first(level)
+local function walk_level(level)
   return function()
     local page, more = stretch(budget, 'XRANGE', q.levels[level], cursor == '0' and '-' or cursor, '+', limit)
     looked = looked + #page
     for i = 1, #page do
       local id = parse(page[i][2]).id
-      if id and id ~= '' then take(id, page[i][1] .. '.' .. level) end
+      if id and id ~= '' then take_id(id, page[i][1] .. '.' .. level) end
     end
     return more and '(' .. page[#page][1] or ''
   end
@@ -168,7 +168,7 @@ end
 
 -- 4. Hashes and sorted sets, name by name.
 -- A page of a sorted set, or of a hash: *check* is asked for each name.
-local function scan(key, check)
+local function walk_set(key, check)
   return function()
     local page = redis.call('ZSCAN', key, cursor, 'COUNT', limit)
     looked = looked + #page[2] / 2
@@ -176,7 +176,7 @@ local function scan(key, check)
     return page[1] == '0' and '' or page[1]
   end
 end
-local function scan_hash(key, check)
+local function walk_hash(key, check)
   return function()
     local following = scanned(budget, key, cursor, limit, function(name, value)
       looked = looked + 1
@@ -187,52 +187,52 @@ local function scan_hash(key, check)
 end
 local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers'}
 local steps = {
-  jobs = stream,
-  ids = scan_hash(ids, function(id, marker)
+  jobs = walk_jobs,
+  ids = walk_hash(ids, function(id, marker)
     if not carries(id, marker or redis.call('HGET', ids, id)) then
       redis.call('HDEL', ids, id)
       mark(flows, id, REMOVED) -- its flow is told that the job is gone
       mended('ids_released')
     end
   end),
-  delayed = scan(delayed, function(id)
+  delayed = walk_set(delayed, function(id)
     if redis.call('HEXISTS', bodies, id) == 0 then
       redis.call('ZREM', delayed, id)
       redis.call('HDEL', released, id)
       mended('hollow')
     end
   end),
-  bodies = scan_hash(bodies, function(id, value)
+  bodies = walk_hash(bodies, function(id, value)
     if not redis.call('ZSCORE', delayed, id) then
       redis.call('ZADD', delayed, string.format('%.0f', now), id) -- when it was due is not known any more
       mended('undated')
     end
     if redis.call('HGET', ids, id) == 'delayed' then return end
     local body = value or value_of(budget, bodies, id)
-    if body and parse(stored(body)).id == id then take(id, 'delayed') end
+    if body and parse(stored(body)).id == id then take_id(id, 'delayed') end
   end),
-  blocked = scan_hash(blocked, function(id) take(id, 'blocked') end),
-  leases = scan(leases, function(entry)
+  blocked = walk_hash(blocked, function(id) take_id(id, 'blocked') end),
+  leases = walk_set(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     if not row or is_reserved(row[2]) then
       redis.call('ZREM', leases, entry)
       mended('leftovers')
     end
   end),
-  released = scan_hash(released, function(name)
+  released = walk_hash(released, function(name)
     local held = string.match(name, '^%d+%-%d+$') and redis.pcall('XPENDING', jobs, 'workers', name, name, 1)[1]
     if not held and not redis.call('ZSCORE', delayed, name) and not there(name) then
       redis.call('HDEL', released, name)
       mended('leftovers')
     end
   end),
-  registered = scan_hash(registered, function(worker)
+  registered = walk_hash(registered, function(worker)
     if not redis.call('ZSCORE', workers, worker) then
       redis.call('HDEL', registered, worker)
       mended('workers')
     end
   end),
-  workers = scan(workers, function(worker)
+  workers = walk_set(workers, function(worker)
     if redis.call('HEXISTS', registered, worker) == 0 then
       redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
       mended('workers')
@@ -241,7 +241,7 @@ local steps = {
 }
 for level = q.levels.n, 1, -1 do
   table.insert(order, 2, 'level:' .. level)
-  steps[order[2]] = behind_first(level)
+  steps[order[2]] = walk_level(level)
 end
 
 -- 5. At the end, the counters.

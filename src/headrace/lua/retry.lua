@@ -8,13 +8,13 @@
 -- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
 -- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason. At most
 -- 1,000 jobs.
--- @include attempted
 -- @include clock
 -- @include due_at
 -- @include fields
 -- @include held_by
 -- @include keep_dead
 -- @include levels
+-- @include link_attempt
 -- @include marks
 -- @include number
 -- @include publish
@@ -48,7 +48,7 @@ for i, entry in ipairs(entries) do
   if body then
     local spend, traced = string.match(spends[i], '^(%S+) ?(.*)$')
     local own_fields, headers = parse(body[2])
-    attempted(headers, traced)
+    link_attempt(headers, traced)
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0) + (spend == '0' and 1 or 0)
     if spend == '-1' then releases = deliveries end

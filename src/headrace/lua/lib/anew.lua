@@ -15,7 +15,7 @@ local function anew(jobs, owner, released, entry, own)
 end
 -- Forget the deadlines of a group that was lost, with all leases and delivery counts: entries that are there may have
 -- been delivered. (A queue that no worker has looked after yet gets its first group.)
-local function bereft(jobs, leases, stats)
+local function forget_leases(jobs, leases, stats)
   redis.call('DEL', leases)
   if redis.call('HEXISTS', stats, 'pulse') == 0 then return end
   local last = redis.call('XREVRANGE', jobs, '+', '-', 'COUNT', 1)[1]

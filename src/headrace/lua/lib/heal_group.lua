@@ -1,6 +1,6 @@
 -- Run a command on the jobs stream, creating its group (and the wake stream's) where it is missing: a failover or a
 -- FLUSHALL can lose it. Answers the reply, or an error table; and whether it healed.
-local function grouped(jobs, wake, command, ...)
+local function heal_group(jobs, wake, command, ...)
   local reply = redis.pcall(command, jobs, ...)
   if type(reply) ~= 'table' or not reply.err or not string.find(reply.err, 'NOGROUP', 1, true) then
     return reply, 0

@@ -1,5 +1,5 @@
 -- Set the header by which the next attempt links to the trace of this one; '' leaves the headers as they are.
-local function attempted(headers, traced)
+local function link_attempt(headers, traced)
   if traced == '' then return end
   for i = #headers - 1, 1, -2 do
     if headers[i] == 'headrace-attempt' then
