@@ -11,8 +11,8 @@ from stands import DAY, FILL, LEVELS, WORKER, Stand, chunks, queue
 from headrace import FanOut, NewJob, Rate
 from headrace._model.job import Claim
 from headrace._model.timing import Timing
-from headrace._protocol.flow_ops import FlowOps
-from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 
@@ -214,12 +214,12 @@ def steps(s: Stand, number: int, make: Callable[[FlowOps, Claim], Any]) -> tuple
 
 
 def moved(s: Stand) -> Op[Any]:
-    ops, some = steps(s, min(100, s.some(100)), lambda _, __: None)
+    ops, some = steps(s, min(STEPS_PER_SCRIPT, s.some(100)), lambda _, __: None)
     return ops.advance(some)
 
 
 def moved_with_results(s: Stand) -> Op[Any]:
-    ops, some = steps(s, min(100, s.batch), lambda _, __: s.payload())
+    ops, some = steps(s, min(STEPS_PER_SCRIPT, s.batch), lambda _, __: s.payload())
     return ops.advance(some)
 
 
@@ -243,7 +243,7 @@ def cancel_events(s: Stand) -> Op[Any]:
     """Of children that are to be cancelled, a page."""
     s.run(cancelled(s))
     ops = flow()
-    return ops.advance(s.run(ops.events())[:100])
+    return ops.advance(s.run(ops.events())[:STEPS_PER_SCRIPT])
 
 
 def parents(s: Stand, children: int, result: bytes) -> tuple[FlowOps, list[str]]:
@@ -311,30 +311,30 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "reclaim, ageing, 10 levels": ageing,
     "lease 1, parked": lambda s: s.ops.lease("bench.v", 1, ttl=DAY),
     "lease 250, parked": lambda s: s.ops.lease("bench.v", 250, ttl=DAY),
-    "lease 1000, parked": lambda s: s.ops.lease("bench.v", 1000, ttl=DAY),
+    "lease, parked": lambda s: s.ops.lease("bench.v", 1000, ttl=DAY),
     "lease 250, new": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 250, ttl=DAY),
-    "lease 1000, new": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 1000, ttl=DAY),
+    "lease, new": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 1000, ttl=DAY),
     "lease 250, own duration": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 250, ttl=DAY, duration=9),
     "lease 250, due": due,
     "lease 250, keyed, one hot key": hot,
     "lease 250, 10 levels": lease_levels,
     "lease 250, an heir": heir,
     "lease 250, an heir, levels": heir_levels,
-    "renew 1000": lambda s: s.ops.renew(s.claims(1000)),
-    "release 1000": lambda s: s.ops.release(s.claims(1000)),
-    "release 1000, paused": lambda s: s.ops.release(s.claims(1000), pause=60),
-    "retry 250": lambda s: s.ops.retry([(c, None, 1, "no good") for c in s.claims(250)]),
-    "retry 250, delayed": lambda s: s.ops.retry([(c, 60.0, 1, "no good") for c in s.claims(250)]),
-    "dead_letter 250": lambda s: s.ops.dead_letter([(c, "no good") for c in s.claims(250)]),
+    "renew": lambda s: s.ops.renew(s.claims(CLAIMS_PER_SCRIPT)),
+    "release": lambda s: s.ops.release(s.claims(CLAIMS_PER_SCRIPT)),
+    "release, paused": lambda s: s.ops.release(s.claims(CLAIMS_PER_SCRIPT), pause=60),
+    "retry": lambda s: s.ops.retry([(c, None, 1, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]),
+    "retry, delayed": lambda s: s.ops.retry([(c, 60.0, 1, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]),
+    "dead_letter": lambda s: s.ops.dead_letter([(c, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]),
     "complete 1000": lambda s: s.ops.complete(s.claims(1000)),
-    "complete 1000, fenced": lambda s: s.ops.complete(s.claims(1000), fenced=True),
+    "complete, fenced": lambda s: s.ops.complete(s.claims(CLAIMS_PER_SCRIPT), fenced=True),
     "complete 100, with ids": lambda s: s.ops.complete(s.claims(100, named=True)),
     "complete 250, with results": with_results,
     "complete, 1,000 follow-ups": lambda s: followed(s, 1000),
-    "enqueue 1000": enqueued,
-    "enqueue 1000, with ids": lambda s: enqueued(s, id=""),
-    "enqueue 1000, delayed": lambda s: enqueued(s, delay=60.0),
-    "enqueue 1000, of a level": lambda s: enqueued(s, priority=5),
+    "enqueue": enqueued,
+    "enqueue, with ids": lambda s: enqueued(s, id=""),
+    "enqueue, delayed": lambda s: enqueued(s, delay=60.0),
+    "enqueue, of a level": lambda s: enqueued(s, priority=5),
     "cancel": lambda s: s.ops.cancel(s.name("waiting", -s.fill.waiting // 2)),
     "reschedule": lambda s: s.ops.reschedule(s.name("delayed", 500), 99.0),
     "schedules": scheduled,
@@ -351,11 +351,11 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "move, delayed": lambda s: s.ops.move("bench/other", "delayed 0", []),
     "purge, delayed": lambda s: s.ops.purge("-"),
     "purge, parked": lambda s: s.ops.purge("jobs -"),
-    "flow_advance, 100 steps": moved,
-    "flow_advance, 100 results": moved_with_results,
+    "flow_advance, steps": moved,
+    "flow_advance, results": moved_with_results,
     "flow_advance, 1,000 children": fanned,
     "flow_advance, cancel with 1,000": cancelled,
-    "flow_advance, 100 events": cancel_events,
+    "flow_advance, events": cancel_events,
     "flow_events": lambda _: flow().events(),
     "flow_find": flow_find,
     "flow_read": flow_read,

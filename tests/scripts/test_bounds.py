@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, MOVES_PER_SCRIPT, REWRITES_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
@@ -37,7 +37,7 @@ def batch(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
 def test_the_page_is_the_client_s() -> None:
     ops = Ops(Keys.of("q"))
     pages = {
-        MOVES_PER_SCRIPT: [ops.reclaim("w", 10), ops.leave("w"), ops.fail_worker("w"), ops.expire("-", [])],
+        CLAIMS_PER_SCRIPT: [ops.reclaim("w", 10), ops.leave("w"), ops.fail_worker("w"), ops.expire("-", [])],
         PAGE: [ops.purge_dead("-", []), ops.cancel_payload(b"x", "jobs", "-"), ops.repair()],
         2 * REWRITES_PER_SCRIPT: [ops.purge()],
         REWRITES_PER_SCRIPT: [ops.redrive("-", []), ops.move("q/other", "-", [])],

@@ -447,7 +447,7 @@ def test_reclaim_of_expired_leases(lua: Lua) -> None:
 
 def test_reclaim_goes_on_where_it_stopped(lua: Lua) -> None:
     """Whoever takes the next step; who comes too soon takes none, and is asked for none."""
-    lua.leased(*["x"] * 120)
+    lua.leased(*["x"] * 600, limit=600)
     found = []
 
     def swept() -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 # A script stays under about 5 ms, and under Lua's limit on unpack: so many jobs in one that
 JOBS_PER_SCRIPT = 1000  # adds or completes them, for 2 µs each
-CLAIMS_PER_SCRIPT = 500  # leases, releases, or fences each
-MOVES_PER_SCRIPT = 400  # moves those that others have leased to the front
-REWRITES_PER_SCRIPT = 150  # writes each of them again
+CLAIMS_PER_SCRIPT = 400  # leases, renews or releases them, looks up who holds each, or moves them to the front
+REWRITES_PER_SCRIPT = 100  # writes each of them again
 BYTES_PER_SCRIPT = 1 << 20  # bytes in one script
 RETRY_BUDGET_S = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
 RECORD_S = 600.0  # seconds that the server keeps a call's answer, to give it again: see lua/lib/record.lua

@@ -29,7 +29,6 @@ from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
     JOBS_PER_SCRIPT,
-    MOVES_PER_SCRIPT,
     REWRITES_PER_SCRIPT,
 )
 from headrace._protocol.op import Arg, Op
@@ -322,7 +321,7 @@ class Ops:
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
         """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. 400 at a time."""
         s = self.settings
-        args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), MOVES_PER_SCRIPT, millis(s.ageing or 0)]
+        args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), CLAIMS_PER_SCRIPT, millis(s.ageing or 0)]
         return self._op("reclaim", args, replies.reclaimed)
 
     def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
@@ -330,7 +329,7 @@ class Ops:
 
         *idle*: only if it holds nothing; then '1' says that it stays.
         """
-        return self._op("leave", [worker, MOVES_PER_SCRIPT, int(idle)], replies.moved)
+        return self._op("leave", [worker, CLAIMS_PER_SCRIPT, int(idle)], replies.moved)
 
     # -- the whole queue -----------------------------------------------------------------------------
 
@@ -369,11 +368,11 @@ class Ops:
 
     def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """End a page of leases, or those of *wanted*."""
-        return self._op("expire", [cursor, MOVES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
+        return self._op("expire", [cursor, CLAIMS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def fail_worker(self, name: str) -> Op[tuple[int, str]]:
         """Declare a worker dead. '1' in the answer asks for another call."""
-        return self._op("fail_worker", [worker_name(name), MOVES_PER_SCRIPT], replies.moved)
+        return self._op("fail_worker", [worker_name(name), CLAIMS_PER_SCRIPT], replies.moved)
 
     def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Move a page of waiting jobs, or those of *wanted*, to another queue."""

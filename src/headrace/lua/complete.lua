@@ -44,17 +44,21 @@ local names = counts + (worker ~= '' and limit or 0)
 local kept = names + (with_ids and limit or 0)
 local at = kept + 3 * results
 for i = 1, results do whole(ARGV[kept + 3 * i - 2], 1) end
-local jobs_after = {}
+local jobs_after, queues = {}, {} -- queues: by the stream of the level
 for i = 1, follows do
   local number, id, delay, level, size = unpack(ARGV, at, at + 4)
   due_at(delay, 0)
   level, size = whole(level, 0, 9), 2 * whole(size / 2, 1, 3900)
-  local queue, own = {}, {unpack(others, results + 8 * i - 7, results + 8 * i)}
-  queue.jobs, queue.wake, queue.ids, queue.delayed, queue.bodies, queue.stats, queue.events = unpack(own)
-  queue.levels = {n = level, [level] = own[8]}
-  require_types('XLEN', queue.jobs, queue.wake, own[8])
-  require_types('HLEN', queue.ids, queue.bodies, queue.stats)
-  require_types('ZCARD', queue.delayed)
+  local first = results + 8 * i - 7
+  local queue = queues[others[first + 7]]
+  if not queue then
+    queue = {levels = {n = level, [level] = others[first + 7]}, added = 0, enqueued = 0, ids_added = {}}
+    queue.jobs, queue.wake, queue.ids, queue.delayed, queue.bodies, queue.stats, queue.events = unpack(others, first, first + 6)
+    require_types('XLEN', queue.jobs, queue.wake, others[first + 7])
+    require_types('HLEN', queue.ids, queue.bodies, queue.stats)
+    require_types('ZCARD', queue.delayed)
+    queues[others[first + 7]], queues[#queues + 1] = queue, queue
+  end
   jobs_after[i] = {of = tonumber(number), id = id, delay = delay, queue = queue, fields = {unpack(ARGV, at + 5, at + 4 + size)}}
   at = at + 5 + size
 end
@@ -105,7 +109,11 @@ for _, job in ipairs(jobs_after) do
   if reply[job.of] == 1 then
     local id, new, first = add(job.queue, now, job.id, job.delay, job.fields)
     if first then wake_one(job.queue.wake) end
-    if new == 1 and listeners(job.queue.stats, job.queue.events, 'added').added then publish(job.queue.events, 'added', {id}) end
+    if new == 1 then table.insert(job.queue.ids_added, id) end
   end
+end
+for _, queue in ipairs(queues) do
+  count_added(queue)
+  if listeners(queue.stats, queue.events, 'added').added then publish(queue.events, 'added', queue.ids_added) end
 end
 return answer(reply)

@@ -44,6 +44,7 @@ local length = redis.pcall('XLEN', jobs)
 if type(length) == 'table' then return length end
 local q = {
   jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, levels = level_streams(stats, levels),
+  added = 0, enqueued = 0,
 }
 require_types('HLEN', ids, bodies)
 require_types('ZCARD', delayed)
@@ -63,6 +64,7 @@ while at <= #ARGV do
   reply[#reply + 1], reply[#reply + 2], first = id, added, first or soonest
   at = last + 1
 end
+count_added(q)
 if first then wake_one(wake) end
 if heard.added then
   local ids_added = {}

@@ -134,14 +134,19 @@ end
 local function children_of(run, id) return strings_of(get(run, 'children', id)) or {} end
 -- Have the children of *id* cancelled: sweeps of events do it, a page at a time.
 local function cancel_children(run, id)
-  local marks = {}
-  for _, child in ipairs(children_of(run, id)) do
-    local job = where(run, child)
-    local q = goes_on(job) and queues[job.stage]
-    local what, nonce = outside(q, child)
-    if nonce and what == NOTHING and same(job.nonce, nonce) then
-      local some = marks[job.stage] or {}
-      some[#some + 1], some[#some + 2], marks[job.stage] = string.format('%.0f', CANCELLING * NONCES + nonce), child, some
+  local marks, children = {}, children_of(run, id)
+  for from = 1, #children, 1000 do
+    local fields = {}
+    for i = from, math.min(#children, from + 999) do fields[#fields + 1] = 'at:' .. children[i] end
+    for i, known in ipairs(redis.call('HMGET', run, unpack(fields))) do
+      local how, stage, nonce = string.match(known or '', '^(%a+) (%S+) ?(%d*)')
+      local child, q = children[from + i - 1], (how == 'active' or how == 'blocked') and queues[stage]
+      local what, present = outside(q, child)
+      if present and what == NOTHING and same(tonumber(nonce ~= '' and nonce or 0), present) then
+        marks[stage] = marks[stage] or {}
+        table.insert(marks[stage], string.format('%.0f', CANCELLING * NONCES + present))
+        table.insert(marks[stage], child)
+      end
     end
   end
   for i = 1, stages do

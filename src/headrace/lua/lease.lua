@@ -120,7 +120,7 @@ end
 local function left() return limit - #taken - #fresh / 2 end
 
 -- 6. Jobs that are older than new ones: an heir's, those whose turn has come, parked ones, those that woke a reader.
-local heir, left_behind = heir_of and heir_of ~= '', false
+local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 if state[3] then
   readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
@@ -218,11 +218,11 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     front(heir_of)
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
+    local most = (heard.reclaimed or q.levels.n > 0) and 100 or 500 -- those that have to be read take longer
     local moved, _, ids_back = take_over(
-      jobs, workers, registered, leases, stats, heir_of, 300, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
+      jobs, workers, registered, leases, stats, heir_of, most, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
     if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
     wake_many(wake, moved)
-    left_behind = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, heir_of)[1] ~= nil
   end
   -- Jobs that wait for their turn first: they are older.
   for _, entry in ipairs(turn[1] and oldest_due(limited, now, 100) or {}) do
@@ -289,8 +289,8 @@ local risen = 0 -- each takes as long as several others
 for level = 1, left() > 0 and not short and q.levels.n or 0 do
   unflatten() -- they come before these
   front(front_of(level))
-  while left() > 0 and not short and seen < most_seen and risen < 250 do
-    local number = math.min(fits(left()), 250 - risen)
+  while left() > 0 and not short and seen < most_seen and risen < 150 do
+    local number = math.min(fits(left()), 150 - risen)
     local page = number > 0 and redis.call('XRANGE', q.levels[level], '-', '+', 'COUNT', number) or {}
     number = raise_level(q, level, 0, page)
     if number == 0 then break end
@@ -298,7 +298,7 @@ for level = 1, left() > 0 and not short and q.levels.n or 0 do
     read()
   end
 end
-further = further or risen == 250
+further = further or risen == 150
 if keyed and left() > 0 and seen >= most_seen then further = true end
 if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
@@ -320,7 +320,7 @@ if first[2] then
   local due = math.max(0, tonumber(first[2]) - now)
   next_due = next_due < 0 and due or math.min(next_due, due)
 end
-if further or short or left_behind then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
+if further or short then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
 spend(rates, limits, exact, #entries)
 local cut = limit < wanted and #entries == limit -- by the limit: there may be more, when there is the next token
 if cut then limit, next_due = room(rates, limits, exact, 1) end

@@ -14,7 +14,7 @@
 -- @include require_types
 -- @include scheduled
 whole(next)
-local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = level_streams(stats, levels)}
+local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = level_streams(stats, levels), added = 0, enqueued = 0}
 require_types('XLEN', jobs, wake)
 require_types('HLEN', ids)
 local kept = redis.call('HGET', schedules, name)
@@ -38,6 +38,7 @@ for i = moments, #ARGV do
   local _, new = add(q, 0, id, '', fields)
   if new == 1 then ids_added[#ids_added + 1] = id end
 end
+count_added(q)
 redis.call('ZADD', ticks, next, name)
 if heard.added then publish(events, 'added', ids_added) end
 return done

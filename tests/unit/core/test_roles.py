@@ -40,7 +40,7 @@ from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import DueSchedules, Entered, Grant, Reclaimed
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import TooLarge
 from headrace._protocol.queue_ops import Ops
 
@@ -703,7 +703,7 @@ def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
     """At one look: with a short lease there is no other in time."""
     consumer = make_consumer(lease=9.0)
     hand = keep(consumer)
-    consumer.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * JOBS_PER_SCRIPT + 500)}
+    consumer.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * CLAIMS_PER_SCRIPT + 300)}
     sizes: list[int] = []
     effect = hand.go()
     while not isinstance(effect, Sleep):
@@ -712,7 +712,7 @@ def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
         entries = [arg for arg in renew.args if str(arg).endswith("-0")]
         sizes.append(len(entries))
         effect = hand.go([[True] * len(entries), *([NOTHING] if others else [])])
-    assert sorted(sizes) == [500, JOBS_PER_SCRIPT, JOBS_PER_SCRIPT]
+    assert sorted(sizes) == [300, CLAIMS_PER_SCRIPT, CLAIMS_PER_SCRIPT]
     assert consumer.renewals(hand.now) == []
 
 
@@ -893,14 +893,14 @@ def test_everything_is_asked_about(heard: Received) -> None:
 
 
 def test_many_are_asked_about_in_parts() -> None:
-    consumer, hand = hearing(*range(1, JOBS_PER_SCRIPT + 3))
+    consumer, hand = hearing(*range(1, CLAIMS_PER_SCRIPT + 3))
     hand.go()
     first = hand.go(said("*"))
-    assert len(sent(first)[0]) == 4 + 2 * JOBS_PER_SCRIPT
-    second = hand.go([[True] * JOBS_PER_SCRIPT])
+    assert len(sent(first)[0]) == 4 + 2 * CLAIMS_PER_SCRIPT
+    second = hand.go([[True] * CLAIMS_PER_SCRIPT])
     assert len(sent(second)[0]) == 4 + 2 * 2
     assert isinstance(hand.go([[True] * 2]), Receive)
-    assert len(consumer.held) == JOBS_PER_SCRIPT + 2
+    assert len(consumer.held) == CLAIMS_PER_SCRIPT + 2
 
 
 def test_who_can_not_hear_tries_again() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from headrace._model.job import Claim, Job
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import MOVES_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import Script, script
@@ -35,8 +35,8 @@ def test_another_script_gets_neither() -> None:
     keys = [
         PREFIX + part for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events")
     ]
-    assert op.wire() == ("EVAL", op.script.source, 8, *keys, "w", MOVES_PER_SCRIPT, 0)
-    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 8, *keys, "w", MOVES_PER_SCRIPT, 0)
+    assert op.wire() == ("EVAL", op.script.source, 8, *keys, "w", CLAIMS_PER_SCRIPT, 0)
+    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 8, *keys, "w", CLAIMS_PER_SCRIPT, 0)
 
 
 INTERRUPTED = """

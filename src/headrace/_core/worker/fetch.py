@@ -167,7 +167,7 @@ def _granted(
     for claim, reason in grant.undecodable:
         consumer.done.append(Settlement("dead", claim, reason=reason))
     consumer.paused = grant.paused
-    if (not grant.paused or grant.claims) and not grant.more:
+    if not grant.paused or grant.claims:
         consumer.name_claim.heir_of = ""
     if grant.next_due is not None:  # counted from when it was sent: the next takes as long
         consumer.expect(since, grant.next_due)

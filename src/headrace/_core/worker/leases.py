@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace._core.effects import Abort, Held, Role, Wake, current_time, send
 from headrace._core.worker.consumer import Consumer
-from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 
 
 def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
@@ -16,8 +16,8 @@ def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
         for held in (list(consumer.held.values()) if some is None else some)
         if held.worker == consumer.name and not held.ended
     ]
-    for start in range(0, len(mine), JOBS_PER_SCRIPT):
-        part = mine[start : start + JOBS_PER_SCRIPT]
+    for start in range(0, len(mine), CLAIMS_PER_SCRIPT):
+        part = mine[start : start + CLAIMS_PER_SCRIPT]
         yield from renewed(consumer, part, (yield from send(consumer.ops.renew(part))))
 
 

@@ -13,7 +13,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, renewed
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._protocol.answers import Reclaimed
-from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from headrace._protocol.op import Op
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two looks for dead workers, at most
@@ -35,8 +35,8 @@ def keep(worker: Lifecycle) -> Role:
                 yield Abort([held])
                 yield Wake()
             due = [held for held in consumer.renewals(now) if held.worker == consumer.name]
-            yield from check(consumer, due[JOBS_PER_SCRIPT:])  # in bounded scripts, each in a round trip of its own
-            renew = due[:JOBS_PER_SCRIPT]
+            yield from check(consumer, due[CLAIMS_PER_SCRIPT:])  # in bounded scripts, each in a round trip of its own
+            renew = due[:CLAIMS_PER_SCRIPT]
             ops: list[Op[Any]] = [consumer.ops.renew(renew)] if renew else []
             if consumer.registered:
                 ops.append(consumer.ops.reclaim(consumer.name, worker.settings.timeout))

@@ -54,10 +54,12 @@ local function taken_over(jobs, lease, cursor, limit)
   end
   return expired, cursor
 end
--- Park expired entries, at most *limit*, and what fits the *budget* of those that have to be read (see park). Answers
--- how many, in how many ms to take the next step (nil if that is for other callers, or the sweep has come to its end),
--- and their ids if there are listeners, *heard*.
+-- Park expired entries, at most *limit*; half of it, and what fits the *budget*, where they have to be read (see park).
+-- Answers how many, in how many ms to take the next step (nil if that is for other callers, or the sweep has come to its
+-- end), and their ids if there are listeners, *heard*.
 local function sweep(q, now, lease, limit, budget, heard)
+  local unread = not heard and tonumber(redis.call('HGET', q.stats, 'levels') or 0) == 0
+  if not unread then limit = math.ceil(limit / 2) end
   -- Leases with a duration of their own are in the order of their deadlines.
   local due = redis.call('ZRANGEBYSCORE', q.leases, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
   local expired = {}
@@ -75,7 +77,6 @@ local function sweep(q, now, lease, limit, budget, heard)
   local term = tonumber(lease)
   if now < (cursor == '-' and started + math.min(500, term / 10) or stepped + STEP) then return moved, further, ids end
   if cursor == '-' then started = now end
-  local unread = not heard and tonumber(redis.call('HGET', q.stats, 'levels') or 0) == 0
   local cut, from = false, cursor
   if unread and alike(q.registered, q.leases, lease) and not exposed(q, cursor, term) then
     expired, cursor = taken_over(q.jobs, lease, cursor, limit - moved)
