@@ -50,7 +50,7 @@ class Raw:
             data = self._socket.recv(1 << 16)
             if not data:
                 raise ConnectionError("the server hung up")
-            self._reader.consumer(data)
+            self._reader.feed(data)
 
     def run(self, *args: bytes | str | int) -> Any:
         """One command."""
