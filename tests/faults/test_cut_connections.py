@@ -304,6 +304,31 @@ def test_late_request(bench: Bench) -> None:
         assert bench.direct.counts() == Counts(waiting=3, enqueued=3)
 
 
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_late_request_after_closing(bench: Bench, colour: str) -> None:
+    """Closing deletes the records of calls, but not of one that was sent again: a copy may be on its way."""
+    bench.client.flushdb()
+    url = bench.proxy.url
+
+    async def story() -> None:
+        async with AsyncQueue(NAME, url=url, namespace="n") as queue:
+            await queue.enqueue(b"warm")
+            bench.proxy.hold()
+            assert (await queue.enqueue(b"first")).added
+
+    if colour == "async":
+        asyncio.run(story())
+    else:
+        with Queue(NAME, url=url, namespace="n") as queue:
+            queue.enqueue(b"warm")
+            bench.proxy.hold()
+            assert queue.enqueue(b"first").added
+    assert bench.proxy.fired
+    bench.proxy.deliver()
+    assert [state.job.payload for state in bench.direct.waiting()] == [b"warm", b"first"]
+    assert bench.direct.counts() == Counts(waiting=2, enqueued=2)
+
+
 def test_late_request_after_giving_up(bench: Bench) -> None:
     """A call that failed may still be carried out later, once, and later calls don't mind it."""
     bench.client.flushdb()

@@ -446,10 +446,13 @@ def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
 
 
-@pytest.mark.parametrize("more", [1, 2])
+@pytest.mark.parametrize("more", [1, 2, 3])
 def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server, more: int) -> None:
-    """Whenever that is: the second time everything is released; nothing goes on, and it can be started again."""
+    """Whenever that is: the second time everything is released; nothing goes on, and it can be started again. Once
+    nobody waits for its end any more, it leaves an embedded server by itself."""
     worker = AsyncWorker(url=newest.url)
+    left: list[bool] = []
+    worker._address.leave = lambda: left.append(True)  # type: ignore[method-assign]
     began = asyncio.Event()
 
     @worker.handler("q")
@@ -467,6 +470,7 @@ def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server,
             began.clear()
             working = asyncio.create_task(block())
             await began.wait()
+            left.clear()
             engine = worker._running
             assert engine is not None
             working.cancel()
@@ -480,7 +484,9 @@ def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server,
                 assert engine.finished
             while not engine.finished:  # noqa: ASYNC110 - who was cancelled once more did not wait
                 await asyncio.sleep(0.01)
+            assert left == [True]
             assert queue.workers() == []
+            await asyncio.sleep(0)
             assert asyncio.all_tasks() == before
             (state,) = queue.waiting()
             assert state.job.attempt == 1  # none was spent

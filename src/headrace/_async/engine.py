@@ -112,6 +112,7 @@ class Engine(BaseEngine):
         self.stopping = asyncio.Event()
         self.subscription = AsyncSubscription(work)
         self._finishing: asyncio.Task[None] | None = None
+        self.forsaken: Callable[[], None] | None = None  # called at the end, once nobody waits for it any more
         self._slots = {id(one): _Slots(one, loop, self.telemetry(one)) for one in lifecycle.consumers}
         self._begin()
 
@@ -261,6 +262,8 @@ class Engine(BaseEngine):
         await self.executors["work"].close()
         await self.executors["pulse"].close()
         self._stopped()
+        if self.forsaken is not None:
+            self.forsaken()
 
     async def _await(self, tasks: Sequence[asyncio.Task[None]], farewell: Farewell) -> None:
         """Wait until the tasks have ended, or the server is given up. Cancelling the caller does not cancel them."""

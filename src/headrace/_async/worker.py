@@ -102,6 +102,9 @@ class AsyncWorker(BaseWorker):
         engine = self._running
         if engine is not None:
             engine.drain()  # no second stop: the first may have been called
+            task = asyncio.current_task()
+            if task is not None and task.cancelling() > 1:  # cancelled again before it came here
+                engine.halt()
             try:
                 await engine.finish()
             except asyncio.CancelledError:  # once more: the handlers are not waited for any longer
@@ -111,5 +114,7 @@ class AsyncWorker(BaseWorker):
             finally:
                 if engine.finished:
                     self._address.leave()
+                else:
+                    engine.forsaken = self._address.leave
             if engine.error is not None and error is None:
                 raise engine.error
