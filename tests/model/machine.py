@@ -384,7 +384,8 @@ class Machine(RuleBasedStateMachine):
         queue = self.queues[client]
         self.prove(client, senior=senior)
         found = queue._run(queue.ops.reclaim(client, 10.0))
-        assert (found.moved, found.declared, found.promoted) == self.model.reclaim(client, senior=senior)
+        expected = self.model.reclaim(client, senior=senior)
+        assert (found.moved, found.declared, found.promoted) == expected, (found, expected)
         assert not found.more
 
     @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
