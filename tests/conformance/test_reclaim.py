@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Counts, Queue
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
@@ -49,9 +50,12 @@ def ring(queue, client):
 def works(queue, name, jobs, **options):
     """A worker of this name leases so many jobs, and is heard of no more; their entries."""
     assert queue._run(queue.ops.beat(name, 0.001, register=True))
-    grant = queue._run(queue.ops.lease(name, jobs, **options))
-    assert len(grant.claims) == jobs
-    return [claim.entry for claim in grant.claims]
+    held = []
+    while len(held) < jobs:
+        grant = queue._run(queue.ops.lease(name, jobs - len(held), **options))
+        assert grant.claims
+        held += [claim.entry for claim in grant.claims]
+    return held
 
 
 def declare(queue, workers=1, moved=0):
@@ -220,17 +224,17 @@ def test_the_dead_hold_many(connect, client):
     """More jobs than one call moves: the dead worker is told so at once, and is removed when it holds no more."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(1100)])
-    held = works(queue, "ghost", 1000)
+    held = works(queue, "ghost", 2 * CLAIMS_PER_SCRIPT)
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
     swept = []
     until(lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].declared)
-    assert (swept[-1].moved, swept[-1].more, present(queue)["leased"]) == (500, True, 500)
+    assert (swept[-1].moved, swept[-1].more, present(queue)["leased"]) == (CLAIMS_PER_SCRIPT, True, CLAIMS_PER_SCRIPT)
     assert queue._run(queue.ops.lease("ghost", 1)) is None
     assert "ghost" in consumers(client)
     until(lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].moved)
-    assert (swept[-1].moved, swept[-1].declared, swept[-1].more) == (500, 0, False)
+    assert (swept[-1].moved, swept[-1].declared, swept[-1].more) == (CLAIMS_PER_SCRIPT, 0, False)
     assert "ghost" not in consumers(client)
-    assert entries(queue.lease_many(1000)) == held
+    assert entries(queue.lease_many(2 * CLAIMS_PER_SCRIPT)) == held
 
 
 def test_nobody_is_declared_dead_by_a_newcomer(connect):

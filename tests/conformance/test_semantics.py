@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from tests.support.awaiting import until
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
@@ -256,8 +257,8 @@ def test_more_than_one_script_takes(queue):
     for lease in leases[1800::100]:
         assert lease.dead_letter("no")
     assert queue.counts() == Counts(leased=693, dead=7, enqueued=many, completed=1800)
-    assert queue._run(queue.ops.leave(queue._peer.name)) == (500, "1")
-    assert queue._run(queue.ops.leave(queue._peer.name)) == (193, "0")
+    assert queue._run(queue.ops.leave(queue._peer.name)) == (CLAIMS_PER_SCRIPT, "1")
+    assert queue._run(queue.ops.leave(queue._peer.name)) == (693 - CLAIMS_PER_SCRIPT, "0")
     assert [lease.job.attempt for lease in queue.lease_many(many)] == [1] * 693
     queue.enqueue_many([NewJob(b"x", delay=LONG) for _ in range(600)])
     queue.enqueue_many([b"x"] * 600)

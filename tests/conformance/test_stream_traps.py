@@ -13,6 +13,7 @@ import redis
 
 from headrace import AsyncQueue, Counts, Lease, NewJob, Queue
 from headrace._async.queue import AsyncLease
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, expire, key, leased, payloads, present
 
@@ -282,10 +283,11 @@ def test_t7_a_consumer_is_removed_empty(connect, client):
     assert queue._run(queue.ops.beat("leaver", LONG, register=True))
     assert queue._run(queue.ops.beat("ghost", 0.001, register=True))
     for name in ("leaver", "ghost"):
-        assert len(queue._run(queue.ops.lease(name, 600)).claims) == 600
+        for number in (CLAIMS_PER_SCRIPT, 600 - CLAIMS_PER_SCRIPT):
+            assert len(queue._run(queue.ops.lease(name, number)).claims) == number
     calls = []
     until(lambda: calls.append(queue._run(queue.ops.leave("leaver"))) or calls[-1][1] == "0")
-    assert [moved for moved, _ in calls] == [500, 100]
+    assert [moved for moved, _ in calls] == [CLAIMS_PER_SCRIPT, 600 - CLAIMS_PER_SCRIPT]
     assert present(queue) == {"parked": 600, "leased": 600}
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
     until(lambda: queue._run(queue.ops.reclaim("peer", 0.1)) and "leased" not in present(queue))
