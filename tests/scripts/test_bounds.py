@@ -251,3 +251,15 @@ def test_a_batch_in_the_middle_is_looked_up_at_once(lua: Lua, verb: str) -> None
     lua.redis.config_resetstat()
     assert lua(verb, "w", *args[verb]) == [1] * len(some)
     assert lua.redis.info("commandstats")["cmdstat_xpending"]["calls"] == 1
+
+
+def test_a_smaller_limit_of_dead_letters_is_reached_step_by_step(lua: Lua) -> None:
+    for entry in batch(lua)[:50]:
+        lua("dead_letter", "w", 1000, entry, 1, "why")
+    lengths = []
+    for _ in range(6):
+        (entry,) = lua.leased("x")
+        assert lua("dead_letter", "w", 5, entry, 1, "why") == [1]
+        lengths.append(lua.redis.xlen(lua.key("dead")))
+    assert lengths == [41, 32, 23, 14, 5, 5]
+    assert lua.counts()["dead_trimmed"] == 51

@@ -258,7 +258,7 @@ class Queue(Closing, Driver, BaseQueue):
     def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
 
-        delete.lua: one call, and one more for each 1,000 jobs of flows, which go first.
+        delete.lua: one call, and one more for each 250 jobs of flows, which go first.
         """
         return self._drive(calls.until_done(self.ops.delete))
 

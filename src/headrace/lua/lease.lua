@@ -218,7 +218,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     front(heir_of)
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
-    local most = (heard.reclaimed or q.levels.n > 0) and 100 or 500 -- those that have to be read take longer
+    local most = (heard.reclaimed or q.levels.n > 0) and 100 or 400 -- those that have to be read take longer
     local moved, _, ids_back = take_over(
       jobs, workers, registered, leases, stats, heir_of, most, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
     if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end

@@ -1,11 +1,14 @@
 -- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own. `attempt` is
 -- all deliveries, *releases* those that spent no attempt: a redriven job's token must grow beyond every earlier one.
+-- Where the limit has become smaller each that comes takes the place of ten, however many there are.
 local function keep_dead(dead, stats, limit, reason, worker, releases, fields)
   if limit > 0 then
     local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
     for i = 1, #fields do letter[#letter + 1] = fields[i] end
     redis.call('XADD', dead, '*', unpack(letter))
   end
-  local trimmed = limit > 0 and redis.call('XTRIM', dead, 'MAXLEN', string.format('%.0f', limit)) or 1
+  local length = redis.call('XLEN', dead)
+  local most = math.max(limit, length - 10)
+  local trimmed = limit == 0 and 1 or length > most and redis.call('XTRIM', dead, 'MAXLEN', string.format('%.0f', most)) or 0
   if trimmed > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', trimmed) end
 end
