@@ -189,8 +189,8 @@ class Machine(RuleBasedStateMachine):
     def prove(self, worker: str, *, senior: bool) -> None:
         """Let the queue have been looked after for long without a gap, or for a moment, before *worker* looks."""
         if worker in self.model.alive:
-            now, run = self.time() * 1000, self.redis.info("server")["run_id"]
-            pulse = f"{now - (20_000 if senior else 0):.0f} {now:.0f} 0 0 10000 {run}"
+            now, run = int(self.time() * 1000), self.redis.info("server")["run_id"]  # never ahead of the server
+            pulse = f"{now - (20_000 if senior else 0)} {now} 0 0 10000 {run}"
             self.redis.hset(self.key("stats"), "pulse", pulse)
         self.redis.hdel(self.key("stats"), "sweep")  # the last one was long ago
 
