@@ -34,4 +34,4 @@ def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatc
     """The model finds it: the seed is one of those that find all of them soon."""
     monkeypatch.setattr(queue_ops, "script", planted(MUTANTS[mutant]))
     with pytest.raises(AssertionError):
-        run_machine(lambda: Machine(newest), SEED + 2, 300, STEPS, shrink=False)
+        run_machine(lambda: Machine(newest), SEED + 7, 300, STEPS, shrink=False)
