@@ -316,12 +316,8 @@ STATES: dict[str, Callable[[Server], Callable[[], object]]] = {
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("state", STATES)
-def test_a_server_that_answers_is_waited_for(
-    work: Work, own: Server, state: str, record: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_answers_is_waited_for(work: Work, own: Server, state: str, record: Recorder) -> None:
     """Whatever it says, or though it says nothing: it is there, and the worker waits for it."""
-    if state == "no room for clients":  # it closes the connection, as a rule before it is heard
-        monkeypatch.setattr(retry, "FIRST_ANSWER_S", 5.0)
     with Queue("q", url=own.url) as queue:
         queue.enqueue(b"x")
     heal = STATES[state](own)

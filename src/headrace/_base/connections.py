@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 from functools import partialmethod
+from ssl import SSLSocket
 from typing import Any, Protocol
 
 from headrace._telemetry.client import Outage
@@ -54,10 +56,26 @@ def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
 
     def opened(connection: Any, *args: Any, **options: Any) -> Any:
         outage.opened = True
+        if speaks_first(connection):
+            connection._parser.on_connect(connection)  # noqa: SLF001 - redis-py has no other way to read first
+            return connection.read_response()
         return getattr(kind, greet)(connection, *args, **options)
 
     more = {} if connect is None else {"connect": partialmethod(connect, kind)}
     return type(kind.__name__, (kind,), {greet: opened, **more})
+
+
+def speaks_first(connection: Any) -> bool:
+    """Tell whether the server has said something already: why it takes no client. Once it has closed, a command that we
+    send breaks the connection before that is read. With TLS a server may speak first anyway.
+    """
+    writer = getattr(connection, "_writer", None)
+    sock = getattr(connection, "_sock", None) if writer is None else writer.get_extra_info("socket")
+    if sock is None or isinstance(sock, SSLSocket) or (writer is not None and writer.get_extra_info("ssl_object")):
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def refused(error: BaseException) -> bool:
