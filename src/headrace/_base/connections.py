@@ -57,7 +57,7 @@ def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
     def opened(connection: Any, *args: Any, **options: Any) -> Any:
         outage.opened = True
         if speaks_first(connection):
-            connection._parser.on_connect(connection)  # noqa: SLF001 - redis-py has no other way to read first
+            connection._parser.on_connect(connection)  # noqa: SLF001 - redis-py reads only after it has written
             return connection.read_response()
         return getattr(kind, greet)(connection, *args, **options)
 
