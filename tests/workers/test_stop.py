@@ -16,6 +16,7 @@ import redis.asyncio
 from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
 from headrace._base import retrying as retry
 from headrace._core.worker import consumer, fetch
+from headrace._sync.subscription import Subscription
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -539,3 +540,24 @@ def its_loop_ends(queue: Queue, newest: Server) -> None:
     queue.purge()
     asyncio.run(unstopped())
     asyncio.run(again())
+
+
+def test_a_subscription_that_is_opened_anew_as_the_worker_stops(
+    queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed between two lines of the thread that reads it, it is there again: it is closed until that has ended."""
+    closed, close = [], Subscription.close
+
+    def lost(subscription: Subscription) -> None:
+        closed.append(subscription)
+        if len(closed) > 1:
+            close(subscription)
+
+    worker = Worker(url=newest.url, timeout=30.0)
+    worker.handler("q")(print)
+    worker.start()
+    until(queue.workers)
+    monkeypatch.setattr(Subscription, "close", lost)
+    worker.stop()
+    assert queue.workers() == []
+    assert len(closed) > 1

@@ -129,7 +129,8 @@ class Engine(BaseEngine):
                 for _ in range(consumer.handler.concurrency):
                     self._units[id(consumer)].put(None)
             self.subscription.close()
-            self._await([*chain(*self._running.values())], farewell)
+            # Again and again: redis-py opens a connection anew that is closed just before it is read.
+            self._await([*chain(*self._running.values())], farewell, self.subscription.close)
             leaving = self._role("leave", self.lifecycle.leave(), None, "work")
             leaving.start()
             self._await([leaving], farewell)
