@@ -72,7 +72,7 @@ QUEUE = "chaos"
 LEVELS: Any = {"priorities": 3, "ageing": 0.5}
 METERED = "metered"
 RATE = Rate(60, burst=6)
-EVERY = 0.5  # seconds between two jobs of the schedule
+EVERY = 2.0  # seconds between two jobs of the schedule: several look after it meanwhile
 ASIDE = 60.0  # seconds for which a job is put back that is enqueued again meanwhile
 CALM = "calm"  # a file beside the log: nothing more is to be produced
 PACE = 0.02  # seconds between two calls of a producer, or two jobs of a loop; half of it on average

@@ -230,8 +230,8 @@ class Storm:
 
     # -- the story -----------------------------------------------------------------------------------------
 
-    def blow(self, seconds: float, *, falls: int = 3, until_heard: str = "") -> None:
-        """Faults for so long, or until the judge makes this kind of complaint.
+    def blow(self, seconds: float, *, falls: int = 3, until_heard: str = "") -> bool:
+        """Faults for so long, or until the judge makes this kind of complaint; whether it was a storm.
 
         On a slow machine longer, until enough has happened.
         """
@@ -261,7 +261,9 @@ class Storm:
             if ahead and time.monotonic() >= ahead[0]:
                 ahead.pop(0)
                 self.fall(falls - len(ahead))
+        raged = self.raged(counts)  # before the calm: dead letters are redriven in that
         self.recover(at_once=True)
+        return raged
 
     def raged(self, counts: Counts) -> bool:
         """Whether it was a storm, and work was done in it."""

@@ -324,6 +324,15 @@ def test_leases_that_are_interrupted(shared: Server, once: bool) -> None:
     assert hits
 
 
+def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue) -> None:
+    """By Ctrl-C, before it had a parser: redis-py keeps it, and the next call makes another."""
+    pool = queue._executor.pool
+    connection = pool.get_connection()
+    pool.release(connection)
+    del connection._parser._reader
+    assert queue.counts() == Counts()
+
+
 def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:
     """Awaited enqueues cancelled at random moments: each job is there once or not at all; those answered, once."""
     dice = random.Random(2)

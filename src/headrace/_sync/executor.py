@@ -175,12 +175,19 @@ class Executor(BaseExecutor):
             connection.disconnect()  # it waits for a value that does not come
             self.pool.release(connection)
 
+    def _connection(self) -> Any:
+        try:
+            return self.pool.get_connection()
+        except AttributeError as error:  # Ctrl-C as it connected: redis-py keeps it, without a parser
+            self.pool.disconnect()
+            raise errors.ConnectionError("a connection was interrupted as it was made") from error
+
     def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
         """Send packed commands in one round trip; return the replies, errors among them as values. Nothing is repeated.
 
         *leaves* is called when there is a connection, just before they are sent.
         """
-        connection = self.pool.get_connection()
+        connection = self._connection()
         try:
             if leaves is not None:
                 leaves()
