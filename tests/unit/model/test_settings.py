@@ -190,8 +190,8 @@ def test_options_and_settings_have_the_same_names() -> None:
 
 
 def test_an_option_that_there_is_not_is_named() -> None:
-    unknown: Any = {"leas": 5}
-    with pytest.raises(TypeError, match=r"^Queue\(\) got an unexpected .* 'leas', did you mean 'lease'\?$"):
+    unknown: Any = {"leases": 5}
+    with pytest.raises(TypeError, match=r"^Queue\(\) got an unexpected .* 'leases', did you mean 'lease'\?$"):
         QueueSettings.of("Queue", unknown)
     with pytest.raises(TypeError, match=r"^batch_handler\(\) got an unexpected keyword argument 'result_ttl'$"):
         QueueSettings.of("batch_handler", {"result_ttl": 5}, BatchOptions)
