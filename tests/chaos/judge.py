@@ -304,7 +304,7 @@ class Judge:
             if samples >= SAMPLES and completed - since >= SAMPLES:
                 self.complain("unheard", f"{entry!r}: rang {samples} samples ago, {completed - since} completed since")
 
-    def finish(self, queue: Queue, *others: Queue) -> Fate:
+    def finish(self, queue: Queue, *others: Queue) -> None:
         """The verdict, when all is quiet. *others* have no dead letters."""
         self.read()
         letters = [(state.job.id, state.job.payload.decode()) for state in queue.dead()]
@@ -334,7 +334,6 @@ class Judge:
         ):
             self.complain("law", f"{fate.counts} of {len(fate.won)}, {len(fate.gone)}, {len(fate.dead)}")
         self.leftovers()
-        return fate
 
     def _hash(self, name: str) -> dict[str, int]:
         found: Any = self.client.hgetall(f"chaos:{name}")

@@ -23,7 +23,7 @@ from headrace import Counts, Queue
 from tests.chaos.actors import CALM, GAVE_UP, LEVELS, METERED, QUEUE, RATE, TIMEOUT, Orders, redrive, run
 from tests.chaos.clock import Clock
 from tests.chaos.flow_load import FLOW, STAGES
-from tests.chaos.judge import PREFIX, PREFIXES, Fate, Judge
+from tests.chaos.judge import PREFIX, PREFIXES, Judge
 from tests.chaos.mutants import CAST, MUTANTS
 from tests.chaos.proxy import Proxy
 from tests.chaos.server_faults import FAULTS, LASTS, End, jumped, promoted
@@ -279,7 +279,7 @@ class Storm:
             and self.judge.runs.states.keys() >= {"completed", "failed", "cancelled"}
         )
 
-    def calm(self) -> Fate:
+    def calm(self) -> None:
         """No more faults and no more jobs: everything comes to its end, everybody leaves; the verdict."""
         (self.folder / CALM).touch()
         if self.clock is not None:
@@ -303,7 +303,7 @@ class Storm:
                     self.client.zadd(prefix + "workers", {name: 1}, xx=True)
         self.settled(self.alone, "the dead")
         self.leave("")
-        return self.judge.finish(self.queue, self.metered)
+        self.judge.finish(self.queue, self.metered)
 
     def done(self) -> bool:
         """Whether nothing is left but dead letters, and of those none that is to run again."""

@@ -165,7 +165,7 @@ class Executor(BaseExecutor):
 
     def _announce(self, size: int) -> tuple[int | None, bool]:
         """Ask the server for the largest value that it takes, and whether it refuses one of *size*."""
-        connection = self.pool.get_connection()
+        connection = self._connection()
         try:
             connection.send_packed_command([announced(size)])
             limit = told_limit(_read(connection))
