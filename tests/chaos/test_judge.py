@@ -138,6 +138,10 @@ MOMENTS: dict[str, tuple[str, Callable[[Story], object]]] = {
     ),
     "an id of nothing": ("index", lambda s: s.client.hset(PREFIX + "ids", "x", "9-9")),
     "a delayed job without a body": ("index", lambda s: s.client.zadd(PREFIX + "delayed", {"x": 9e12})),
+    "a delayed job without its id": (
+        "index",
+        lambda s: (s.queue.enqueue(b"p-3", id="i", delay=60), s.client.hdel(PREFIX + "ids", "i")),
+    ),
     "a body without a delay": ("index", lambda s: s.client.hset(PREFIX + "bodies", "x", "")),
     "releases of nothing": ("index", lambda s: s.client.hset(PREFIX + "released", "9-9", 1)),
     "the term of no lease": ("index", lambda s: s.client.zadd(PREFIX + "leases", {"9-9": 1})),
@@ -154,6 +158,18 @@ def test_spoilt_moment(story: Story, spoilt: str) -> None:
     spoil(story)
     story.judge.sample(story.queue)
     assert kind in story.judge.complaints
+
+
+def test_a_second_job_of_an_id(story: Story) -> None:
+    """It has no id of its own, also while it waits for its next attempt."""
+    story.queue.enqueue(b"p-3", id="i")
+    story.client.xadd(PREFIX + "jobs", {"data": b"p-4", "id": "i"})
+    assert all(lease.retry(delay=60) for lease in story.queue.lease_many(2))
+    assert {state.job.id for state in story.queue.delayed()} == {"i"}
+    assert story.client.zcard(PREFIX + "delayed") == 2
+    assert story.client.hlen(PREFIX + "ids") == 1
+    story.judge.sample(story.queue)
+    assert "index" not in story.judge.complaints, story.judge.complaints
 
 
 def test_unheard(story: Story) -> None:
