@@ -81,7 +81,9 @@ local late = {}
 for _, id in ipairs(redis.call('ZRANGE', key('delayed'), 0, -1)) do
   late[id] = true
   if redis.call('HEXISTS', key('bodies'), id) == 0 then say('index', 'delayed without a body: ' .. id) end
-  if redis.call('HGET', key('ids'), id) ~= 'delayed' and own_id(id) == id then say('index', 'delayed without its id: ' .. id) end
+  if redis.call('HGET', key('ids'), id) ~= 'delayed' and own_id(id) == id then
+    say('index', 'delayed without its id: ' .. id)
+  end
 end
 for _, id in ipairs(redis.call('HKEYS', key('bodies'))) do
   if not late[id] then say('index', 'body that is not delayed: ' .. id) end

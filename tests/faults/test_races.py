@@ -21,6 +21,7 @@ from headrace import AsyncQueue, Counts, Queue
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, Job
 from headrace._sync.queue import Lease
+from headrace._sync.subscription import Subscription
 from tests.support.awaiting import PATIENCE
 from tests.support.servers import Server
 
@@ -324,13 +325,27 @@ def test_leases_that_are_interrupted(shared: Server, once: bool) -> None:
     assert hits
 
 
-def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue) -> None:
-    """By Ctrl-C, before it had a parser: redis-py keeps it, and the next call makes another."""
-    pool = queue._executor.pool
-    connection = pool.get_connection()
-    pool.release(connection)
-    del connection._parser._reader
-    assert queue.counts() == Counts()
+def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Ctrl-C, before it had a parser: nobody is given it, neither the next call nor the next subscription."""
+    kind, interrupts = queue._executor.pool.connection_class, list[bool]()
+    greet = kind.on_connect_check_health
+
+    def interrupted(connection: Any, *args: Any, **options: Any) -> Any:
+        if interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+        return greet(connection, *args, **options)
+
+    monkeypatch.setattr(kind, "on_connect_check_health", interrupted)
+    subscription = Subscription(queue._executor)
+    for call, expected in (queue.counts, Counts()), (lambda: subscription.receive(["c"], 0).state, "anew"):
+        interrupts.append(True)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert call() == expected
+    subscription.receive(["c"], 0)
+    subscription.close()
+    subscription.receive(["c"], 0)
 
 
 def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:

@@ -62,8 +62,7 @@ class Executor(BaseExecutor):
         theirs: Any = redis.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
         pool = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
 
-        def connect(connection: Any, kind: Any) -> None:
-            assert attend is not None  # noqa: S101
+        def attended(connection: Any, kind: Any, attend: Attend) -> None:
             connection.path = attend()
             try:
                 kind.connect(connection)
@@ -73,7 +72,14 @@ class Executor(BaseExecutor):
                 connection.path = attend(refused=True)
                 kind.connect(connection)
 
-        super().__init__(pool, budget, outage, attend and connect)
+        def connect(connection: Any, kind: Any) -> None:
+            try:
+                kind.connect(connection) if attend is None else attended(connection, kind, attend)
+            except BaseException:  # Ctrl-C, too: redis-py would keep a connection whose greeting is under way
+                connection.disconnect()
+                raise
+
+        super().__init__(pool, budget, outage, connect)
         self._given_up = threading.Event()
 
     def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
@@ -165,7 +171,7 @@ class Executor(BaseExecutor):
 
     def _announce(self, size: int) -> tuple[int | None, bool]:
         """Ask the server for the largest value that it takes, and whether it refuses one of *size*."""
-        connection = self._connection()
+        connection = self.pool.get_connection()
         try:
             connection.send_packed_command([announced(size)])
             limit = told_limit(_read(connection))
@@ -175,19 +181,12 @@ class Executor(BaseExecutor):
             connection.disconnect()  # it waits for a value that does not come
             self.pool.release(connection)
 
-    def _connection(self) -> Any:
-        try:
-            return self.pool.get_connection()
-        except AttributeError as error:  # Ctrl-C as it connected: redis-py keeps it, without a parser
-            self.pool.disconnect()
-            raise errors.ConnectionError("a connection was interrupted as it was made") from error
-
     def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
         """Send packed commands in one round trip; return the replies, errors among them as values. Nothing is repeated.
 
         *leaves* is called when there is a connection, just before they are sent.
         """
-        connection = self._connection()
+        connection = self.pool.get_connection()
         try:
             if leaves is not None:
                 leaves()
