@@ -103,15 +103,20 @@ for _, entry in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
   if not pending[entry] or string.find(pending[entry], '^parked') then say('index', 'term of no lease: ' .. entry) end
 end
 if redis.call('XLEN', key('wake')) > tonumber(ARGV[1]) then say('index', 'too many wake tokens') end
-local ended = {} -- by any queue: the names of a stage's jobs are preceded by the stage's
+return {wrong, rung}
+"""
+
+# What has ended twice, by any queue: the names of a stage's jobs are preceded by the stage's.
+ENDS = """
+local ended, wrong = {}, {}
 for _, name in ipairs({'won', 'gone'}) do
   local all = redis.call('HGETALL', 'chaos:' .. name)
   for i = 1, #all, 2 do
     ended[all[i]] = string.find(all[i], '|sick') and 0 or (ended[all[i]] or 0) + all[i + 1]
-    if ended[all[i]] > 1 then say('double', all[i]) end
+    if ended[all[i]] > 1 and #wrong < 20 then wrong[#wrong + 1] = all[i] end
   end
 end
-return {wrong, rung}
+return wrong
 """
 
 
@@ -281,8 +286,9 @@ class Judge:
             pipe.execute_command(*evolve(op, keys=[prefix + key.removeprefix(PREFIX) for key in op.keys]).wire())
             pipe.eval(SAMPLE, 1, prefix, WAKES)
         pipe.eval(RUNS, 1, BASE)
+        pipe.eval(ENDS, 0)
         try:
-            *replies, runs = pipe.execute()
+            *replies, runs, ended = pipe.execute()
         except redis.OutOfMemoryError:  # some full servers queue no transaction
             return self.last
         every = [op.decode(reply) for reply in replies[::2]]
@@ -291,6 +297,8 @@ class Judge:
                 self.complain("law", f"{counts.lost} lost: {prefix} {counts}")
             for kind, what in wrong:
                 self.complain(kind.decode(), f"{prefix} {what.decode()}")
+        for name in ended:
+            self.complain("double", name.decode())
         self.runs.sampled(runs)
         self.rated()
         self.adopted(replies[1][1], every[0].completed)

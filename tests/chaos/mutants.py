@@ -63,7 +63,7 @@ class Mutant:
 
 LOOPS = ["producer", "producer with ids", *["loop"] * 5]  # it is loops that tell what they asked for as holders
 LATE = [*["producer with ids"] * 3, "loop"]  # and producers that cancel and reschedule
-OPERATED = ["producer", "producer with ids", "loop", "loop", "operator"]
+OPERATED = ["producer", "producer with ids", "loop", "loop", *["operator"] * 4]
 METERED = ["metered"] * 3
 WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batches"]  # and workers that are found dead
 

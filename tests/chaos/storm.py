@@ -253,10 +253,10 @@ class Storm:
             counts = self.judge.sample(self.queue)
             self.wake()
             self.reap(replace=True)
-            if self.dice.random() < 0.2:
+            if self.dice.random() < 0.3:
                 self.hurt()
             self.recover()
-            if falls and self.dice.random() < 0.1:
+            if falls and self.dice.random() < 0.3:
                 self.sicken()
             if ahead and time.monotonic() >= ahead[0]:
                 ahead.pop(0)
