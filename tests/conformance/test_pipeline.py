@@ -135,6 +135,7 @@ def test_by_hash(yours, connect, client):
         pipe.execute_command(*op.wire("EVALSHA"))
         return pipe.execute(raise_on_error=False)
 
+    client.script_flush()
     assert isinstance(transaction()[1], redis.exceptions.NoScriptError)
     assert present(queue) == {}
     client.script_load(op.script.source)
