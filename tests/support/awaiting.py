@@ -9,8 +9,12 @@ PATIENCE = 60.0  # seconds until what is awaited counts as missed: it costs noth
 
 
 def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:
-    """Wait until *condition* holds; fail when that takes too long."""
-    deadline = time.monotonic() + patience
+    """Wait until *condition* holds; fail when that takes too long.
+
+    The longer it has taken, the less often it looks: looking takes from others the processor that they wait for.
+    """
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"waited {patience:g} s in vain: {what or condition}"
-        time.sleep(0.002)
+        passed = time.monotonic() - began
+        assert passed < patience, f"waited {patience:g} s in vain: {what or condition}"
+        time.sleep(min(max(0.002, passed / 20), 0.03))

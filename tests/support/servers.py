@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Self
 
 import redis
+import redis.utils
 from attrs import frozen
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -45,6 +46,9 @@ MATRIX = {
 # earlier fsync is under way; with `always` it never does, and what was acknowledged is there after the restart.
 EXACT = ["--appendfsync", "always"]
 PATIENCE = 30.0  # seconds for a server to come up or to stop
+
+# redis-py reads its own version from disk for every connection, which is a tenth of what small tests take.
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 
 @frozen
