@@ -3,7 +3,7 @@
 For each call a rehearsal measures its conversation with the server; then it is repeated as often as
 that has bytes, and the connection is cut after each of them: of the requests, and of the replies
 (0 bytes of a reply: it was carried out, and nobody heard). It is our side that is cut: on other servers
-than the newest, every seventh byte will do, but for `--full`.
+than the newest, every thirteenth byte will do, but for `--full`.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Bench:
 
     def places(self, case: Case) -> Iterator[tuple[str, int]]:
         """Where to cut, after a rehearsal: each byte of the requests and of the replies, or each of some."""
-        step = max(case.step, self.step)
+        step = case.step * self.step
         requests, replies = bytes(self.proxy.requests), bytes(self.proxy.replies)
         begin = max(0, requests.find(case.start.encode()) - 30) if case.start else 0
         yield from (("requests", n) for n in range(begin, len(requests) + 1, step))
@@ -230,7 +230,7 @@ class Bench:
 def bench(shared: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
     """Both ways to the server."""
     with Proxy(shared.path) as proxy:
-        bench = Bench(shared, proxy, 1 if shared.binary == ENDS[0] or pytestconfig.option.full else 7)
+        bench = Bench(shared, proxy, 1 if shared.binary == ENDS[0] or pytestconfig.option.full else 13)
         yield bench
         bench.close()
 

@@ -23,3 +23,12 @@ def run_machine(
         suppress_health_check=list(HealthCheck),  # they ask for speed
     )
     run_state_machine_as_test(seed(chosen)(make), settings=profile)
+
+
+def hunt(make: Callable[[], RuleBasedStateMachine], first: int, steps: int) -> None:
+    """Do random steps in many short runs, until one fails; the seed *first*, and then the next.
+
+    A long run would begin with small examples, as many as a tenth of all.
+    """
+    for chosen in range(first, first + 60):
+        run_machine(make, chosen, 6, steps, shrink=False)
