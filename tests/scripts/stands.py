@@ -16,7 +16,7 @@ from typing import Any
 from tests.scripts.conftest import Lua
 
 PAYLOAD = "x" * 1_000_000
-MANY = 12  # of these: a script that reads them all moves 12 MB
+MANY = 6  # of these: a script that reads them all moves 6 MB
 Stand = Callable[[Lua], None]
 STANDS: dict[str, Stand] = {}
 

@@ -44,7 +44,7 @@ def protocol() -> int:
 
 def mixed(lua: Lua) -> list[str]:
     """Enqueue small jobs, and large ones behind them; their entries."""
-    return [*lua.add(*["x"] * 20), *large(lua)]
+    return [*lua.add(*["x"] * 20), *large(lua, 12)]
 
 
 def test_small_jobs_say_nothing_of_the_large_ones_behind_them(lua: Lua) -> None:

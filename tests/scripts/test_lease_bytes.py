@@ -52,10 +52,10 @@ def fill(lua: Lua, place: str, sizes: list[int]) -> list[str]:
         owner = {"parked": "parked", "rung": "bell", "heir": "old", "held back": "limited"}.get(place, "parked:1")
         if "level" not in place:
             lua.redis.xreadgroup("workers", owner, {jobs: ">"})
-        for entry, _ in lua.redis.xrange(jobs):
-            lua.redis.xclaim(jobs, "workers", owner, 0, [entry], justid=True)
-            if place == "held back":
-                lua.redis.zadd(lua.key("limited"), {entry: 1})
+        entries = [entry for entry, _ in lua.redis.xrange(jobs)]
+        lua.redis.xclaim(jobs, "workers", owner, 0, entries, justid=True)
+        if place == "held back":
+            lua.redis.zadd(lua.key("limited"), dict.fromkeys(entries, 1))
     return levels
 
 
