@@ -131,6 +131,24 @@ class Lua:
         return found | {"held": self.holders()}
 
 
+def dumps(client: Any) -> dict[Any, bytes]:
+    """Everything there is but the records of calls, as the server keeps it."""
+    keys = [key for key in client.scan_iter(count=1000) if ":lane:" not in str(key)]
+    with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.execute_command("DUMP", key, NEVER_DECODE=True)
+        return dict(zip(keys, pipe.execute(), strict=True))
+
+
+def restore(client: Any, found: dict[Any, bytes]) -> None:
+    """What `dumps` has found, and nothing else."""
+    with client.pipeline(transaction=False) as pipe:
+        pipe.flushall()
+        for key, dump in found.items():
+            pipe.restore(key, 0, dump)
+        pipe.execute()
+
+
 def text(reply: Any) -> Any:
     """Bytes as text, all the way down."""
     if isinstance(reply, bytes):

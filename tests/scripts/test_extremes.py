@@ -18,6 +18,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header
 from tests.conftest import Servers
+from tests.scripts.conftest import dumps, restore
 from tests.support.servers import Server, binaries
 from tests.unit.protocol.test_script_headers import NAMES, OPS, SAMPLES
 
@@ -63,7 +64,6 @@ def queue(server: Server) -> Iterator[Queue]:
 
 def prepare(queue: Queue) -> list[Claim]:
     """An empty server filled: the claims of `w`."""
-    queue._executor.pool.reset()
     claims = []
     queue.enqueue_many([*(NewJob(b"x", id=f"i{n}", headers={"k": "v"}) for n in range(4)), *[b"x"] * 6])
     for number, lease in enumerate(queue.lease_many(6)):
@@ -99,28 +99,27 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
     return made[name]() if name in made else SAMPLES[name]
 
 
-class Sent:
-    """An operation with one of its arguments replaced, on a server that is filled for it; what has come of it."""
+class Sender:
+    """Sends an operation with one of its arguments replaced, each time to the server as it was filled for it."""
 
-    def __init__(self, queue: Queue, client: redis.Redis, name: str, number: int, value: str) -> None:
-        client.flushall()
-        words = [*operation(name, prepare(queue)).wire("EVAL", "l", "1")]
-        words[3 + int(words[2]) + number] = value
+    def __init__(self, queue: Queue, client: redis.Redis, name: str, number: int) -> None:
         self._queue, self._client = queue, client
-        before = self._state()
-        self.error = ""
-        try:
-            client.execute_command(*words)
-        except redis.ResponseError as error:
-            self.error = str(error)
-        if self.error:
-            assert self._state() == before, f"{value!r}: half done: {self.error}"
-        else:
-            self._is_sound(value)
+        self._words = [*operation(name, prepare(queue)).wire("EVAL", "l", "1")]
+        self._place = 3 + int(self._words[2]) + number
+        self._filled = dumps(client)
 
-    def _state(self) -> dict[Any, Any]:
-        keys = [key for key in self._client.scan_iter(count=1000) if b":lane:" not in key]
-        return {key: self._client.dump(key) for key in keys}
+    def error(self, value: str) -> str:
+        """The error that comes of *value*, and nothing else; or none, and the queue is sound."""
+        restore(self._client, self._filled)
+        self._words[self._place] = value
+        before = dumps(self._client)
+        try:
+            self._client.execute_command(*self._words)
+        except redis.ResponseError as error:
+            assert dumps(self._client) == before, f"{value!r}: half done: {error}"  # noqa: PT017
+            return str(error)
+        self._is_sound(value)
+        return ""
 
     def _is_sound(self, value: str) -> None:
         """No job is lost, or in two places; and there is nothing to mend."""
@@ -137,11 +136,11 @@ def test_every_argument_is_of_some_kind() -> None:
     [pytest.param(*case, id=f"{case[0]}-{case[2]}") for case in CASES if KIND[case[2]] not in {"items", "text"}],
 )
 def test_an_argument_at_its_extremes(queue: Queue, client: redis.Redis, name: str, number: int, argument: str) -> None:
-    kind = KIND[argument]
+    kind, sender = KIND[argument], Sender(queue, client, name, number)
     for value in {"number": NUMBERS, "delay": DELAYS, "cursor": CURSORS}[kind]:
-        sent = Sent(queue, client, name, number, value)
-        assert not sent.error or kind != "delay", value
-        assert not sent.error or value not in {"1", str(LONGEST)} or argument in NUMBERS_OF_ITEMS, value
+        error = sender.error(value)
+        assert not error or kind != "delay", value
+        assert not error or value not in {"1", str(LONGEST)} or argument in NUMBERS_OF_ITEMS, value
     for value in {"number": NO_NUMBERS, "delay": NO_DELAYS, "cursor": []}[kind]:
         if argument != "duration" or value:
-            assert "ARGUMENT" in Sent(queue, client, name, number, value).error, value
+            assert "ARGUMENT" in sender.error(value), value

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.scripts.conftest import TERM, Lua, declared
+from tests.scripts.conftest import TERM, Lua, declared, dumps, restore
 
 CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry that "w" has leased
     "enqueue, plain": lambda _: ["plain", "a"],
@@ -89,9 +89,10 @@ def prepare(lua: Lua) -> str:
 def test_nothing_is_half_done(lua: Lua, case: str) -> None:
     name = case.split(",", maxsplit=1)[0]
     refused = []
+    arguments = CALLS[case](prepare(lua))
+    prepared = dumps(lua.redis)
     for part in declared(name):
-        lua.redis.flushall()
-        arguments = CALLS[case](prepare(lua))
+        restore(lua.redis, prepared)
         lua.redis.set(lua.key(f"lane:{part}" if part == "lane" else part), "mine")
         try:
             before = lua.state()
