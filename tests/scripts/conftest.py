@@ -111,23 +111,27 @@ class Lua:
 
     def state(self) -> dict[str, Any]:
         """Everything there is but the records of calls."""
+        keys = [key for key in sorted(self.redis.scan_iter(count=1000)) if not key.startswith(f"{PREFIX}lane:")]
+        with self.redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.type(key)
+            kinds = pipe.execute()
+            for key, kind in zip(keys, kinds, strict=True):
+                if kind == "stream":
+                    pipe.xrange(key).xinfo_groups(key)
+                elif kind == "hash":
+                    pipe.execute_command("HGETALL", key, NEVER_DECODE=True)
+                elif kind == "zset":
+                    pipe.zrange(key, 0, -1, withscores=True)
+                else:
+                    pipe.get(key)
+            replies = iter(pipe.execute())
         found: dict[str, Any] = {}
-        for key in sorted(self.redis.scan_iter(count=1000)):
-            kind, part = self.redis.type(key), key.removeprefix(PREFIX)
-            if part.startswith("lane:"):
-                continue
+        for key, kind in zip(keys, kinds, strict=True):
+            value = next(replies)
             if kind == "stream":
-                groups = [{**g, "lag": 0} for g in self.redis.xinfo_groups(key)]
-                found[part] = (
-                    self.redis.xrange(key),
-                    [(g["name"], g["last-delivered-id"], g["pending"]) for g in groups],
-                )
-            elif kind == "hash":
-                found[part] = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)
-            elif kind == "zset":
-                found[part] = self.redis.zrange(key, 0, -1, withscores=True)
-            else:
-                found[part] = self.redis.get(key)
+                value = value, [(g["name"], g["last-delivered-id"], g["pending"]) for g in next(replies)]
+            found[key.removeprefix(PREFIX)] = value
         return found | {"held": self.holders()}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.scripts.conftest import Lua
+from tests.scripts.conftest import Lua, dumps, restore
 from tests.scripts.test_out_of_memory import FULL, fill
 
 PARTS = [
@@ -182,9 +182,10 @@ def test_nothing_is_half_done(flow: Flow, case: str) -> None:
     refused = 0
     stages = [key for key in flow.stages if not key.endswith(CHANNELS)]
     keys = [*stages, flow.lua.key("index"), *([RUN] if case == "cancel" else [])]
+    items = CASES[case](flow)
+    prepared = dumps(flow.lua.redis)
     for key in keys:
-        flow.lua.redis.flushall()
-        items = CASES[case](flow)
+        restore(flow.lua.redis, prepared)
         flow.lua.redis.set(key, "mine")
         try:
             before = flow.state()

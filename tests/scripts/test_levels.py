@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from headrace._protocol.script import script
-from tests.scripts.conftest import TERM, Lua
+from tests.scripts.conftest import TERM, Lua, dumps, restore
 from tests.scripts.test_out_of_memory import FULL, fill
 
 LEVEL = "headrace-priority"
@@ -96,10 +96,11 @@ def test_every_script_with_levels_is_here(script_names: list[str]) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_streams_that_are_none(levels: Levels, name: str) -> None:
     """Refused before anything is written."""
+    story(levels)
+    levels("schedule", "s", "every 1000", "once", 5, 10, "data", "x", LEVEL, "1")
+    prepared = dumps(levels.lua.redis)
     for stream in levels.streams:
-        levels.lua.redis.flushall()
-        story(levels)
-        levels("schedule", "s", "every 1000", "once", 5, 10, "data", "x", LEVEL, "1")
+        restore(levels.lua.redis, prepared)
         levels.lua.redis.delete(stream)
         levels.lua.redis.set(stream, "mine")
         before = levels.lua.state()
