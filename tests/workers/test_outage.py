@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from headrace import Counts, Job, LeasesLeft, Queue
-from headrace._base import connections
+from headrace._base import connections, engine
 from headrace._base import retrying as retry
 from headrace._base.engine import LEAVE_WITHIN_S
 from headrace._protocol import limits
@@ -85,9 +85,11 @@ def test_an_idle_worker_stops(work: Work, own: Server, away: str) -> None:
 @AWAY
 @pytest.mark.parametrize("second", [False, True], ids=["once", "twice"])
 def test_a_busy_worker_stops(
-    work: Work, own: Server, away: str, second: bool, record: Recorder, said: Any, gate: threading.Event
-) -> None:
+    work: Work, own: Server, away: str, second: bool, record: Recorder, said: Any, gate: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """As soon as the longest handler has ended, or at once if told twice; it says what it still held."""
+    monkeypatch.setattr(engine, "LEAVE_WITHIN_S", LEAVE_WITHIN_S / 2)
     worker = work(url=own.url)
 
     @worker.handler("q", concurrency=2)
@@ -102,7 +104,7 @@ def test_a_busy_worker_stops(
         record.await_started(2)
     leave(own, away)
     worker.stop(wait=False)
-    time.sleep(2 * LEAVE_WITHIN_S)
+    time.sleep(LEAVE_WITHIN_S)  # twice as long as it waits for the server
     assert not worker.engine.finished, "it has not waited for its handlers"
     if second:
         worker.stop(wait=False)
