@@ -23,7 +23,7 @@ from headrace._protocol.op import pack
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, binaries
 
-NAME = "g/q"  # short: every byte of a key costs a cut
+NAME = "q"  # short: every byte of a key costs a cut
 ENDS = [binaries()[0], binaries()[-1]]
 
 
@@ -181,12 +181,25 @@ class Bench:
         self.client = redis.Redis(unix_socket_path=server.path)
         self.proxy = proxy
         self.cuts = 0
+        self.prepared: Any = None
+        self.found: dict[bytes, bytes] = {}
+        self.fresh_until = 0.0
 
     def prepare(self, case: Case, queue: Queue | AsyncQueue) -> Any:
-        """An empty server, and on it what *case* begins with."""
-        self.client.flushdb()
+        """An empty server, and on it what *case* begins with: as it was found, while that is not long ago."""
         self.direct._peer.tidy_at = queue._peer.tidy_at = time.monotonic() + 3600  # tidy when told to
-        return case.prepare(self.direct)
+        if self.found and time.monotonic() < self.fresh_until:
+            with self.client.pipeline(transaction=False) as pipe:
+                pipe.flushdb()
+                for key, dump in self.found.items():
+                    pipe.restore(key, 0, dump)
+                pipe.execute()
+            return self.prepared
+        self.client.flushdb()
+        self.prepared = case.prepare(self.direct)
+        self.found = {key: self.client.dump(key) for key in self.client.scan_iter()}
+        self.fresh_until = time.monotonic() + 5.0  # far less than leases last
+        return self.prepared
 
     def arm(self, case: Case, side: str, after: int) -> None:
         """Cut *after* bytes of *side*; -1: not at all."""
