@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import random
 import signal
@@ -23,9 +22,9 @@ from headrace._model.job import Claim, Job
 from headrace._sync.queue import Lease
 from headrace._sync.subscription import Subscription
 from tests.support.awaiting import PATIENCE
+from tests.support.processes import CONTEXT
 from tests.support.servers import Server, binaries
 
-SPAWN = multiprocessing.get_context("spawn")
 PAIRS, CHUNK = 400, 10
 SETTLE: dict[str, Callable[[Queue, Lease], bool]] = {
     "complete": lambda queue, lease: queue.complete(lease),
@@ -66,9 +65,9 @@ def test_racing_completions(queue: Queue, shared: Server) -> None:
     """Two processes complete the same 400 jobs at the same time: each job has exactly one winner."""
     queue.enqueue_many([b"x"] * PAIRS)
     rows = [(x.worker, x.claim.entry, x.claim.count) for x in queue.lease_many(PAIRS)]
-    start = SPAWN.Barrier(2)
-    ends = [SPAWN.Pipe(duplex=False) for _ in range(2)]
-    racers = [SPAWN.Process(target=racer, args=(shared.url, rows, start, end)) for _, end in ends]
+    start = CONTEXT.Barrier(2)
+    ends = [CONTEXT.Pipe(duplex=False) for _ in range(2)]
+    racers = [CONTEXT.Process(target=racer, args=(shared.url, rows, start, end)) for _, end in ends]
     for process in racers:
         process.start()
     verdicts = []
@@ -117,8 +116,8 @@ class Holder:
 @contextmanager
 def holding(server: Server, jobs: int, duration: float = 0.3) -> Iterator[Holder]:
     """A process of ours that leases *jobs*."""
-    mine, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=holder, args=(server.url, jobs, duration, theirs))
+    mine, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=holder, args=(server.url, jobs, duration, theirs))
     process.start()
     try:
         assert mine.poll(PATIENCE)
@@ -316,8 +315,8 @@ def test_leases_that_are_interrupted(shared: Server, moments: int, once: bool) -
 
     In a process of its own, which a signal at the wrong moment may end.
     """
-    mine, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=interrupted, args=(shared.url, once, moments, theirs))
+    mine, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=interrupted, args=(shared.url, once, moments, theirs))
     process.start()
     theirs.close()
     try:
