@@ -230,8 +230,8 @@ class Storm:
 
     # -- the story -----------------------------------------------------------------------------------------
 
-    def blow(self, seconds: float, *, falls: int = 3, until_heard: str = "") -> bool:
-        """Faults for so long, or until the judge makes this kind of complaint; whether it was a storm.
+    def blow(self, seconds: float, *, falls: int = 3, until_heard: str = "") -> list[str]:
+        """Faults for so long, or until the judge makes this kind of complaint; what it lacks to be a storm.
 
         On a slow machine longer, until enough has happened.
         """
@@ -247,7 +247,7 @@ class Storm:
         counts = self.judge.sample(self.queue)
         while not enough & self.judge.complaints.keys():
             now = time.monotonic()
-            if now >= end and (until_heard or self.raged(counts) or now >= end + PATIENCE):
+            if now >= end and (until_heard or not self.lacks(counts) or now >= end + PATIENCE):
                 break
             time.sleep(TICK)
             counts = self.judge.sample(self.queue)
@@ -261,23 +261,29 @@ class Storm:
             if ahead and time.monotonic() >= ahead[0]:
                 ahead.pop(0)
                 self.fall(falls - len(ahead))
-        raged = self.raged(counts)  # before the calm: dead letters are redriven in that
+        lacking = self.lacks(counts)  # before the calm: dead letters are redriven in that
         self.recover(at_once=True)
-        return raged
+        return lacking
 
-    def raged(self, counts: Counts) -> bool:
-        """Whether it was a storm, and work was done in it."""
-        return (
-            min(self.did["SIGKILL"], self.did["SIGSTOP"], self.did["restarted"]) > 1
-            and all(self.did[fault] for fault in FAULTS)
-            and (self.did["promoted"] if self.clock is None else self.did["jumped"])
-            and min(self.proxy.swallowed, self.proxy.delivered) > 10
-            and counts.completed > 100
-            and min(counts.cancelled, counts.dead) > 0
-            and self.judge.seen.keys()
-            >= {"try", "ack", "off", "due", "job", "run", "ask", "did", "end", "got", "bag", "dup", "not", "met"}
-            and self.judge.runs.states.keys() >= {"completed", "failed", "cancelled"}
+    def lacks(self, counts: Counts) -> list[str]:
+        """What must have happened for this to be a storm in which work was done, and has not yet."""
+        happened = self.did | Counter(
+            swallowed=self.proxy.swallowed,
+            delivered=self.proxy.delivered,
+            completed=counts.completed,
+            cancelled=counts.cancelled,
+            dead=counts.dead,
         )
+        changes = "promoted" if self.clock is None else "jumped"
+        wanted = {"SIGKILL": 2, "SIGSTOP": 2, "restarted": 2, **dict.fromkeys(FAULTS, 1), changes: 1}
+        wanted |= {"swallowed": 11, "delivered": 11, "completed": 101, "cancelled": 1, "dead": 1}
+        lines = {"try", "ack", "off", "due", "job", "run", "ask", "did", "end", "got", "bag", "dup", "not", "met"}
+        ends = {"completed", "failed", "cancelled"}
+        return [
+            *(f"{name}: {happened[name]} of {least}" for name, least in wanted.items() if happened[name] < least),
+            *(f"a line {kind!r}" for kind in lines - self.judge.seen.keys()),
+            *(f"a run that is {end}" for end in ends - self.judge.runs.states.keys()),
+        ]
 
     def calm(self) -> None:
         """No more faults and no more jobs: everything comes to its end, everybody leaves; the verdict."""

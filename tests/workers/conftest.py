@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from headrace import Queue
+from headrace._base import engine
 from tests.support.engines import KINDS, Recorder, Running
 from tests.support.processes import Processes
 from tests.support.servers import Server
+
+
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a stop wait for a slow machine's server, but where it is that which is shown."""
+    if request.path.name != "test_outage.py":
+        monkeypatch.setattr(engine, "LEAVE_WITHIN_S", 10.0)
 
 
 @pytest.fixture(params=KINDS)
