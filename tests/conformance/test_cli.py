@@ -4,92 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 import headrace as package
 from headrace import ConfigurationError, Counts, NewJob, Queue
-from headrace._cli.app import app
 from headrace._cli.lines import BadLineError, Reader
 from headrace._cli.processes import load
 from tests.support.awaiting import until
+from tests.support.program import PATIENCE, PROGRAM, Program, environment, on_a_terminal, refused
 from tests.support.servers import Server
 
-PROGRAM = [sys.executable, "-m", "headrace"]
 NOWHERE = "redis://user:secret@127.0.0.1:1/0"
-PATIENCE = 120.0  # seconds; these are whole processes, on a busy machine
-Program = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(url: str | None) -> dict[str, str]:
-    """Ours, with *url* as the only server that is named."""
-    bare = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_URL", "REDIS_URL")}
-    return bare if url is None else bare | {"HEADRACE_URL": url}
-
-
-@pytest.fixture
-def headrace(newest: Server, tmp_path: Path) -> Program:
-    """Run the program to its end; `at=None` names no server."""
-
-    def run(*arguments: str, given: str | bytes = b"", at: str | None = newest.url, **more: str) -> Any:
-        data = given.encode() if isinstance(given, str) else given
-        done = subprocess.run(
-            [*PROGRAM, *arguments],
-            input=data,
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-            cwd=tmp_path,
-            env=environment(at) | more,
-        )
-        out, err = done.stdout.decode(), done.stderr.decode()
-        assert "Traceback" not in err, err
-        return subprocess.CompletedProcess(done.args, done.returncode, out, err)
-
-    return run
-
-
-@pytest.fixture
-def within(
-    newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Program:
-    """Like `headrace`, in this process, which takes a tenth of the time; standard input is a pipe, or a file."""
-
-    def run(*arguments: str, given: bytes | Path = b"", at: str | None = newest.url, **more: str) -> Any:
-        with monkeypatch.context() as patch, ExitStack() as stack:
-            patch.chdir(tmp_path)
-            for name in ("HEADRACE_URL", "REDIS_URL"):
-                patch.delenv(name, raising=False)
-            for name, value in (({} if at is None else {"HEADRACE_URL": at}) | more).items():
-                patch.setenv(name, value)
-            if isinstance(given, Path):
-                stdin = stack.enter_context(given.open())
-            else:
-                reading, writing = os.pipe()
-                stdin = stack.enter_context(os.fdopen(reading))
-                with os.fdopen(writing, "wb") as pipe:
-                    pipe.write(given)  # less than a pipe holds
-            patch.setattr(sys, "__stdin__", stdin)
-            with pytest.raises(SystemExit) as ended:
-                app(list(arguments), prog_name="headrace")
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err, err
-        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out, err)
-
-    return run
 
 
 @pytest.fixture
@@ -102,20 +37,12 @@ def waiting(queue: Queue) -> list[bytes]:
     return [item.job.payload for item in queue.waiting()]
 
 
-def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
-    """It said one line on standard error that has all *words*, and nothing else."""
-    assert (done.returncode, done.stdout) == (code, ""), done
-    assert re.fullmatch(r"headrace: [^\n]+\n", done.stderr), done.stderr
-    for word in words:
-        assert word in done.stderr
-
-
 # -- enqueue -----------------------------------------------------------------------------------------
 
 
 def test_arguments(headrace: Program, queue: Queue) -> None:
     """Each is a job; ids are printed one a line, and what is said besides goes elsewhere."""
-    done = headrace("enqueue", "q", "a", "é b", "--header", "tenant=x=y", "--ids")
+    done = headrace("enqueue", "q", "--create", "a", "é b", "--header", "tenant=x=y", "--ids")
     jobs = [item.job for item in queue.waiting()]
     assert done.returncode == 0
     assert done.stdout.splitlines() == [job.id for job in jobs]
@@ -127,7 +54,7 @@ def test_arguments(headrace: Program, queue: Queue) -> None:
 
 def test_an_id_and_a_delay(within: Program, queue: Queue) -> None:
     for expected in ("enqueued 1 jobs in ", "enqueued 0 jobs in "):
-        done = within("enqueue", "q", "--id", "i", "--delay", "60", "--", "-a")
+        done = within("enqueue", "q", "--create", "--id", "i", "--delay", "60", "--", "-a")
         assert done.returncode == 0
         assert done.stdout.startswith(expected)
     assert "; 1 were there already\n" in done.stdout
@@ -136,7 +63,7 @@ def test_an_id_and_a_delay(within: Program, queue: Queue) -> None:
 
 def test_lines_from_standard_input(headrace: Program, queue: Queue) -> None:
     """Any bytes, either line ending, none at the end; an empty line is no job."""
-    done = headrace("enqueue", "q", given=b"a\n\nb \r\n\xff\x00\r\r\n\r\nlast")
+    done = headrace("enqueue", "q", "--create", given=b"a\n\nb \r\n\xff\x00\r\r\n\r\nlast")
     assert done.returncode == 0
     assert waiting(queue) == [b"a", b"b ", b"\xff\x00\r", b"last"]
 
@@ -146,7 +73,7 @@ def test_lines_from_a_file(within: Program, queue: Queue, tmp_path: Path) -> Non
     long = "x" * 3_000_000
     lines = [str(i) for i in range(2500)] + [long, "end"]
     (tmp_path / "jobs.txt").write_text("\n".join(lines))
-    done = within("enqueue", "q", "--file", "jobs.txt", "--header", "from=file")
+    done = within("enqueue", "q", "--create", "--file", "jobs.txt", "--header", "from=file")
     assert re.match(r"enqueued 2502 jobs in [\d.]+ s, \d+/s; 0 were there already\n$", done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     jobs = [item.job for item in queue.waiting()]
@@ -167,7 +94,11 @@ BYTES = ["text é".encode(), '{"x":[1,2.5,null,"é"]}'.encode(), b"null", b""]
 def test_json_lines(within: Program, queue: Queue, ascii: bool) -> None:
     """A string is its text, any other payload is compact JSON; id, delay and headers are what they say."""
     done = within(
-        "enqueue", "q", "--jsonl", given="\n".join(json.dumps(row, ensure_ascii=ascii) for row in ROWS).encode()
+        "enqueue",
+        "q",
+        "--create",
+        "--jsonl",
+        given="\n".join(json.dumps(row, ensure_ascii=ascii) for row in ROWS).encode(),
     )
     assert done.returncode == 0, done.stderr
     jobs = [item.job for item in queue.waiting()]
@@ -207,9 +138,9 @@ def test_what_is_no_json_line() -> None:
 def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> None:
     """Files are checked whole, however long: nothing is enqueued."""
     (tmp_path / "jobs").write_text(f'{{"payload": "{"x" * 1000}"}}\n' * 1500 + '{"id": "x"}\n')
-    done = within("enqueue", "q", "--jsonl", "-f", "jobs")
+    done = within("enqueue", "q", "--create", "--jsonl", "-f", "jobs")
     refused(done, 'jobs, line 1501: no "payload"', "nothing was enqueued")
-    run = within("enqueue", "q", "--jsonl", given=tmp_path / "jobs")
+    run = within("enqueue", "q", "--create", "--jsonl", given=tmp_path / "jobs")
     refused(run, "line 1501", "nothing was enqueued")
     assert queue.counts() == Counts()
 
@@ -217,7 +148,7 @@ def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> 
 def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
     """What comes by and by is enqueued as it comes; then the message says how far that was."""
     with subprocess.Popen(
-        [*PROGRAM, "enqueue", "q", "--jsonl", "-f", "-"],
+        [*PROGRAM, "enqueue", "q", "--create", "--jsonl", "-f", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -236,7 +167,7 @@ def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
 def test_interrupted(newest: Server, queue: Queue) -> None:
     """Ctrl-C says what was enqueued."""
     with subprocess.Popen(
-        [*PROGRAM, "enqueue", "q"],
+        [*PROGRAM, "enqueue", "q", "--create"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -264,7 +195,7 @@ def test_wrong_arguments(within: Program, queue: Queue) -> None:
         ("q", "--jsonl", "--delay", "1"): "--jsonl",
         ("q", "--file", "absent"): "absent: No such file",
     }.items():
-        refused(within("enqueue", *arguments), word)
+        refused(within("enqueue", "--create", *arguments), word)
     assert queue.counts() == Counts()
 
 
@@ -289,9 +220,9 @@ def test_no_server_named(within: Program, command: list[str]) -> None:
 
 def test_which_server_is_meant(within: Program, newest: Server, queue: Queue) -> None:
     """The option, then HEADRACE_URL, then REDIS_URL."""
-    assert within("enqueue", "q", "a", "--url", newest.url, at=NOWHERE).returncode == 0
-    assert within("enqueue", "q", "b", REDIS_URL=NOWHERE).returncode == 0
-    assert within("enqueue", "q", "c", at=None, REDIS_URL=newest.url).returncode == 0
+    assert within("enqueue", "q", "--create", "a", "--url", newest.url, at=NOWHERE).returncode == 0
+    assert within("enqueue", "q", "--create", "b", REDIS_URL=NOWHERE).returncode == 0
+    assert within("enqueue", "q", "--create", "c", at=None, REDIS_URL=newest.url).returncode == 0
     assert waiting(queue) == [b"a", b"b", b"c"]
 
 
@@ -321,19 +252,19 @@ def bury(queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
 
 def test_priorities(within: Program, newest: Server) -> None:
     """The command line finds out how many levels a queue has; a new one has as many as are asked for."""
-    within("enqueue", "q", "--priority", "1", "low")
-    within("enqueue", "q", "high")
+    within("enqueue", "q", "--create", "--priority", "1", "low")
+    within("enqueue", "q", "--create", "high")
     within(
         "enqueue", "q", "--jsonl", given=b'{"payload": "late", "priority": 1}\n{"payload": "first", "priority": 0}\n'
     )
-    refused = within("enqueue", "q", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
+    refused = within("enqueue", "q", "--create", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
     assert refused.returncode == 2
     assert "priority=2: give at least 0 and at most 1" in refused.stderr
     assert json.loads(within("stats", "q", "--json").stdout)["q"]["waiting"] == 4
     with Queue("q", url=newest.url, priorities=2) as queue:
         assert queue.levels() == 2
         assert [lease.job.payload for lease in queue.lease_many(9)] == [b"high", b"first", b"low", b"late"]
-    within("enqueue", "new", "--priorities", "3", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
+    within("enqueue", "new", "--create", "--priorities", "3", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
     with Queue("new", url=newest.url, priorities=3) as queue:
         assert queue.lease().job.priority == 2
 
@@ -363,11 +294,14 @@ def test_stats(within: Program, queue: Queue, newest: Server) -> None:
 
 
 def test_pause_and_resume(within: Program, queue: Queue) -> None:
-    assert [within("pause", "q").stdout for _ in range(2)] == ["paused\n", "it was paused already\n"]
+    paused = [within("pause", "q", "--create") for _ in range(2)]
+    assert [(done.stdout, done.returncode) for done in paused] == [("paused\n", 0), ("it was paused already\n", 1)]
     assert queue.paused()
+    queue.enqueue(b"x")
     head, row = (line.split("\t") for line in within("stats", "q").stdout.splitlines())
     assert dict(zip(head, row, strict=True))["paused"] == "yes"
-    assert [within("resume", "q").stdout for _ in range(2)] == ["resumed\n", "it was not paused\n"]
+    resumed = [within("resume", "q") for _ in range(2)]
+    assert [(done.stdout, done.returncode) for done in resumed] == [("resumed\n", 0), ("it was not paused\n", 1)]
     assert not queue.paused()
 
 
@@ -375,13 +309,13 @@ def test_move(within: Program, newest: Server) -> None:
     """All, or some; what could not be moved is told, and makes it fail."""
     with Queue("g/a", url=newest.url) as source, Queue("g/b", url=newest.url) as target:
         source.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
-        assert within("move", "g/a", "g/b", "a").stdout == "moved 1\n"
+        assert within("move", "g/a", "g/b", "a", "--create").stdout == "moved 1\n"
         part = within("move", "g/a", "g/b", "b", "a")
         assert (part.returncode, part.stdout) == (1, "moved 1\n")
         assert part.stderr == "headrace: 1 of 2: no such job waits, or its id is taken in g/b\n"
         assert within("move", "g/a", "g/b").stdout == "moved 1\n"
         assert target.counts().waiting == 3
-    wrong = within("move", "g/a", "h/b")
+    wrong = within("move", "g/a", "h/b", "--create")
     assert wrong.returncode == 2
     assert "of group 'h'" in wrong.stderr
 
@@ -421,7 +355,7 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
     assert within("dead", "redrive", "q").stdout == "redriven 2\n"
     assert waiting(queue) == [b"b\x1b[31m\xff", b"c", b"d"]
     bury(queue, b"e", b"f", b"g", b"h")
-    assert within("dead", "purge", "q").stdout == "purged 4\n"
+    assert within("dead", "purge", "q", "--yes").stdout == "purged 4\n"
     assert queue.counts() == Counts(enqueued=8, waiting=3, dead_trimmed=5)
 
 
@@ -430,8 +364,10 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
 
 def test_repair(within: Program, queue: Queue, newest: Server) -> None:
     """What was mended, by kind; a key of somebody else's is named."""
+    queue.pause()
     assert (done := within("repair", "q")).stdout == "mended\tnumber\n"
     assert (done.returncode, done.stderr) == (0, "headrace: nothing to mend in q\n")
+    queue.resume()
     queue.enqueue_many([b"a", b"b"])
     leases = queue.lease_many(2)
     with redis.Redis(unix_socket_path=newest.path) as client:
@@ -448,38 +384,6 @@ def test_repair(within: Program, queue: Queue, newest: Server) -> None:
 
 
 # -- terminals and pipes ------------------------------------------------------------------------------------
-
-
-def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"") -> tuple[int, str]:
-    """Run the program on a terminal of its own; its exit code, and all that was to be seen there."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment(url) | {"TERM": "xterm", "COLUMNS": "100"},
-        start_new_session=True,
-    ) as program:
-        os.close(theirs)
-        seen, deadline = b"", time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([ours], [], [], 0.1)
-            if not ready:
-                continue
-            try:
-                chunk = os.read(ours, 4096)
-            except OSError:  # Linux says so when nobody has the other end open any more
-                break
-            if not chunk:
-                break
-            seen += chunk
-            if answer and b"[y/N]" in seen:
-                os.write(ours, answer)
-                answer = b""
-        code = program.wait(PATIENCE)
-    os.close(ours)
-    return code, seen.decode()
 
 
 def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Queue) -> None:
@@ -499,7 +403,7 @@ def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Qu
 def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path) -> None:
     """A table, a progress bar with a rate, and no waiting for lines that nobody knows of."""
     (tmp_path / "jobs").write_text('{"payload": "[bold]x"}\n' * 100)
-    code, seen = on_a_terminal(["enqueue", "q", "--jsonl", "-f", str(tmp_path / "jobs")], newest.url)
+    code, seen = on_a_terminal(["enqueue", "q", "--create", "--jsonl", "-f", str(tmp_path / "jobs")], newest.url)
     assert code == 0
     assert "100 jobs, " in seen
     assert "enqueued 100 jobs" in seen
@@ -510,7 +414,7 @@ def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path) -> None:
     code, seen = on_a_terminal(["stats"], newest.url)
     assert code == 0
     assert re.search(r"queue +waiting +parked +leased", re.sub(r"\x1b\[\d*m", "", seen))
-    code, seen = on_a_terminal(["enqueue", "q"], newest.url)
+    code, seen = on_a_terminal(["enqueue", "q", "--create"], newest.url)
     assert code == 2
     assert "nothing to enqueue" in seen
 

@@ -1,6 +1,7 @@
 """Parts that commands share: finding the server, reporting failures.
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted, 141 the reader of our output has gone.
+Exit codes: 0 done, 1 failed, not there or nothing done, 2 wrong arguments or an unknown queue, 130 interrupted, 141 the
+reader of our output has gone.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ def reported() -> Generator[None, None, None]:
     except (HeadraceError, redis.RedisError, OSError) as error:
         say(str(error) or type(error).__name__)
         raise SystemExit(FAILED) from None
+    except ValueError as error:  # of an argument: nothing was sent
+        say(str(error))
+        raise SystemExit(WRONG) from None
 
 
 def server(url: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Enqueuing lines from files and standard input, with progress."""
+"""`headrace enqueue`: jobs from arguments, or lines of files and standard input, with progress."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Annotated, cast
 
+import attrs
 import redis
+import typer
 from attrs import define
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 import headrace
-from headrace._cli.console import INTERRUPTED, say
+from headrace._cli.console import INTERRUPTED, reported, say
 from headrace._cli.lines import BadLineError, Part, Reader
+from headrace._cli.opening import opened
+from headrace._cli.options import Create, Json, Name, Namespace, Url
+from headrace._cli.output import print_json, print_out
+from headrace._model.job import NewJob
 from headrace._sync.queue import Queue
 from headrace.errors import ConfigurationError, HeadraceError
-
-
-def print_out(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
 
 
 @define
@@ -31,11 +35,17 @@ class Feeding:
 
     queue: Queue
     ids: bool
+    in_json: bool = False
     reader: Reader | None = None
     name: str = ""
     added: int = 0
     known: int = 0
     line: int = 0
+
+    @property
+    def _tells(self) -> bool:
+        """True if standard output is for the jobs' ids."""
+        return self.ids or self.in_json
 
     def run_file(self) -> None:
         """Enqueue all lines of the reader; those of a regular file are checked first."""
@@ -45,7 +55,7 @@ class Feeding:
         regular = stat.S_ISREG(status.st_mode)
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[jobs]}"))
-        shown = console.is_terminal and not (self.ids and sys.stdout.isatty())
+        shown = console.is_terminal and not (self._tells and sys.stdout.isatty())
         bar = Progress(*columns, console=console, transient=True, disable=not shown)
         with bar if shown else nullcontext():  # a disabled one still prints an empty line, in old versions of rich
             task = bar.add_task("enqueuing", total=status.st_size if regular else None, jobs="")
@@ -73,13 +83,17 @@ class Feeding:
                 self._count(receipts)
                 self.line = part.line
                 show()
-                if self.ids:
+                if self.in_json:
+                    for receipt in receipts:
+                        print_json({"id": receipt.id, "added": receipt.added})
+                elif self.ids:
                     print_out("\n".join(receipt.id for receipt in receipts))
+                if self._tells:
                     sys.stdout.flush()
         seconds = time.monotonic() - began
         rate = (self.added + self.known) / max(seconds, 1e-3)
         text = f"enqueued {self.added} jobs in {seconds:.2f} s, {rate:.0f}/s; {self.known} were there already"
-        (say if self.ids else print_out)(text)
+        (say if self._tells else print_out)(text)
 
     def _count(self, receipts: Sequence[headrace.Receipt]) -> None:
         added = sum(receipt.added for receipt in receipts)
@@ -105,3 +119,82 @@ class Feeding:
         if least:
             return f"{self.added} jobs{upto} were enqueued for certain, those of the last call perhaps"
         return f"{self.added} jobs{upto} were enqueued" if self.line else ""
+
+
+def enqueue(
+    name: Name,
+    payloads: Annotated[list[str] | None, typer.Argument(metavar="PAYLOAD", help="A job each.")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", help="A job per line of this file; - is stdin.")] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Each line is an object, see above.")] = False,
+    id: Annotated[str | None, typer.Option(help="The id of a single job.")] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds until they are due.")] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9, help="Their level; 0 comes first.")] = 0,
+    priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is new.")] = 1,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
+    create: Create = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Add jobs: the arguments, or the lines of a file.
+
+    Without arguments and --file they are the lines of standard input.
+
+    A line is a payload; empty lines are skipped. With --jsonl a line is an object with a "payload", and perhaps
+    "id", "delay" (seconds), "priority" and "headers" (text to text); a payload that is no string is kept as compact
+    JSON.
+    """
+    with reported():
+        if payloads and (file is not None or jsonl):
+            raise ConfigurationError("give payloads as arguments, or lines with --file or --jsonl, not both")
+        if id is not None and len(payloads or ()) != 1:
+            raise ConfigurationError("--id is for a single payload; in lines, give ids with --jsonl")
+        if jsonl and (delay is not None or header or priority):
+            raise ConfigurationError("with --jsonl, delay, headers and priority are in the lines")
+        levels = max(priorities, priority + 1)
+        template = NewJob(b"", id, dict(map(header_of, header or ())) or None, delay, priority)
+        if payloads:
+            with opened(name, url, namespace, create=create, priorities=levels) as queue:
+                jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads]
+                _check(queue, jobs)
+                Feeding(queue, ids, in_json).run([Part(jobs)])
+            return
+        with (
+            _opened(file) as stream,
+            opened(name, url, namespace, create=create, priorities=levels) as queue,
+        ):
+            _check(queue, [template])
+            plain = template == NewJob(b"")
+            reader = Reader(stream, queue.ops, jsonl, None if plain else template)
+            Feeding(queue, ids, in_json, reader, f"{file}, " if file not in (None, "-") else "").run_file()
+
+
+def header_of(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigurationError(f"--header {text!r}: give NAME=TEXT")
+    return name, value
+
+
+def _check(queue: Queue, jobs: Iterable[NewJob]) -> None:
+    try:
+        for job in jobs:
+            queue.ops.item(job)
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(str(error)) from None
+
+
+@contextmanager
+def _opened(file: str | None) -> Generator[IO[bytes], None, None]:
+    if file is not None and file != "-":
+        with ExitStack() as stack:
+            try:
+                stream = stack.enter_context(Path(file).open("rb"))
+            except OSError as error:
+                raise ConfigurationError(f"{file}: {error.strerror}") from None
+            yield stream
+    elif sys.__stdin__ is None or (file is None and sys.__stdin__.isatty()):
+        raise ConfigurationError("nothing to enqueue: give payloads, --file FILE, or lines on standard input")
+    else:
+        yield cast("IO[bytes]", sys.__stdin__.buffer)

@@ -1,0 +1,249 @@
+"""Commands that change a queue or its jobs. What cannot be taken back is confirmed on a terminal, or by --yes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated
+
+import attrs
+import typer
+
+from headrace._cli.console import reported, say
+from headrace._cli.opening import confirm, opened
+from headrace._cli.options import Create, Ids, Json, Name, Namespace, SomeIds, Url, Yes
+from headrace._cli.output import outcome, print_json, print_out, show, succeed
+from headrace._protocol.keys import worker_name
+from headrace.errors import ConfigurationError, HeadraceError
+
+# -- jobs -----------------------------------------------------------------------------------------------
+
+
+def all_of(number: int, ids: Sequence[str] | None, why: str) -> None:
+    """End with exit code 1 if nothing was done, or less than was asked for."""
+    if ids and number < (wanted := len(set(ids))):
+        sys.stdout.flush()
+        raise HeadraceError(f"{wanted - number} of {wanted}: {why}")
+    succeed(number)
+
+
+def _each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str) -> None:
+    """Do something to one job after the other, and tell of each."""
+    number = 0
+    wanted = list(dict.fromkeys(ids))
+    for one in wanted:
+        yes = act(one)
+        number += yes
+        if in_json:
+            print_json({"id": one, done: yes})
+    if not in_json:
+        print_out(f"{done} {number}")
+    all_of(number, wanted, why)
+
+
+def cancel(
+    name: Name,
+    ids: Ids = None,
+    payload: Annotated[str | None, typer.Option(help="All jobs of this payload, instead.")] = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Remove jobs, in any state but dead.
+
+    A worker that holds one finds its lease lost.
+    """
+    with reported():
+        if bool(ids) == (payload is not None):
+            raise ConfigurationError("give ids, or --payload")
+        with opened(name, url, namespace) as queue:
+            if payload is None:
+                _each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
+                return
+            number = queue.cancel_payload(os.fsencode(payload))
+            outcome(in_json, f"cancelled {number}", {"queue": name, "cancelled": number})
+            succeed(number)
+
+
+def reschedule(
+    name: Name,
+    ids: SomeIds,
+    delay: Annotated[float | None, typer.Option(min=0, help="Seconds from now; 0 is at once.")] = None,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="A moment: 2030-01-31T08:00:00+01:00.")] = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Give delayed jobs another due time."""
+    with reported():
+        if (delay is None) == (at is None):
+            raise ConfigurationError("give --delay or --at")
+        due = delay if at is None else moment(at)
+        with opened(name, url, namespace) as queue:
+            act: Callable[[str], bool] = lambda one: queue.reschedule(one, due)  # noqa: E731
+            _each(ids, act, "rescheduled", in_json, f"no such job is delayed in {name}")
+
+
+def moment(text: str) -> datetime:
+    """Read a moment, with its offset from UTC. Raises `ConfigurationError`."""
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        value = None
+    if value is None or value.tzinfo is None:
+        raise ConfigurationError(f"--at {text!r}: give a moment and its offset, such as 2030-01-31T08:00:00+01:00")
+    return value
+
+
+def expire(
+    name: Name,
+    ids: Ids = None,
+    yes: Yes = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """End leases now, all or some.
+
+    Their jobs go to the front, the attempt spent.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        if not ids:
+            confirm(f"End all {queue.counts().leased} leases of {name}, whose jobs will run again?", yes)
+        number = queue.expire(*ids or ())
+        outcome(in_json, f"expired {number}", {"queue": name, "expired": number})
+        all_of(number, ids, f"no such job is leased in {name}")
+
+
+def move(
+    name: Name,
+    to: Annotated[str, typer.Argument(metavar="TO", show_default=False)],
+    ids: Ids = None,
+    create: Create = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Move jobs that wait to another queue.
+
+    All or some, delayed ones too, to its back.
+    """
+    with reported(), opened(name, url, namespace) as queue, opened(to, url, namespace, create=create):
+        number = queue.move(to, *ids or ())
+        outcome(in_json, f"moved {number}", {"queue": name, "to": to, "moved": number})
+        all_of(number, ids, f"no such job waits, or its id is taken in {to}")
+
+
+# -- queues ---------------------------------------------------------------------------------------------
+
+
+def pause(
+    name: Name, create: Create = False, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
+) -> None:
+    """Hand out no more jobs of a queue.
+
+    Those that are leased go on.
+    """
+    with reported(), opened(name, url, namespace, create=create) as queue:
+        done = queue.pause()
+        text = "paused" if done else "it was paused already"
+        outcome(in_json, text, {"queue": name, "paused": True, "changed": done})
+        succeed(done)
+
+
+def resume(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Hand out jobs again."""
+    with reported(), opened(name, url, namespace) as queue:
+        done = queue.resume()
+        text = "resumed" if done else "it was not paused"
+        outcome(in_json, text, {"queue": name, "paused": False, "changed": done})
+        succeed(done)
+
+
+def drain(
+    name: Name,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, show_default=False, help="Seconds to wait at most; else for ever.")
+    ] = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Wait until no job is left but dead letters."""
+    with reported(), opened(name, url, namespace) as queue:
+        done = queue.drain(timeout)
+        counts = queue.counts()
+        left = 0 if done else counts.present - counts.dead
+        text = "drained" if done else f"{left} left"
+        outcome(in_json, text, {"queue": name, "drained": done, "left": left})
+        succeed(done)
+
+
+def purge(
+    name: Name, yes: Yes = False, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
+) -> None:
+    """Remove the jobs that wait or are delayed.
+
+    Those that run stay, and so do dead letters.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        counts = queue.counts()
+        confirm(f"Remove all {counts.waiting + counts.parked + counts.delayed} jobs that wait in {name}?", yes)
+        number = queue.purge()
+        outcome(in_json, f"purged {number}", {"queue": name, "purged": number})
+        succeed(number)
+
+
+def delete(
+    name: Name, yes: Yes = False, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
+) -> None:
+    """Remove a queue with everything in it.
+
+    Jobs that wait or run, dead letters, schedules; only its counts go on.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        confirm(f"Delete {name} with all its {queue.counts().present} jobs?", yes)
+        number = queue.delete()
+        outcome(in_json, f"deleted {name}, {number} jobs", {"queue": name, "deleted": number})
+
+
+def repair(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Find and mend what foreign commands broke.
+
+    XDEL, XACK, XTRIM, XGROUP, … Shows how much of each kind; workers may go on meanwhile.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        mended = queue.repair()
+        if in_json:
+            print_json({"queue": name, **attrs.asdict(mended)})
+            return
+        if not mended:
+            say(f"nothing to mend in {name}")
+        show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
+
+
+# -- workers --------------------------------------------------------------------------------------------
+
+
+def fail_worker(
+    name: Name,
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="As `workers` has it, or without its last part.")],
+    yes: Yes = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Declare a worker dead.
+
+    Its jobs go to the front, the attempts spent. If it lives, it comes back.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        worker_name(worker)
+        meant = [one for one in queue.workers() if worker in (one.name, one.name.rpartition(".")[0])]
+        confirm(f"Declare {worker} dead in {name}? Its {sum(one.leased for one in meant)} jobs will run again.", yes)
+        number = queue.fail_worker(worker)
+        if not meant and not number:
+            raise HeadraceError(f"there is no worker {worker} in {name}")
+        outcome(in_json, f"failed {worker}, {number} jobs", {"queue": name, "worker": worker, "jobs": number})

@@ -1,0 +1,77 @@
+"""`headrace dead`: the commands for dead letters."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from headrace._cli.changing import all_of
+from headrace._cli.console import reported
+from headrace._cli.opening import confirm, opened
+from headrace._cli.options import Ids, Json, Jsonl, Limit, Name, Namespace, Url, Verbs, Yes, hand_on
+from headrace._cli.output import bounded, bytes_of, clock, outcome, plain, show, show_jobs, start_of
+
+group = typer.Typer(
+    cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help="List dead letters, send them back, remove them."
+)
+
+
+@group.callback()
+def options(
+    context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
+) -> None:
+    hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
+
+
+@group.command("list")
+def list_letters(
+    name: Name,
+    limit: Limit = None,
+    in_json: Jsonl = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """List dead letters, oldest first."""
+    with reported(), opened(name, url, namespace) as queue:
+        letters = bounded(queue.dead(), limit)
+        if in_json or sys.stdout.isatty():
+            show_jobs(letters, in_json)
+            return
+        cells = (
+            [
+                plain(one.job.id), one.job.attempt, clock(one.since), plain(one.worker or ""), plain(one.reason or ""),
+                start_of(bytes_of(one.job.payload)),
+            ]
+            for one in letters
+        )  # fmt: skip
+        show(("id", "attempt", "since", "worker", "reason", "payload"), cells)
+
+
+@group.command()
+def redrive(
+    name: Name, ids: Ids = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
+) -> None:
+    """Send dead letters back to the queue, all or some; one whose id is taken again stays."""
+    with reported(), opened(name, url, namespace) as queue:
+        number = queue.redrive(*ids or ())
+        outcome(in_json, f"redriven {number}", {"queue": name, "redriven": number})
+        all_of(number, ids, "no such dead letter, or its id is taken again")
+
+
+@group.command()
+def purge(
+    name: Name,
+    ids: Ids = None,
+    yes: Yes = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Remove dead letters for good, all or some."""
+    with reported(), opened(name, url, namespace) as queue:
+        if not ids:
+            confirm(f"Remove all {queue.counts().dead} dead letters of {name} for good?", yes)
+        number = queue.purge_dead(*ids or ())
+        outcome(in_json, f"purged {number}", {"queue": name, "purged": number})
+        all_of(number, ids, "no such dead letter")

@@ -1,0 +1,169 @@
+"""`headrace flows`: the commands that look at flows. They change nothing: workers take the steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import chain
+from typing import Annotated, Any
+
+import redis
+import typer
+
+from headrace._cli.console import connected, reported, server
+from headrace._cli.options import Json, Limit, Namespace, SomeIds, Url, Verbs, Yes, hand_on
+from headrace._cli.output import as_json, bounded, clock, plain, print_json, print_out, show, show_fields, start_of
+from headrace._core import flow_calls
+from headrace._model.flow import FlowState
+from headrace._protocol.keys import QUEUE, Keys
+from headrace._protocol.replies import text
+from headrace._sync.discovery import queues
+from headrace._sync.flow import Flow
+from headrace.errors import ConfigurationError, HeadraceError
+
+NO_STAGE = "-"  # stands for all stages where their results are not asked for
+READ_AT_ONCE = 50  # runs
+
+group = typer.Typer(cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help="List the runs of flows, show them.")
+
+
+class Shown(StrEnum):
+    """States of a run."""
+
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Found(Flow):
+    """A flow as it is found on a server, of whose stages no more is known than their names: only to be read."""
+
+    def __init__(self, name: str, client: redis.Redis, namespace: str, stages: Iterable[str]) -> None:
+        super().__init__(name, client=client, namespace=namespace)
+        for stage in stages:
+            self.ops.declare(stage, (), (), {})
+
+    def states(self, names: Sequence[str]) -> list[FlowState | None]:
+        """Return the states of runs or their children, as workers have left them."""
+        return self._drive(flow_calls.read(self.ops, names))
+
+
+@group.callback()
+def options(
+    context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
+) -> None:
+    hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
+
+
+def _runs(client: redis.Redis, namespace: str, flow: str | None) -> Iterator[tuple[str, list[str]]]:
+    """Yield flows and the ids of some of their runs, as a scan of the server finds them."""
+    within = "*" if flow is None else flow
+    keys = Keys.of("any", namespace).flow("").removesuffix("{any}:any:flow:")
+    anything: Any = client  # scan_iter is half annotated
+    page: dict[str, list[str]] = {}
+    for key in anything.scan_iter(f"{keys}{{{within}}}:{within}:flow:*", count=1000):
+        name, _, rest = text(key).removeprefix(f"{keys}{{").partition("}:")
+        if not QUEUE.fullmatch(name) or not rest.startswith(f"{name}:flow:"):
+            continue
+        ids = page.setdefault(name, [])
+        ids.append(rest.removeprefix(f"{name}:flow:"))
+        if len(ids) == READ_AT_ONCE:
+            yield name, page.pop(name)
+    yield from page.items()
+
+
+@group.command("list")
+def list_runs(
+    flow: Annotated[str | None, typer.Argument(metavar="FLOW", help="All, if none is given.")] = None,
+    state: Annotated[Shown | None, typer.Option(help="Only those; else all.")] = None,
+    limit: Limit = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """List runs of flows that are under way or have ended not long ago, in no order."""
+    with reported(), connected(server(url)) as client:
+        stages = _stages(client, flow, namespace) if flow is not None else ()
+        if flow is not None and not stages:
+            raise ConfigurationError(f"there is no flow {flow} in namespace {namespace}")
+
+        def found() -> Iterator[tuple[str, FlowState]]:
+            for name, ids in _runs(client, namespace, flow):
+                with Found(name, client, namespace, [NO_STAGE]) as one:
+                    states = one.states(ids)
+                yield from ((name, run) for run in states if run and (state is None or run.state == state.value))
+
+        rows = bounded(found(), limit)
+        if in_json:
+            for name, run in rows:
+                print_json(_run_as_json(name, run))
+            return
+        cells = (
+            [name, plain(run.id), run.state, run.stage, clock(run.started_at), clock(run.ended_at), run.pending or ""]
+            for name, run in rows
+        )
+        show(("flow", "id", "state", "stage", "started", "ended", "pending"), cells, right=("pending",))
+
+
+def _stages(client: redis.Redis, flow: str, namespace: str) -> list[str]:
+    """Return the stages of a flow that have had a job."""
+    Keys.of(flow, namespace)
+    return [name.partition("/")[2] for name in queues(client, namespace=namespace) if name.startswith(f"{flow}/")]
+
+
+def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[str, Any]:
+    children = [
+        {"name": name, **({} if data is None else as_json("result", data))} for name, data in run.children.items()
+    ]
+    results = {stage: as_json("result", run.results[stage]) for stage in stages if stage in run.results}
+    return {
+        "id": run.id, "flow": flow, "state": run.state, "stage": run.stage, "started_at": run.started_at,
+        "ended_at": run.ended_at, "attributes": dict(run.attributes), "pending": run.pending,
+        "failed": list(run.failed), "children": children, "results": results,
+    }  # fmt: skip
+
+
+@group.command("show")
+def show_runs(
+    flow: Annotated[str, typer.Argument(metavar="FLOW", show_default=False)],
+    ids: SomeIds,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Show all there is to know of runs, or of their children: where they are, and the results of their stages."""
+    with reported(), connected(server(url)) as client:
+        stages = _stages(client, flow, namespace)
+        if not stages:
+            raise ConfigurationError(f"there is no flow {flow} in namespace {namespace}")
+        with Found(flow, client, namespace, stages) as found:
+            runs = [run for run in found.states(ids) if run is not None]
+        for number, run in enumerate(runs):
+            if in_json:
+                print_json(_run_as_json(flow, run, stages))
+                continue
+            if number:
+                print_out("")
+            show_fields(_fields(run, stages))
+        if missing := len(ids) - len(runs):
+            sys.stdout.flush()
+            raise HeadraceError(f"{missing} of {len(ids)}: no such run in {flow}")
+
+
+def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object]]:
+    yield "id", plain(run.id)
+    yield "state", run.state
+    yield "stage", run.stage
+    yield "started", clock(run.started_at)
+    yield "ended", clock(run.ended_at)
+    yield "children", len(run.children) + len(run.failed) + run.pending or None
+    yield "not ended", run.pending or None
+    yield "failed", ", ".join(map(plain, run.failed[:20]))
+    attributes = (
+        (name, value if isinstance(value, str) else ", ".join(value)) for name, value in run.attributes.items()
+    )
+    results = ((f"result of {stage}", start_of(run.results[stage])) for stage in stages if stage in run.results)
+    yield from ((plain(name), plain(value)) for name, value in chain(attributes, results))

@@ -1,0 +1,290 @@
+"""Commands that look: at queues, workers, jobs, results and events. They change nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import chain, islice
+from typing import Annotated, Any
+
+import attrs
+import typer
+
+from headrace._cli.console import connected, reported, say, server
+from headrace._cli.opening import levelled, opened, require
+from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url
+from headrace._cli.output import (
+    as_json,
+    bounded,
+    bytes_of,
+    clock,
+    job_as_json,
+    plain,
+    print_json,
+    print_out,
+    show,
+    show_fields,
+    show_jobs,
+    start_of,
+)
+from headrace._model.event import KINDS
+from headrace._model.state import Counts, JobState
+from headrace._sync import discovery
+from headrace._sync.queue import Queue
+from headrace.errors import HeadraceError
+
+SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
+COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
+
+
+class Shown(StrEnum):
+    """What `list` may be asked for; `running` is another name of `leased`."""
+
+    LEASED = "leased"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    DEAD = "dead"
+
+
+# -- queues and workers ---------------------------------------------------------------------------------
+
+
+def queues(in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """List the names of all queues."""
+    with reported(), connected(server(url)) as client:
+        for name in discovery.queues(client, namespace=namespace):
+            if in_json:
+                print_json({"queue": name})
+            else:
+                print_out(name)
+
+
+def _stats(queue: Queue) -> dict[str, Any]:
+    counts = queue.counts()
+    workers = [attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in queue.workers() if one.alive]
+    return {**attrs.asdict(counts), "lost": counts.lost, "paused": queue.paused(), "workers": workers}
+
+
+def _cell(value: Any) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return len(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _notes(row: dict[str, Any]) -> str:
+    found = ["paused"] if row["paused"] else []
+    return ", ".join(found + [f"{row[name]} {name}" for name in ("blocked", "lost") if row[name]])
+
+
+def stats(names: Names = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Show how many jobs are in each state.
+
+    And what has become of the others: by queue, all or some.
+    """
+    with reported():
+        rows: dict[str, dict[str, Any]] = {}
+        with connected(server(url)) as client:
+            for name in names or ():
+                require(client, name, namespace)
+            for name in names or discovery.queues(client, namespace=namespace):
+                with levelled(client, name, namespace) as queue:
+                    rows[name] = _stats(queue)
+        if in_json:
+            print_out(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
+            return
+        every = [field.name for field in attrs.fields(Counts)] + ["lost", "paused", "workers"]
+        columns = COLUMNS if sys.stdout.isatty() else every
+        cells = ((name, *(_cell({**row, "notes": _notes(row)}[c]) for c in columns)) for name, row in rows.items())
+        show(("queue", *columns), cells, right=[column for column in columns if column != "notes"])
+
+
+def workers(names: Names = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """List the workers of queues.
+
+    Since when, whether they are alive, and how many jobs each has leased.
+    """
+    with reported(), connected(server(url)) as client:
+        for name in names or ():
+            require(client, name, namespace)
+        found = [one for one in discovery.workers(client, namespace=namespace) if not names or one.queue in names]
+        if in_json:
+            for one in found:
+                print_json(attrs.asdict(one))
+            return
+        cells = ([x.queue, x.name, clock(x.since), "yes" if x.alive else "no", x.leased] for x in found)
+        show(("queue", "worker", "since", "alive", "leased"), cells, right=("leased",))
+
+
+# -- jobs -----------------------------------------------------------------------------------------------
+
+
+def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState]:
+    every = {
+        Shown.LEASED: queue.running, Shown.WAITING: queue.waiting, Shown.DELAYED: queue.delayed,
+        Shown.DEAD: queue.dead,
+    }  # fmt: skip
+    if wanted is None:
+        return chain.from_iterable(listing() for listing in every.values())
+    return every[Shown.LEASED if wanted is Shown.RUNNING else wanted]()
+
+
+def list_jobs(
+    name: Name,
+    state: Annotated[Shown | None, typer.Option(help="Only those; else all, in this order.")] = None,
+    limit: Limit = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """List the jobs of a queue.
+
+    Those that run, those that wait, those that are delayed, and dead letters.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        show_jobs(bounded(_listed(queue, state), limit), in_json)
+
+
+def _missing(number: int, wanted: int, what: str) -> None:
+    if number:
+        sys.stdout.flush()
+        raise HeadraceError(f"{number} of {wanted}: {what}")
+
+
+def find(name: Name, ids: SomeIds, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """Say in which state jobs are.
+
+    Since when or until when, with which worker or reason.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        found = [state for one in ids if (state := queue.find(one)) is not None]
+        if found:
+            show_jobs(found, in_json)
+        _missing(len(ids) - len(found), len(ids), f"no such job in {name}")
+
+
+def show_job(
+    name: Name,
+    ids: IdsOrQueue = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Show all there is to know of jobs, or of a queue."""
+    with reported(), opened(name, url, namespace) as queue:
+        if not ids:
+            _show_queue(queue, in_json)
+            return
+        missing = 0
+        for number, one in enumerate(ids):
+            state = queue.find(one)
+            if state is None:
+                missing += 1
+                continue
+            position = queue.position(one) if state.state in ("waiting", "parked") else None
+            if in_json:
+                print_json({**job_as_json(state), "position": position})
+            else:
+                if number > missing:
+                    print_out("")
+                show_fields(_fields(state, position))
+        _missing(missing, len(ids), f"no such job in {name}")
+
+
+def _show_queue(queue: Queue, in_json: bool) -> None:
+    row: dict[str, Any] = {"queue": queue.name, **_stats(queue), "priorities": queue.levels()}
+    schedules = queue.schedules()
+    if in_json:
+        print_json({**row, "schedules": [attrs.asdict(one) for one in schedules]})
+        return
+    show_fields([(field, _cell(value)) for field, value in row.items()] + [("schedules", len(schedules))])
+
+
+def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:
+    job, payload = state.job, bytes_of(state.job.payload)
+    yield "id", plain(job.id)
+    yield "state", state.state
+    yield "attempt", job.attempt
+    yield "priority", job.priority or None
+    yield "before it", None if position is None else f"{position} jobs"
+    yield "enqueued", clock(job.enqueued_at)
+    yield "since", clock(state.since)
+    yield "due", clock(state.due)
+    yield "worker", plain(state.worker or "")
+    yield "reason", plain(state.reason or "")
+    for header, text in job.headers.items():
+        yield plain(header), plain(text)
+    long = f" ({len(payload)} bytes; --json shows all)" if len(payload) > SHOWN_WHOLE_BYTES else ""
+    yield "payload", start_of(payload, SHOWN_WHOLE_BYTES) + long
+
+
+def result(
+    name: Name,
+    ids: SomeIds,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for it; else not at all.")] = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Print what jobs have returned.
+
+    The bytes as they are, or a row each for several jobs.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        kept = queue.results(ids, timeout)
+        found = {one: kept[one] for one in ids if one in kept}  # in this order
+        if in_json:
+            for one, data in found.items():
+                print_json({"id": one, **as_json("result", data)})
+        elif len(ids) > 1:
+            if found:
+                show(("id", "result"), ((plain(one), start_of(data)) for one, data in found.items()))
+        else:
+            for data in found.values():
+                _write(data)
+        wanted = len(set(ids))
+        _missing(wanted - len(found), wanted, "no result, or none yet")
+
+
+def _write(data: bytes) -> None:
+    """Write a result: byte by byte to programs, as a line on a terminal."""
+    if sys.stdout.isatty():
+        print_out(start_of(data, SHOWN_WHOLE_BYTES))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+
+
+# -- events ---------------------------------------------------------------------------------------------
+
+
+def events(
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")] = False,
+    kind: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; may be repeated.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, show_default=False, help="End after so many quiet seconds; else 5.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many.")] = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Print what happens to jobs, as it happens.
+
+    From now on: what has happened is kept nowhere.
+    """
+    if follow and timeout is not None:
+        raise typer.BadParameter("give --follow or --timeout, not both")
+    quiet = None if follow else timeout or 5.0
+    with reported(), opened(name, url, namespace) as queue, queue.events(kind, quiet) as stream:
+        say(f"listening to {name}")
+        for event in islice(stream, limit):
+            if in_json:
+                print_json(attrs.asdict(event))
+            else:
+                texts = (event.kind, plain(event.id or ""), plain(event.worker or ""))
+                print_out("\t".join((clock(event.at), *texts)))
+            sys.stdout.flush()

@@ -1,0 +1,63 @@
+"""Opening the queue that a command names: one that is there, unless it may be made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+import redis
+import typer
+
+from headrace._cli.console import connected, server
+from headrace._protocol.keys import Keys, pattern, queue_of
+from headrace._protocol.replies import text
+from headrace._sync.queue import Queue
+from headrace.errors import ConfigurationError
+
+SIGNS = ("jobs", "stats", "delayed", "schedules", "dead")  # parts of which a queue has one at least
+LOOKED_AT = 10_000  # keys, for the name that was meant
+
+
+@contextmanager
+def opened(
+    name: str, url: str | None, namespace: str, *, create: bool | None = None, priorities: int = 1
+) -> Generator[Queue, None, None]:
+    """Yield the queue, with all its levels. Refuses one that is not there, unless *create* (`None`: no such option)."""
+    Keys.of(name, namespace)
+    with connected(server(url)) as client:
+        require(client, name, namespace, create=create)
+        with levelled(client, name, namespace, priorities) as queue:
+            yield queue
+
+
+def levelled(client: redis.Redis, name: str, namespace: str, priorities: int = 1) -> Queue:
+    """Open a queue with as many priority levels as it has, or *priorities* if that is more."""
+    with Queue(name, client=client, namespace=namespace) as plain:
+        priorities = max(plain.levels(), priorities)
+    return Queue(name, client=client, namespace=namespace, priorities=priorities)
+
+
+def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> None:
+    """Check that there is a queue of that name, or may be. Raises `ConfigurationError`, which names the nearest."""
+    keys = Keys.of(name, namespace)
+    anything: Any = client  # exists and scan_iter are half annotated
+    if create or anything.exists(*map(keys.part, SIGNS)):
+        return
+    seen: Iterable[Any] = islice(anything.scan_iter(pattern(namespace), count=1000), LOOKED_AT)
+    names = {found for key in seen if (found := queue_of(text(key)))}
+    near = get_close_matches(name, names, 1)
+    meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
+    raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is destroyed, unless *yes*. Raises `ConfigurationError` where nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError("give --yes: this destroys something, and there is no terminal to ask on")
+    typer.confirm(question, abort=True, err=True)

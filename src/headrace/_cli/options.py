@@ -1,0 +1,69 @@
+"""Options and arguments that commands share, and groups of commands.
+
+Every option may stand before the command, too: the program and its groups take them, and hand them on as defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from headrace._protocol.keys import job_id
+
+
+def _each_an_id(ids: list[str] | None) -> list[str] | None:
+    for value in ids or ():
+        try:
+            job_id(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return ids
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="redis://…, rediss://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."),
+]
+Namespace = Annotated[str, typer.Option(help="The first part of all keys.")]
+Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
+Names = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="All, if none is given.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="These only; all, if none is given.", callback=_each_an_id),
+]
+IdsOrQueue = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="The queue itself, if none is given.", callback=_each_an_id),
+]
+SomeIds = Annotated[list[str], typer.Argument(metavar="ID", show_default=False, callback=_each_an_id)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON value; of a listing, one a line.")]
+Jsonl = Annotated[bool, typer.Option("--json", "--jsonl", help="A JSON object a line.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Create = Annotated[bool, typer.Option("--create", help="If there is no such queue, make it.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, show_default=False, help="So many at most; else 100 on a terminal, all elsewhere.")
+]
+
+
+class Verbs(TyperGroup):
+    """A group of commands about a queue: without the name of one of them, it lists."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `list` before arguments that name no command."""
+        if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
+            first = next((i for i, word in enumerate(args) if word in self.commands), None)
+            if first is None or not args[0].startswith("-"):
+                args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def hand_on(context: typer.Context, **options: object) -> None:
+    """Make the *options* that were given the defaults of all commands of this group."""
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    defaults: dict[str, Any] = {**(context.default_map or {}), **given}
+    for name, command in getattr(context.command, "commands", {}).items():
+        below = getattr(command, "commands", {})
+        defaults[name] = {**defaults.get(name, {}), **given, **{other: dict(given) for other in below}}
+    context.default_map = defaults

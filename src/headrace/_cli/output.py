@@ -1,0 +1,183 @@
+"""What commands print: tables on a terminal, fields between tabs elsewhere, or JSON; jobs as rows of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+import typer
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace._cli.console import FAILED, say
+from headrace._model.state import JobState
+
+T = TypeVar("T")
+ON_A_TERMINAL = 100  # rows of a listing, unless --limit says otherwise
+SHOWN_BYTES = 200  # of a payload, in a listing
+CUT = ("reason", "payload", "result")  # columns that give way where a line is too long
+LEAST_CELLS = 12  # of a column that gives way
+GAP = 2  # cells between columns
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def print_out(text: str) -> None:
+    """Write one line of a result."""
+    sys.stdout.write(f"{text}\n")
+
+
+def print_json(value: object, *, flush: bool = False) -> None:
+    """Write one value as a line of JSON."""
+    print_out(json.dumps(value, ensure_ascii=False))
+    if flush:
+        sys.stdout.flush()
+
+
+def outcome(as_json: bool, text: str, value: Mapping[str, object]) -> None:
+    """Print what became of a command, as *text* or as one JSON value."""
+    if as_json:
+        print_json(value)
+    else:
+        print_out(text)
+
+
+def succeed(done: object) -> None:
+    """End with exit code 1 if nothing was done."""
+    if not done:
+        sys.stdout.flush()
+        raise typer.Exit(FAILED)
+
+
+def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
+    """Yield the first *limit* of *items*; by default as many as a terminal bears. Tells if there are more."""
+    most = limit or (ON_A_TERMINAL if sys.stdout.isatty() else None)
+    left = iter(items)
+    yield from islice(left, most)
+    if limit is None and most is not None and next(left, None) is not None:
+        say(f"the first {most}; --limit N shows more")
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+    """Print a table on a terminal, without columns that are empty, and lines of tab-separated fields elsewhere."""
+    if not sys.stdout.isatty():
+        print_out("\t".join(column.replace(" ", "_") for column in columns))
+        for row in rows:
+            print_out("\t".join(map(str, row)))
+        return
+    texts = [[str(cell) for cell in row] for row in rows]
+    kept = [i for i in range(len(columns)) if not texts or any(row[i] for row in texts)]
+    console = Console(highlight=False)
+    widths = {i: max(cell_len(columns[i]), *(cell_len(row[i]) for row in texts)) if texts else 0 for i in kept}
+    room = console.width - sum(width + GAP for i, width in widths.items() if columns[i] not in CUT)
+    cut = sorted((i for i in kept if columns[i] in CUT), key=lambda i: widths[i])
+    for number, i in enumerate(cut):
+        widths[i] = min(widths[i], max(LEAST_CELLS, room // (len(cut) - number) - GAP))
+        room -= widths[i] + GAP
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+    for i in kept:
+        table.add_column(columns[i], justify="right" if columns[i] in right else "left", overflow="fold")
+    for row in texts:
+        table.add_row(*(Text(_fit(row[i], widths[i]) if i in cut else row[i]) for i in kept))  # as text, no markup
+    console.print(table)
+
+
+def _fit(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def show_fields(rows: Iterable[tuple[str, object]]) -> None:
+    """Print names and values, one a line: aligned on a terminal, with a tab between them elsewhere."""
+    some = [(name, str(value)) for name, value in rows if value not in (None, "")]
+    width = max((len(name) for name, _ in some), default=0)
+    for name, value in some:
+        print_out(f"{name:<{width}}  {value}" if sys.stdout.isatty() else f"{name}\t{value}")
+
+
+# -- texts --------------------------------------------------------------------------------------------
+
+
+def plain(text: str) -> str:
+    """Put *text* on one line, without characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def clock(moment: float | None) -> str:
+    """Write a moment in UTC."""
+    return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def when(moment: float | None) -> str:
+    """Write how far a moment is from now, in few characters."""
+    if moment is None:
+        return ""
+    away = moment - time.time()
+    size, unit = next((one for one in UNITS if abs(away) >= one[0]), UNITS[-1])
+    text = f"{abs(away) / size:.0f} {unit}"
+    return f"in {text}" if away > 0 else f"{text} ago"
+
+
+def start_of(data: bytes, most: int = SHOWN_BYTES) -> str:
+    """Show the beginning of *data*, on one line."""
+    return plain(data[:most].decode("utf-8", "backslashreplace")) + ("…" if len(data) > most else "")
+
+
+def bytes_of(value: object) -> bytes:
+    """Return a payload as bytes."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def as_json(name: str, data: bytes) -> dict[str, str]:
+    """Make the member of an object that holds *data*: text if it is UTF-8, hexadecimal under another name if not."""
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_hex": data.hex()}
+
+
+# -- jobs ---------------------------------------------------------------------------------------------
+
+JOB_COLUMNS = ("id", "state", "attempt", "enqueued", "since", "due", "worker", "reason", "payload")
+SHORT_COLUMNS = ("id", "state", "attempt", "when", "reason", "payload")
+
+
+def job_as_json(state: JobState) -> dict[str, Any]:
+    """Make the JSON object of a job, with its whole payload."""
+    job = state.job
+    return {
+        "id": job.id, "queue": job.queue, "state": state.state, **as_json("payload", bytes_of(job.payload)),
+        "headers": dict(job.headers), "attempt": job.attempt, "priority": job.priority,
+        "enqueued_at": job.enqueued_at, "since": state.since, "due": state.due, "worker": state.worker,
+        "reason": state.reason,
+    }  # fmt: skip
+
+
+def show_jobs(states: Iterable[JobState], json_lines: bool) -> None:
+    """Print jobs: whole as JSON, a line each, or the beginnings of their payloads in a table."""
+    if json_lines:
+        for state in states:
+            print_json(job_as_json(state))
+    elif sys.stdout.isatty():
+        show(SHORT_COLUMNS, map(_short_row, states), right=("attempt",))
+    else:
+        show(JOB_COLUMNS, map(_row, states))
+
+
+def _row(state: JobState) -> list[object]:
+    job = state.job
+    times = [clock(moment) for moment in (job.enqueued_at, state.since, state.due)]
+    texts = [plain(state.worker or ""), plain(state.reason or ""), start_of(bytes_of(job.payload))]
+    return [plain(job.id), state.state, job.attempt, *times, *texts]
+
+
+def _short_row(state: JobState) -> list[object]:
+    job = state.job
+    moment = state.due or state.since or job.enqueued_at
+    texts = [plain(state.reason or ""), start_of(bytes_of(job.payload))]
+    return [plain(job.id), state.state, job.attempt, when(moment), *texts]

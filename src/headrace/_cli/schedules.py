@@ -1,0 +1,98 @@
+"""`headrace schedules`: the commands for jobs that recur."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import attrs
+import typer
+
+from headrace._cli.console import reported
+from headrace._cli.enqueue import header_of
+from headrace._cli.opening import opened
+from headrace._cli.options import Create, Json, Name, Namespace, Url, Verbs, Yes, hand_on
+from headrace._cli.output import clock, outcome, plain, print_json, show
+from headrace.errors import HeadraceError
+
+group = typer.Typer(
+    cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help="List, add and remove jobs that recur."
+)
+
+
+class Missed(StrEnum):
+    """What becomes of ticks that passed while no worker ran."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+@group.callback()
+def options(
+    context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
+) -> None:
+    hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
+
+
+@group.command("list")
+def list_schedules(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """List the schedules of a queue, the next due first."""
+    with reported(), opened(name, url, namespace) as queue:
+        found = queue.schedules()
+        if in_json:
+            for one in found:
+                print_json(attrs.asdict(one))
+            return
+        cells = (
+            [plain(one.name), clock(one.next_due), one.cron or f"every {one.every:g} s", one.timezone or "", one.missed]
+            for one in found
+        )
+        show(("name", "next due", "timing", "timezone", "missed"), cells)
+
+
+@group.command()
+def add(
+    name: Name,
+    schedule: Annotated[str, typer.Argument(metavar="NAME", help="Its name; one of that name is replaced.")],
+    payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="Of its jobs.")] = "",
+    every: Annotated[float | None, typer.Option(min=0.1, show_default=False, help="Seconds between its jobs.")] = None,
+    cron: Annotated[str | None, typer.Option(help="Five fields as in a crontab, or six with seconds first.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Of --cron: an IANA name; else UTC.")] = None,
+    missed: Annotated[
+        Missed, typer.Option(help="What becomes of ticks that passed while no worker ran.")
+    ] = Missed.ONCE,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9, help="The level of its jobs; 0 comes first.")] = 0,
+    create: Create = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Make a job recur, every so many seconds or by a cron expression; workers of the queue enqueue its jobs."""
+    with reported(), opened(name, url, namespace, create=create, priorities=priority + 1) as queue:
+        headers = dict(map(header_of, header or ())) or None
+        new = queue.schedule(
+            schedule, os.fsencode(payload), every=every, cron=cron, timezone=timezone, missed=missed.value,
+            headers=headers, priority=priority,
+        )  # fmt: skip
+        outcome(in_json, "added" if new else "replaced", {"queue": name, "name": schedule, "added": new})
+
+
+@group.command()
+def remove(
+    name: Name,
+    names: Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)],
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """End schedules; jobs that they have enqueued stay."""
+    with reported(), opened(name, url, namespace) as queue:
+        done = [one for one in dict.fromkeys(names) if queue.unschedule(one)]
+        outcome(in_json, f"removed {len(done)}", {"queue": name, "removed": len(done), "names": done})
+        if missing := len(set(names)) - len(done):
+            sys.stdout.flush()
+            raise HeadraceError(f"{missing} of {len(set(names))}: no such schedule in {name}")

@@ -1,0 +1,412 @@
+"""The verbs of the command line that look at a queue or change it: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Counts, FanOut, Flow, NewJob, Queue
+from tests.support.awaiting import until
+from tests.support.program import PATIENCE, PROGRAM, Program, environment, on_a_terminal, refused
+from tests.support.servers import Server
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue]:
+    """A queue with a job in every state: r runs, w waits, d is delayed, x is dead."""
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"X" * 5000, id="x")
+        queue.lease().dead_letter("it\nwas wrong")
+        queue.enqueue(b"R\xff", id="r", headers={"tenant": "a"})
+        queue.lease()
+        queue.enqueue(b"W", id="w")
+        queue.enqueue(b"D", id="d", delay=60)
+        yield queue
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    """The JSON values it printed, one a line; it went well."""
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def outcome(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
+    return done.returncode, done.stdout
+
+
+# -- what all have in common -----------------------------------------------------------------------------
+
+OF_A_QUEUE = [
+    "list", "find a", "show", "show a", "result a", "events", "cancel a", "reschedule a --delay 1", "expire --yes",
+    "move {} other", "pause", "resume", "drain", "purge --yes", "delete --yes", "fail-worker w --yes", "repair",
+    "dead list", "dead redrive", "dead purge --yes", "schedules list", "schedules remove s", "enqueue a", "stats",
+    "schedules add s --every 60", "workers",
+]  # fmt: skip
+
+
+def words(command: str, queue: str) -> list[str]:
+    """The words of a command with the queue in its place."""
+    if "{}" in command:
+        return command.format(queue).split()
+    verb, *rest = command.split()
+    group = [rest.pop(0)] if verb in ("dead", "schedules") else []
+    return [verb, *group, queue, *rest]
+
+
+def test_an_unknown_queue_is_refused(within: Program, queue: Queue) -> None:
+    """By every verb, with the name that was meant; nothing is made."""
+    for command in OF_A_QUEUE:
+        refused(within(*words(command, "qq")), "there is no queue qq, did you mean q?")
+    refused(within("move", "q", "other"), "there is no queue other in namespace headrace (--create makes it)")
+    refused(within("flows", "list", "shop"), "there is no flow shop")
+    refused(within("flows", "show", "shop", "a"), "there is no flow shop")
+    assert within("queues").stdout == "q\n"
+
+
+def test_create(within: Program, newest: Server) -> None:
+    """Makes the queue where that makes sense."""
+    for command in ("enqueue a", "pause", "schedules add s p --every 60"):
+        name = command.split()[0]
+        done = within(*words(command, name), "--create")
+        assert done.returncode == 0, done
+    assert within("move", "enqueue", "enqueue", "--create").returncode == 2
+    assert within("queues").stdout.split() == ["enqueue", "schedules"]  # a pause alone is no queue to be found
+    with Queue("pause", url=newest.url) as paused:
+        assert paused.paused()
+
+
+def test_options_stand_before_or_after(within: Program, queue: Queue, newest: Server) -> None:
+    """Of the program and of a group, too."""
+    with Queue("q", url=newest.url, namespace="else") as other:
+        other.enqueue(b"x", id="elsewhere")
+    for command in (
+        ["--namespace", "else", "--json", "list", "q"],
+        ["list", "q", "--namespace", "else", "--json"],
+        ["--json", "list", "--namespace", "else", "q"],
+        ["--namespace", "else", "find", "q", "elsewhere", "--json"],
+    ):
+        assert [row["id"] for row in lines(within(*command))] == ["elsewhere"], command
+    for command in (
+        ["--json", "--url", newest.url, "dead", "list", "q"],
+        ["dead", "--json", "--url", newest.url, "list", "q"],
+        ["dead", "list", "q", "--json", "--url", newest.url],
+        ["dead", "q", "--json", "--url", newest.url],
+        ["--url", newest.url, "--json", "dead", "q"],
+    ):
+        assert [row["id"] for row in lines(within(*command, at=None))] == ["x"], command
+    assert outcome(within("--yes", "dead", "purge", "q")) == (0, "purged 1\n")
+    assert outcome(within("-y", "purge", "q")) == (0, "purged 2\n")
+
+
+DESTRUCTIVE = ["purge", "delete", "expire", "fail-worker w", "dead purge"]
+
+
+@pytest.mark.parametrize("command", DESTRUCTIVE)
+def test_nothing_is_destroyed_unasked(within: Program, queue: Queue, command: str) -> None:
+    """Without a terminal there is nobody to ask."""
+    before = queue.counts()
+    refused(within(*words(command, "q")), "give --yes")
+    assert queue.counts() == before
+
+
+def test_asked_on_a_terminal(newest: Server, queue: Queue) -> None:
+    code, seen = on_a_terminal(["delete", "q"], newest.url, b"n\n")
+    assert code == 1
+    assert "Delete q with all its 4 jobs? [y/N]" in seen
+    assert queue.counts().present == 4
+    code, seen = on_a_terminal(["delete", "q"], newest.url, b"y\n")
+    assert code == 0
+    assert "deleted q, 4 jobs" in seen
+    assert queue.counts() == Counts(enqueued=4, deleted=4)
+
+
+@pytest.mark.parametrize(
+    "command", [["stats"], ["list", "q"], ["dead", "q"], ["show", "q", "x"], ["find", "q", "x", "r"], ["workers"],
+                ["--help"], ["list", "--help"], ["schedules", "add", "--help"]], ids=" ".join,
+)  # fmt: skip
+def test_it_fits_80_columns(newest: Server, queue: Queue, command: list[str]) -> None:
+    """And shows no large payload whole."""
+    _, seen = on_a_terminal(command, newest.url, columns=80)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", seen).splitlines()
+    assert shown
+    if command[0] != "show":  # values stand on lines of their own, which the terminal may wrap
+        assert max(map(len, shown)) <= 80
+    assert "X" * 3000 not in seen
+
+
+# -- looking ---------------------------------------------------------------------------------------------
+
+
+def test_list(within: Program, queue: Queue) -> None:
+    """What runs, waits, is delayed, or dead; whole as JSON."""
+    rows = lines(within("list", "q", "--json"))
+    assert [(row["id"], row["state"]) for row in rows] == [
+        ("r", "leased"), ("w", "waiting"), ("d", "delayed"), ("x", "dead"),
+    ]  # fmt: skip
+    assert (rows[0]["payload_hex"], rows[0]["headers"], rows[0]["attempt"]) == (b"R\xff".hex(), {"tenant": "a"}, 1)
+    assert rows[0]["worker"]
+    assert rows[2]["due"] > rows[2]["enqueued_at"]
+    assert (rows[3]["payload"], rows[3]["reason"]) == ("X" * 5000, "it\nwas wrong")
+    for state, wanted in {"running": "r", "leased": "r", "waiting": "w", "delayed": "d", "dead": "x"}.items():
+        assert [row["id"] for row in lines(within("list", "q", "--json", "--state", state))] == [wanted]
+    assert len(lines(within("list", "q", "--json", "--limit", "2"))) == 2
+    assert within("list", "q", "--state", "lost").returncode == 2
+
+
+def test_list_as_fields(within: Program, queue: Queue) -> None:
+    """Between tabs, under their names; of a large payload the beginning."""
+    head, *rows = (line.split("\t") for line in within("list", "q").stdout.splitlines())
+    table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert [table[name]["state"] for name in "rwdx"] == ["leased", "waiting", "delayed", "dead"]
+    assert table["x"]["payload"] == "X" * 200 + "…"
+    assert table["x"]["reason"] == "it\\nwas wrong"
+    assert table["r"]["payload"] == "R\\xff"
+    assert table["d"]["due"]
+
+
+def test_a_long_listing_on_a_terminal(newest: Server, queue: Queue) -> None:
+    """Ends after a hundred, and says so; --limit decides otherwise, and programs get all."""
+    queue.enqueue_many([NewJob(b"", id=f"job-{number}") for number in range(150)])
+    _, seen = on_a_terminal(["list", "q"], newest.url)
+    assert seen.count("job-") == 98
+    assert "the first 100; --limit N shows more" in seen
+    _, seen = on_a_terminal(["list", "q", "--limit", "120"], newest.url)
+    assert seen.count("job-") == 118
+    assert "--limit N" not in seen
+
+
+def test_find(within: Program, queue: Queue) -> None:
+    rows = lines(within("find", "q", "x", "w", "--json"))
+    assert [(row["id"], row["state"]) for row in rows] == [("x", "dead"), ("w", "waiting")]
+    done = within("find", "q", "w", "absent")
+    assert done.returncode == 1
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["id", "w"]
+    assert done.stderr == "headrace: 1 of 2: no such job in q\n"
+    refused(within("find", "q", "absent", "--json"), "1 of 1: no such job in q", code=1)
+
+
+def test_show(within: Program, queue: Queue) -> None:
+    """A job with all there is, or the queue."""
+    (row,) = lines(within("show", "q", "w", "--json"))
+    assert (row["id"], row["state"], row["payload"], row["position"]) == ("w", "waiting", "W", 0)
+    shown = dict(line.split("\t") for line in within("show", "q", "r").stdout.splitlines())
+    assert (shown["state"], shown["tenant"], shown["payload"]) == ("leased", "a", "R\\xff")
+    long = within("show", "q", "x").stdout
+    assert "X" * 2000 + "… (5000 bytes; --json shows all)" in long
+    refused(within("show", "q", "absent"), "no such job in q", code=1)
+    (row,) = lines(within("show", "q", "--json"))
+    assert (row["queue"], row["waiting"], row["leased"], row["delayed"], row["dead"]) == ("q", 1, 1, 1, 1)
+    assert (row["paused"], row["schedules"], row["lost"]) == (False, [], 0)
+    assert "waiting\t1\n" in within("show", "q").stdout
+
+
+def test_result(within: Program, queue: Queue) -> None:
+    """Byte by byte, so that it may be written to a file; waited for, if asked to."""
+    refused(within("result", "q", "w"), "no result, or none yet", code=1)
+    queue.complete(queue.lease(), b"done\n")
+    assert outcome(within("result", "q", "w")) == (0, "done\n")
+    queue.reschedule("d", 0)
+    lease = queue.lease()
+    completing = threading.Timer(0.2, queue.complete, (lease, b"\xff"))
+    completing.start()
+    assert lines(within("result", "q", "d", "w", "--timeout", "60", "--json")) == [
+        {"id": "d", "result_hex": "ff"},
+        {"id": "w", "result": "done\n"},
+    ]
+    completing.join()
+    done = within("result", "q", "w", "x")
+    assert (done.returncode, done.stdout) == (1, "id\tresult\nw\tdone\\n\n")
+
+
+def test_queues_and_workers(within: Program, queue: Queue, newest: Server) -> None:
+    with Queue("other", url=newest.url) as other:
+        other.enqueue(b"x")
+    assert within("queues").stdout == "other\nq\n"
+    assert lines(within("queues", "--json")) == [{"queue": "other"}, {"queue": "q"}]
+    (row,) = lines(within("workers", "--json"))
+    assert (row["queue"], row["leased"], row["alive"]) == ("q", 1, True)
+
+
+def test_events(newest: Server, queue: Queue) -> None:
+    """As they happen, a line each, until nobody reads any more."""
+    with subprocess.Popen(
+        [*PROGRAM, "events", "q", "--follow", "--json", "--kind", "added", "--kind", "cancelled"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(newest.url),
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stderr.readline() == b"headrace: listening to q\n"
+        queue.enqueue(b"n", id="n")
+        queue.cancel("n")
+        seen = [json.loads(program.stdout.readline()) for _ in range(2)]
+        assert [(row["kind"], row["id"], row["queue"]) for row in seen] == [
+            ("added", "n", "q"),
+            ("cancelled", "n", "q"),
+        ]
+        program.stdout.close()
+        until(lambda: queue.enqueue(b"m") and program.poll() is not None, "it ends", PATIENCE)
+        assert program.stderr.read() == b""
+        assert program.returncode == 141
+
+
+def test_events_end(within: Program, queue: Queue) -> None:
+    done = within("events", "q", "--timeout", "0.1")
+    assert outcome(done) == (0, "")
+    assert within("events", "q", "--follow", "--timeout", "1").returncode == 2
+    assert "kinds=" in within("events", "q", "--kind", "lost").stderr
+
+
+# -- changing ----------------------------------------------------------------------------------------------
+
+
+def test_cancel(within: Program, queue: Queue) -> None:
+    assert outcome(within("cancel", "q", "w", "r")) == (0, "cancelled 2\n")
+    done = within("cancel", "q", "d", "absent", "--json")
+    assert done.returncode == 1
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"id": "d", "cancelled": True},
+        {"id": "absent", "cancelled": False},
+    ]
+    queue.enqueue_many([b"p", b"p", b"s"])
+    assert outcome(within("cancel", "q", "--payload", "p")) == (0, "cancelled 2\n")
+    assert outcome(within("cancel", "q", "--payload", "p", "--json")) == (1, '{"queue": "q", "cancelled": 0}\n')
+    refused(within("cancel", "q"), "give ids, or --payload")
+    refused(within("cancel", "q", "s", "--payload", "s"), "give ids, or --payload")
+
+
+def test_reschedule(within: Program, queue: Queue) -> None:
+    assert outcome(within("reschedule", "q", "d", "--at", "2100-01-31T08:00:00+01:00")) == (0, "rescheduled 1\n")
+    assert queue.find("d").due == 4105062000.0
+    assert within("reschedule", "q", "d", "w", "--delay", "0", "--json").returncode == 1
+    assert queue.find("d").state == "waiting"
+    for wrong in ([], ["--delay", "1", "--at", "2100-01-31T08:00:00Z"], ["--at", "2100-01-31"], ["--at", "soon"]):
+        refused(within("reschedule", "q", "d", *wrong), "--at")
+
+
+def test_purge_and_delete(within: Program, queue: Queue) -> None:
+    assert outcome(within("purge", "q", "--yes", "--json")) == (0, '{"queue": "q", "purged": 2}\n')
+    assert outcome(within("purge", "q", "--yes")) == (1, "purged 0\n")  # nothing done
+    assert queue.counts() == Counts(leased=1, dead=1, enqueued=4, deleted=2)
+    assert outcome(within("delete", "q", "--yes")) == (0, "deleted q, 2 jobs\n")
+    assert queue.counts() == Counts(enqueued=4, deleted=4)
+
+
+def test_expire(within: Program, queue: Queue) -> None:
+    queue.lease()
+    assert outcome(within("expire", "q", "r")) == (0, "expired 1\n")
+    assert outcome(within("expire", "q", "--yes", "--json")) == (0, '{"queue": "q", "expired": 1}\n')
+    assert outcome(within("expire", "q", "--yes")) == (1, "expired 0\n")
+    assert queue.counts().parked == 2
+    done = within("expire", "q", "d")
+    assert (done.returncode, done.stderr) == (1, "headrace: 1 of 1: no such job is leased in q\n")
+
+
+def test_fail_worker(within: Program, queue: Queue) -> None:
+    (worker,) = queue.workers()
+    done = within("fail-worker", "q", worker.name, "--yes", "--json")
+    assert lines(done) == [{"queue": "q", "worker": worker.name, "jobs": 1}]
+    assert queue.counts().parked == 1
+    refused(within("fail-worker", "q", "absent", "--yes"), "there is no worker absent in q", code=1)
+    refused(within("fail-worker", "q", "a b", "--yes"), "worker name 'a b'")
+
+
+def test_drain(within: Program, queue: Queue) -> None:
+    assert outcome(within("drain", "q", "--timeout", "0")) == (1, "3 left\n")
+    queue.purge()
+    queue.cancel("r")
+    assert outcome(within("drain", "q", "--json")) == (0, '{"queue": "q", "drained": true, "left": 0}\n')
+
+
+def test_changes_as_json(within: Program, queue: Queue, newest: Server) -> None:
+    """One value, that says what has become of it."""
+    with Queue("q/to", url=newest.url) as to:
+        to.enqueue(b"x")
+    for command, expected in {
+        "pause q": {"queue": "q", "paused": True, "changed": True},
+        "resume q": {"queue": "q", "paused": False, "changed": True},
+        "dead redrive q": {"queue": "q", "redriven": 1},
+        "move q q/to x": {"queue": "q", "to": "q/to", "moved": 1},
+        "enqueue q p --id p": {"id": "p", "added": True},
+    }.items():
+        assert json.loads(within(*command.split(), "--json").stdout) == expected, command
+    assert json.loads(within("repair", "q", "--json").stdout)["dangling"] == 0
+    assert "scripts" in json.loads(within("protocol", "--json").stdout)
+
+
+def test_nothing_done(within: Program, queue: Queue) -> None:
+    queue.purge_dead()
+    for command in ("dead redrive", "dead purge --yes"):
+        assert within(*words(command, "q")).returncode == 1
+
+
+# -- schedules and flows ---------------------------------------------------------------------------------
+
+
+def test_schedules(within: Program, queue: Queue) -> None:
+    assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "3600")) == (0, "added\n")
+    assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "60")) == (0, "replaced\n")
+    nightly = ["--cron", "0 3 * * *", "--timezone", "Europe/Berlin", "--missed", "skip", "--header", "kind=night"]
+    within("schedules", "add", "q", "nightly", "x", *nightly)
+    first, second = lines(within("schedules", "list", "q", "--json"))
+    assert (first["name"], first["every"], first["missed"]) == ("hourly", 60.0, "once")
+    assert (second["cron"], second["timezone"], second["missed"]) == ("0 3 * * *", "Europe/Berlin", "skip")
+    shown = within("schedules", "q").stdout.splitlines()
+    assert [line.split("\t")[2] for line in shown] == ["timing", "every 60 s", "0 3 * * *"]
+    done = within("schedules", "remove", "q", "hourly", "absent")
+    assert outcome(done) == (1, "removed 1\n")
+    assert done.stderr == "headrace: 1 of 2: no such schedule in q\n"
+    assert [one.name for one in queue.schedules()] == ["nightly"]
+    for wrong in ([], ["--every", "60", "--cron", "* * * * *"], ["--cron", "soon"]):
+        refused(within("schedules", "add", "q", "s", *wrong), "cron" if wrong else "every")
+
+
+@pytest.fixture
+def shop(newest: Server) -> Iterator[Flow]:
+    """Two runs: one waits for its children, one has ended."""
+    with Flow("shop", url=newest.url) as flow, Queue("shop/pick", url=newest.url) as pick:
+        flow.stage("pick", next="send", children="pack")
+        flow.stage("pack")
+        flow.stage("send")
+        flow.start(b"a", id="o-1", attributes={"customer": "ada"})
+        flow.complete(pick.lease(), FanOut([b"1", b"2"], result=b"picked", join="send"))
+        flow.start(b"b", id="o-2", stage="send")
+        with Queue("shop/send", url=newest.url) as send:
+            flow.complete(send.lease(), b"sent")
+        yield flow
+
+
+def test_flows(within: Program, shop: Flow) -> None:
+    """Listed and shown; nothing moves by that."""
+    before = shop.counts()
+    rows = {row["id"]: row for row in lines(within("flows", "--json", "list", "shop"))}
+    assert {name: (row["state"], row["stage"], row["pending"]) for name, row in rows.items()} == {
+        "o-1": ("blocked", "pick", 2), "o-2": ("completed", "send", 0),
+    }  # fmt: skip
+    assert [row["id"] for row in lines(within("flows", "list", "--json", "--state", "blocked"))] == ["o-1"]
+    (row,) = lines(within("flows", "show", "shop", "o-2", "--json"))
+    assert (row["flow"], row["results"]) == ("shop", {"send": {"result": "sent"}})
+    (row,) = lines(within("flows", "show", "shop", "o-1", "--json"))
+    assert (row["attributes"], row["results"]) == ({"customer": "ada"}, {"pick": {"result": "picked"}})
+    shown = dict(line.split("\t") for line in within("flows", "show", "shop", "o-1").stdout.splitlines())
+    assert (shown["state"], shown["children"], shown["customer"]) == ("blocked", "2", "ada")
+    assert within("flows", "list").stdout.startswith("flow\tid\tstate\tstage\t")
+    done = within("flows", "show", "shop", "absent")
+    assert (done.returncode, done.stderr) == (1, "headrace: 1 of 1: no such run in shop\n")
+    assert shop.counts() == before
+
+
+# -- completion ------------------------------------------------------------------------------------------
+
+
+def test_completion(within: Program) -> None:
+    """By the shell, which asks the program."""
+    done = within(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace re", COMP_CWORD="1")
+    assert done.stdout.split() == ["result", "reschedule", "resume", "repair"]
