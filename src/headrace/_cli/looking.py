@@ -40,7 +40,7 @@ COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "worke
 
 
 class Shown(StrEnum):
-    """What `list` may be asked for; `running` is another name of `leased`."""
+    """Choices of `list --state`; `running` is another name of `leased`."""
 
     LEASED = "leased"
     RUNNING = "running"

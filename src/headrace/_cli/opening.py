@@ -55,7 +55,7 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed, unless *yes*. Raises `ConfigurationError` where nobody can be asked."""
+    """Ask before something is destroyed, unless *yes*. Raises `ConfigurationError` without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

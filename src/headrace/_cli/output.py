@@ -1,4 +1,4 @@
-"""What commands print: tables on a terminal, fields between tabs elsewhere, or JSON; jobs as rows of them."""
+"""Output of commands: tables on a terminal, fields between tabs elsewhere, or JSON; jobs as rows of them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ group = typer.Typer(
 
 
 class Missed(StrEnum):
-    """What becomes of ticks that passed while no worker ran."""
+    """Choices for ticks that passed while no worker ran."""
 
     SKIP = "skip"
     ONCE = "once"

@@ -1,0 +1,46 @@
+"""docs/reference/cli.md describes what the program has, and no more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from headrace._cli.app import app
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text("utf-8")
+SAID_OF_ALL = {"--help", "--version"}
+
+
+def commands(group: Any, before: str = "headrace") -> Iterator[tuple[str, Any]]:
+    """Every command that there is, by all of its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before} {name}")
+        else:
+            yield f"{before} {name}", command
+
+
+EVERY = dict(commands(typer.main.get_command(app)))
+
+
+def test_every_command_has_a_heading() -> None:
+    headings = re.findall(r"^## (headrace .+)$", PAGE, re.MULTILINE)
+    assert sorted(", ".join(headings).split(", ")) == sorted(EVERY)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_option_is_described(name: str) -> None:
+    options = {option for one in EVERY[name].params if not getattr(one, "hidden", False) for option in one.opts}
+    long = {option for option in options if option.startswith("--")} - SAID_OF_ALL
+    assert {option for option in long if not re.search(rf"(?<!-){option}\b", PAGE)} == set()
+
+
+def test_every_option_that_is_described_is_there() -> None:
+    there = {option for command in EVERY.values() for one in command.params for option in one.opts}
+    there |= {"--install-completion", "--show-completion"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - SAID_OF_ALL <= there
