@@ -6,9 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import redis
 
 from headrace import ConfigurationError, Counts, NewJob, Queue, Repairs
 from tests.support.awaiting import PATIENCE, until
+from tests.support.colours import Connect
+from tests.support.servers import Server
 from tests.support.steps import LONG, key, leased, payloads, present, promote
 
 MANY = 450  # more than two pages
@@ -252,11 +255,39 @@ def test_a_moved_job_wakes_who_waits_there(connect, server, client):
         assert waiting.result(PATIENCE) == b"x"
 
 
-@pytest.mark.parametrize("to", ["other", "h/b", "g/a", "a b", ""])
+def test_move_to_another_group(newest_connect):
+    """On one primary any two queues will do; the answer to a repeated call is in the first one's slot."""
+    source, target = newest_connect("g/a"), newest_connect("h/b")
+    source.enqueue_many([NewJob(b"x", id="x"), NewJob(b"late", id="l", delay=LONG), b"y"])
+    assert source.move("h/b", "x") == 1
+    assert source.move("h/b") == 2
+    assert present(target) == {"waiting": 2, "delayed": 1}
+    assert payloads(target.waiting()) == [b"x", b"y"]
+    assert source.counts().deleted == target.counts().enqueued == 3
+    assert source.counts().lost == target.counts().lost == 0
+
+
+def test_move_to_another_group_on_a_cluster(newest, colour):
+    """Is refused by the server, whole; within a group it works there, too."""
+    with Server(newest.binary, extra=["--cluster-enabled", "yes"]) as server:
+        with redis.Redis(unix_socket_path=server.path) as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "its slots")
+        connect = Connect(colour, server)
+        source = connect("g/a")
+        source.enqueue(b"x")
+        with pytest.raises(ConfigurationError, match="one script reaches one group only, and none was moved"):
+            source.move("h/b")
+        assert present(source) == {"waiting": 1}
+        assert source.move("g/b") == 1
+        connect.close()
+
+
+@pytest.mark.parametrize("to", ["g/a", "a b", ""])
 def test_where_nothing_can_move(newest_connect, to):
-    """Another group, this queue itself, what is no name: refused before anything is sent."""
+    """This queue itself, what is no name: refused before anything is sent."""
     queue = newest_connect("g/a", url="redis://127.0.0.1:1/0")
-    with pytest.raises(ConfigurationError, match=r"of group|itself|queue name"):
+    with pytest.raises(ConfigurationError, match=r"itself|queue name"):
         queue.move(to)
 
 

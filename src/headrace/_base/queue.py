@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from redis.exceptions import ClusterCrossSlotError
+
 from headrace._base.address import Address
 from headrace._base.lease import BaseLease
 from headrace._core import calls, leasing
@@ -24,6 +26,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
+from headrace.errors import ConfigurationError
 
 Delay = float | timedelta | datetime | None
 
@@ -138,7 +141,13 @@ class BaseQueue:
         return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))
 
     def _move(self, to: str, ids: Sequence[str]) -> Step[int]:
-        return calls.by_ids(partial(self.ops.move, to), ids, 200)
+        try:
+            return (yield from calls.by_ids(partial(self.ops.move, to), ids, 200))
+        except ClusterCrossSlotError:
+            raise ConfigurationError(
+                f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
+                "name both queues '<group>/<part>'"
+            ) from None
 
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
         return calls.drain(self.ops, None if timeout is None else checks.seconds("timeout", timeout))

@@ -376,7 +376,7 @@ class Ops:
 
     def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Move a page of waiting jobs, or those of *wanted*, to another queue."""
-        target = self._near("to", to)
+        target = Keys.of(to, self.namespace)  # of any group: a cluster refuses what lies in two slots
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
         keys = [target.part(part) for part in ("wake", *script("move").parts[:7])]

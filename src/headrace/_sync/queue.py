@@ -298,8 +298,8 @@ class Queue(Closing, Driver, BaseQueue):
         their number.
 
         They keep their order, ids, headers, attempts and times. A job whose id is taken there stays, and so do leased
-        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. `ConfigurationError` if
-        *to* is of another group. move.lua, 200 jobs a call, about 15 µs a job.
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. On a cluster
+        *to* must be of the same group (`ConfigurationError`). move.lua, 200 jobs a call, about 15 µs a job.
         """
         return self._drive(self._move(to, ids))
 
