@@ -458,6 +458,9 @@ def handle(job):
             time.sleep(0.01)
     return b"done"
 
+slow = Worker(heartbeat=20.0, timeout=100.0)
+slow.handler("q", concurrency=1)(handle)
+
 awaited = AsyncWorker(heartbeat=0.2, timeout=1.0)
 
 named = AsyncWorker(name="mail", heartbeat=0.2, timeout=1.0)
@@ -553,6 +556,17 @@ def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Qu
     assert queue.counts() == Counts(enqueued=50, completed=50)
 
 
+def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
+    """At once: the job of a process that was killed runs again long before its worker's timeout, in the next one."""
+    work = working("app:slow")
+    queue.enqueue(b"hold")
+    until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
+    os.kill(work.pids()[0], signal.SIGKILL)
+    until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "the job in another process", 50.0)  # of 100 s
+    assert [state.job.attempt for state in queue.running()] == [2]
+    work.process.kill()
+
+
 def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     work = working("app:worker")
     queue.enqueue_many([b"hold", b"late"])
@@ -598,7 +612,7 @@ def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "app_of_none": "MODULE:NAME",
         "app_of_none.py:worker": "not of a file",
         "absent:worker": "no module 'absent' in ",
-        "app_of_none:wrong": "it has awaited, named, nothing, worker",
+        "app_of_none:wrong": "it has awaited, named, nothing, slow, worker",
         "app_of_none:number": "of type int; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:Worker": "the class Worker; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:nothing": "no handlers",

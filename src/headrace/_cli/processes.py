@@ -30,6 +30,7 @@ from attrs import define, evolve, field
 from headrace._async.worker import AsyncWorker
 from headrace._base.retrying import heals
 from headrace._cli.console import FAILED, WRONG, reached, say
+from headrace._cli.deaths import Identity, declare_dead
 from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -50,6 +51,7 @@ class Process:
     began: float = field(factory=time.monotonic)
     ready: bool = False
     reported: bool = False  # it was ready, or has ended
+    identity: Identity | None = None  # of the worker that it runs
 
     @classmethod
     def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0) -> Process:
@@ -155,7 +157,8 @@ class Supervisor:
             else:
                 process = unready[link]
                 process.reported = True
-                if link.recv(1):
+                if line := link.recv(65536):
+                    process.identity = Identity.unpacked(line)
                     self._ready(process)
 
     def _ready(self, process: Process) -> None:
@@ -169,6 +172,8 @@ class Supervisor:
     def _ended(self, process: Process, status: int) -> None:
         self._running.remove(process)
         process.link.close()
+        if status not in (0, AWAY) and process.identity is not None:
+            declare_dead(process.identity)
         name = f"process {process.popen.pid}"
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         if self._asked:
@@ -284,7 +289,7 @@ def work(target: str, number: int, max_outage: str, link: socket.socket) -> int:
             say(f"{target} could not be imported")
             return REFUSED
         logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
-        link.send(b"1")
+        link.send(Identity.of(worker, url).packed())
         try:
             worker.run()
         except (redis.RedisError, HeadraceError) as error:
