@@ -541,8 +541,8 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds the supervisor
 def test_a_queue_without_its_server_joins_again(directory: Path) -> None:
     """Supervisor and server killed together: who is refused brings them back."""
     with Queue("q", url=f"embedded:{directory}") as queue:
-        assert queue._address.embedded is not None
         queue.enqueue(b"x")
+        assert queue._address.embedded is not None
         time.sleep(1.1)  # until it is on disk
         kill_both(queue._address.embedded.path)
         queue.enqueue(b"y")
@@ -554,8 +554,8 @@ def test_a_queue_without_its_server_joins_again(directory: Path) -> None:
 def test_an_async_queue_without_its_server_joins_again(directory: Path) -> None:
     async def story() -> None:
         async with AsyncQueue("q", url=f"embedded:{directory}") as queue:
-            assert queue._address.embedded is not None
             await queue.counts()
+            assert queue._address.embedded is not None
             kill_both(queue._address.embedded.path)
             assert (await queue.enqueue(b"y")).added
 

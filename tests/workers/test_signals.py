@@ -77,9 +77,9 @@ from headrace import AsyncWorker, Worker
 worker = {"threads": Worker, "tasks": AsyncWorker}[sys.argv[1]](url=sys.argv[2])
 worker.handler("q")(print)
 start = worker._start
-def interrupted():
+def interrupted(url):
     os.kill(os.getpid(), signal.SIGTERM)
-    return start()
+    return start(url)
 worker._start = interrupted
 worker.run()
 print("ended in good order")

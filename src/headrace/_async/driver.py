@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._async.executor import AsyncExecutor
-from headrace._async.waiters import AsyncWaiters
+from headrace._base.connected import Connected
 from headrace._core.effects import (
     AwaitEnds,
     Block,
@@ -24,14 +25,23 @@ from headrace._core.effects import (
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span
 
+if TYPE_CHECKING:
+    from headrace._async.waiters import AsyncWaiters
+
 R = TypeVar("R")
 
 
-class AsyncDriver:
+class AsyncDriver(Connected):
     """Like `Driver`, for asyncio."""
 
-    _executor: AsyncExecutor
-    _waiters: AsyncWaiters
+    @cached_property
+    def _executor(self) -> AsyncExecutor:
+        return self._address.open(lambda at: AsyncExecutor(at.target, at.client, attend=at.attend))
+
+    if TYPE_CHECKING:
+
+        @cached_property
+        def _waiters(self) -> AsyncWaiters: ...
 
     async def _run(self, op: Op[R], span: Span | None = None) -> R:
         if span is None:

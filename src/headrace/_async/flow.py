@@ -10,7 +10,6 @@ import redis
 import redis.asyncio
 
 from headrace._async.driver import AsyncDriver
-from headrace._async.executor import AsyncExecutor
 from headrace._base.address import Address
 from headrace._base.closing import AsyncClosing
 from headrace._base.flow import BaseFlow
@@ -33,8 +32,6 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
         self._address = Address.of(url, client, redis.asyncio.Redis, self)
-        self._executor = AsyncExecutor(self._address.join(), client, attend=self._address.attend)
-        self._settings = self._executor.pool.connection_kwargs
 
     async def start(
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
@@ -73,5 +70,6 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
 
     async def close(self) -> None:
         """Like `Flow.close`."""
-        await self._executor.close()
+        if self._address.executor is not None:
+            await self._executor.close()
         self._address.leave()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Unpack
 from zoneinfo import ZoneInfo
 
@@ -12,7 +13,6 @@ import redis.asyncio
 
 from headrace._async.driver import AsyncDriver
 from headrace._async.events import AsyncEventStream
-from headrace._async.executor import AsyncExecutor
 from headrace._async.waiters import AsyncWaiters
 from headrace._base.address import Address
 from headrace._base.closing import AsyncClosing
@@ -60,9 +60,10 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.asyncio.Redis, self), settings, codec, namespace)
-        self._executor = AsyncExecutor(self._address.join(), client, attend=self._address.attend)
-        self._waiters = AsyncWaiters(self.ops, self._executor)
-        self._connected(self._executor.pool)
+
+    @cached_property
+    def _waiters(self) -> AsyncWaiters:
+        return AsyncWaiters(self.ops, self._executor)
 
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
@@ -266,6 +267,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
 
     async def close(self) -> None:
         """Like `Queue.close`."""
-        await self._waiters.close()
-        await self._executor.close(self._parting())
+        if self._address.executor is not None:
+            await self._waiters.close()
+            await self._executor.close(self._parting())
         self._address.leave()

@@ -31,11 +31,11 @@ class AsyncWorker(BaseWorker):
         )
         self._running: Engine | None = None
 
-    def run(self) -> None:
+    def run(self, url: str | None = None) -> None:
         """Like `Worker.run`: its own event loop, until a signal or `stop()`."""
-        asyncio.run(self.serve())
+        asyncio.run(self.serve(url))
 
-    async def serve(self) -> None:
+    async def serve(self, url: str | None = None) -> None:
         """Work like `run`, on the event loop that is running already."""
         loop = asyncio.get_running_loop()
         engine: Engine | None = None
@@ -51,7 +51,7 @@ class AsyncWorker(BaseWorker):
                 with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, on_signal)
                     signals.append(number)
-            engine = self._start()
+            engine = self._start(url)
             await engine.stopping.wait()
             await engine.finish()
             error = engine.error
@@ -65,17 +65,16 @@ class AsyncWorker(BaseWorker):
         if error is not None:
             raise error
 
-    def start(self) -> None:
-        """Begin working on this event loop; `async with worker:` does it for you."""
-        self._start()
+    def start(self, url: str | None = None) -> None:
+        """Begin working on this event loop; `async with worker:` does it for you. *url* as for `run`."""
+        self._start(url)
 
-    def _start(self) -> Engine:
+    def _start(self, url: str | None) -> Engine:
         if self._running is not None and not self._running.gone:
             raise RuntimeError("this worker is running already")
         self._address.leave()  # the last run, if its end was not waited for
-        self._running = Engine(
-            self._lifecycle(), self._connect(), self._client, self.trace_parent, self._address.attend
-        )
+        at = self._reach(url)
+        self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
         log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
         return self._running
 

@@ -1,29 +1,41 @@
-"""The server of a queue or worker, from the arguments or the environment; joined, if it is an embedded one."""
+"""The server of a queue or worker, from the arguments or, when it is needed, the environment; joined, if embedded."""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._base.connections import Attend
-from headrace._embedded.server import EmbeddedServer
 from headrace.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from headrace._embedded.server import EmbeddedServer
+
+E = TypeVar("E")
 
 
 class Address:
-    """Address of a server: a URL, or `None` for a client's own. Joins the embedded server that the URL names."""
+    """Address of a server: a URL, a client's own, or what the environment says when it is needed.
 
-    def __init__(self, url: str | None) -> None:
-        self.url = url
+    Joins the embedded server that the URL names. Nothing is looked up or opened before `join` or `open`.
+    """
+
+    def __init__(self, url: str | None, client: Any = None) -> None:
+        self.url, self.client = url, client
         self.embedded: EmbeddedServer | None = None
+        self.executor: Any = None
+        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, url: str | None, client: object, wanted: type, asker: object) -> Address:
-        """Make the address of *url*, the environment, or *client*, which must be a *wanted*. Refuses *url* beside
-        *client*.
+        """Make the address of *url*, or *client*, which must be a *wanted*, or else the environment. Refuses *url*
+        beside *client*.
         """
         if client is None:
-            return cls(given(url))
+            return cls(None if url is None else given(url))
         if url is not None:
             raise ValueError("give url= or client=, not both")
         if not isinstance(client, wanted):
@@ -31,12 +43,23 @@ class Address:
                 f"client must be a {wanted.__module__}.{wanted.__name__} for {type(asker).__name__}, "
                 f"not {type(client).__module__}.{type(client).__name__}"
             )
-        return cls(None)
+        return cls(None, client)
+
+    def open(self, make: Callable[[Address], E]) -> E:
+        """Return the executor for this address, the same to all threads; *make* is called by the first."""
+        with self._lock:
+            if self.executor is None:
+                self.join()
+                self.executor = make(self)
+        executor: E = self.executor
+        return executor
 
     @property
     def target(self) -> str | None:
-        """The URL to connect to."""
-        return self.url if self.embedded is None else f"unix://{self.embedded.path}"
+        """The URL to connect to; `None` for a client's own. Raises `ConfigurationError` if none is named."""
+        if self.embedded is not None:
+            return f"unix://{self.embedded.path}"
+        return None if self.client is not None else given(self.url)
 
     @property
     def attend(self) -> Attend | None:
@@ -45,8 +68,9 @@ class Address:
 
     def join(self) -> str | None:
         """Join the embedded server, if the URL names one; return the URL to connect to."""
-        if self.embedded is None and self.url is not None and self.url.startswith("embedded:"):
-            self.embedded = EmbeddedServer.join(self.url.removeprefix("embedded:") or ".")
+        url = self.target
+        if self.embedded is None and url is not None and url.startswith("embedded:"):
+            self.embedded = _embedded(url.removeprefix("embedded:") or ".")
         return self.target
 
     def leave(self) -> None:
@@ -54,6 +78,19 @@ class Address:
         if self.embedded is not None:
             self.embedded.leave()
             self.embedded = None
+
+
+def _embedded(folder: str) -> EmbeddedServer:
+    """Join the embedded server of *folder*, where the platform has what that takes (`fcntl`: not on Windows)."""
+    try:
+        from headrace._embedded.server import EmbeddedServer
+    except ModuleNotFoundError as error:
+        if error.name != "fcntl":
+            raise
+        raise ConfigurationError(
+            "embedded servers need a POSIX system: give the URL of a Redis or Valkey server (redis://…)"
+        ) from error
+    return EmbeddedServer.join(folder)
 
 
 def given(url: str | None, option: str = "pass url=", besides: str = ", or client=") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import select
+import selectors
 from functools import partialmethod
 from ssl import SSLSocket
 from typing import Any, Protocol
@@ -73,9 +73,9 @@ def speaks_first(connection: Any) -> bool:
     sock = getattr(connection, "_sock", None) if writer is None else writer.get_extra_info("socket")
     if sock is None or isinstance(sock, SSLSocket) or (writer is not None and writer.get_extra_info("ssl_object")):
         return False
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock.fileno(), selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 def refused(error: BaseException) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from headrace._base.address import Address
+from headrace._base.connected import Connected
 from headrace._base.lease import BaseLease
 from headrace._base.queue import Delay
 from headrace._base.stages import Stages
@@ -19,11 +19,8 @@ from headrace._telemetry.client import SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
 
 
-class BaseFlow(Stages):
+class BaseFlow(Connected, Stages):
     """The base of both flows: arguments turned into operations and calls, with their spans."""
-
-    _address: Address
-    _settings: Mapping[str, Any]
 
     def _start(
         self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,

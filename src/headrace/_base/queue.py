@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from redis.exceptions import ClusterCrossSlotError
 
 from headrace._base.address import Address
+from headrace._base.connected import Connected
 from headrace._base.lease import BaseLease
 from headrace._core import calls, leasing
 from headrace._core.effects import Step
@@ -31,7 +32,7 @@ from headrace.errors import ConfigurationError
 Delay = float | timedelta | datetime | None
 
 
-class BaseQueue:
+class BaseQueue(Connected):
     """The base of both queues: settings, and arguments turned into operations and calls, with their spans."""
 
     def __init__(
@@ -120,10 +121,9 @@ class BaseQueue:
         made = op(claim)
         return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
 
-    def _connected(self, pool: Any) -> None:
-        """Set the names of this queue in traces and metrics, now that its server is known."""
-        self._settings: Mapping[str, Any] = pool.connection_kwargs
-        self._place = Place(self.name, self._settings, self._peer.name)
+    @cached_property
+    def _place(self) -> Place:
+        return Place(self.name, self._settings, self._peer.name)
 
     def _renew(self, lease: BaseLease[Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)

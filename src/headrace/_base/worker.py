@@ -11,7 +11,8 @@ from typing import Any, TypeVar, Unpack
 
 from tenacity import wait_exponential_jitter
 
-from headrace._base.address import Address
+from headrace._base.address import Address, given
+from headrace._base.queue import BaseQueue
 from headrace._base.stages import Stages
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
@@ -117,14 +118,13 @@ class BaseWorker:
         if trace_parent not in PARENTS:
             raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
         self.handlers: dict[str, HandlerSettings] = {}
-        self._client = client
-        self._address = Address.of(url, client, wanted, self)
+        self._address = self._own = Address.of(url, client, wanted, self)
         Keys.of("any", namespace)
 
     @with_options()
     def handler(
         self,
-        queue: str,
+        queue: str | BaseQueue,
         *,
         concurrency: int | None = None,
         retry: Retry | None = None,
@@ -136,6 +136,8 @@ class BaseWorker:
         **options: Unpack[QueueOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; its return value is the result (by the codec).
+
+        *queue*: a name, or a queue, whose declaration it takes: name, codec, priorities, limits and all other options.
 
         *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: exponential backoff with
         jitter from 1 s to 300 s, without end unless *max_attempts*). *deadline*: seconds a run may take; then it counts
@@ -149,11 +151,11 @@ class BaseWorker:
 
         All other options are the queue's, as in `Queue`.
         """
-        queue_settings = QueueSettings.of("handler", options)
+        name, queue_settings, codec = self._declared("handler", queue, codec, options, QueueOptions)
 
         def register(function: F) -> F:
             self._register(
-                queue, function, concurrency, retry, deadline, queue_settings, codec,
+                name, function, concurrency, retry, deadline, queue_settings, codec,
                 kind=kind, grace=grace, persistent=persistent,
             )  # fmt: skip
             return function
@@ -163,7 +165,7 @@ class BaseWorker:
     @with_options(BatchOptions)
     def batch_handler(
         self,
-        queue: str,
+        queue: str | BaseQueue,
         *,
         max_size: int = 1000,
         max_wait: Seconds = 0.05,
@@ -173,22 +175,41 @@ class BaseWorker:
         codec: Codec | None = None,
         **options: Unpack[BatchOptions],
     ) -> Callable[[F], F]:
-        """Register a function that takes up to *max_size* jobs of *queue* at once.
+        """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at once.
 
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
         `BatchError({job.id: exception})` settles some apart; any other exception counts for every job.
         """
-        queue_settings = QueueSettings.of("batch_handler", options, BatchOptions)
+        name, queue_settings, codec = self._declared("batch_handler", queue, codec, options, BatchOptions)
         wait = checks.seconds("max_wait", max_wait)
 
         def register(function: F) -> F:
             self._register(
-                queue, function, concurrency, retry, deadline, queue_settings, codec,
+                name, function, concurrency, retry, deadline, queue_settings, codec,
                 batch=True, max_size=max_size, max_wait=wait,
             )  # fmt: skip
             return function
 
         return register
+
+    def _declared(
+        self, caller: str, queue: str | BaseQueue, codec: Codec | None, options: QueueOptions | BatchOptions,
+        kind: type,
+    ) -> tuple[str, QueueSettings, Codec | None]:  # fmt: skip
+        """Return the name, the options and the codec of what a handler is for."""
+        settings = QueueSettings.of(caller, options, kind)
+        if not isinstance(queue, BaseQueue):
+            return queue, settings, codec
+        given = sorted([*options, *(["codec"] if codec is not None else [])])
+        if given:
+            raise ConfigurationError(
+                f"{given[0]}: queue {queue.name!r} declares its options itself: give it there, not at its {caller}"
+            )
+        if queue.ops.namespace != self.namespace:
+            raise ConfigurationError(
+                f"queue {queue.name!r} is in namespace {queue.ops.namespace!r}, this worker in {self.namespace!r}"
+            )
+        return queue.name, queue.ops.settings, queue.ops.codec
 
     def flow(self, flow: Stages, *stages: str) -> None:
         """Register the handlers of a flow's stages: all that have one, or those named."""
@@ -254,11 +275,15 @@ class BaseWorker:
             raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
         self.handlers[queue] = together(kinds, self._slots)
 
-    def _connect(self) -> str | None:
-        """Join the embedded server, if the URL names one; return the URL to connect to."""
+    def _reach(self, url: str | None) -> Address:
+        """Return the address for a run: *url*, or else this worker's own, or the environment's. Joins the embedded
+        server, if it names one.
+        """
         if not self.handlers:
             raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
-        return self._address.join()
+        self._address = self._own if url is None else Address(given(url))
+        self._address.join()
+        return self._address
 
     def _lifecycle(self) -> Lifecycle:
         consumers: list[Consumer] = []

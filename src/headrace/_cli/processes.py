@@ -275,7 +275,7 @@ def work(target: str, number: int, max_outage: str, link: socket.socket) -> int:
                 worker.name += f"-{number}"
             if max_outage:
                 worker.settings = evolve(worker.settings, max_outage=float(max_outage))
-            url: str | None = worker._address.url  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             if url is not None:  # with a client of the user's it will show
                 stack.enter_context(reached(url))
         except ConfigurationError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace._base.connected import Connected
 from headrace._core.effects import (
     AwaitEnds,
     Block,
@@ -22,17 +24,25 @@ from headrace._core.effects import (
 )  # fmt: skip
 from headrace._protocol.op import Op
 from headrace._sync.executor import Executor
-from headrace._sync.waiters import Waiters
 from headrace._telemetry.client import Span
+
+if TYPE_CHECKING:
+    from headrace._sync.waiters import Waiters
 
 R = TypeVar("R")
 
 
-class Driver:
+class Driver(Connected):
     """Runs operations, and the generators of calls; base of `Queue` and `Flow`."""
 
-    _executor: Executor
-    _waiters: Waiters
+    @cached_property
+    def _executor(self) -> Executor:
+        return self._address.open(lambda at: Executor(at.target, at.client, attend=at.attend))
+
+    if TYPE_CHECKING:
+
+        @cached_property
+        def _waiters(self) -> Waiters: ...
 
     def _run(self, op: Op[R], span: Span | None = None) -> R:
         if span is None:

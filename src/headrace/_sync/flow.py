@@ -19,7 +19,6 @@ from headrace._model.flow import FlowState
 from headrace._model.job import Receipt
 from headrace._model.state import Counts
 from headrace._sync.driver import Driver
-from headrace._sync.executor import Executor
 
 
 class Flow(Closing, BaseFlow, Driver):
@@ -40,8 +39,6 @@ class Flow(Closing, BaseFlow, Driver):
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
         self._address = Address.of(url, client, redis.Redis, self)
-        self._executor = Executor(self._address.join(), client, attend=self._address.attend)
-        self._settings = self._executor.pool.connection_kwargs
 
     def start(
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
@@ -100,5 +97,6 @@ class Flow(Closing, BaseFlow, Driver):
 
     def close(self) -> None:
         """Close the connections we opened, nothing else."""
-        self._executor.close()
+        if self._address.executor is not None:
+            self._executor.close()
         self._address.leave()

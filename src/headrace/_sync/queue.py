@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Unpack
 from zoneinfo import ZoneInfo
 
@@ -26,7 +27,6 @@ from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerSta
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._sync.driver import Driver
 from headrace._sync.events import EventStream
-from headrace._sync.executor import Executor
 from headrace._sync.waiters import Waiters
 
 
@@ -76,9 +76,10 @@ class Queue(Closing, Driver, BaseQueue):
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
-        self._executor = Executor(self._address.join(), client, attend=self._address.attend)
-        self._waiters = Waiters(self.ops, self._executor)
-        self._connected(self._executor.pool)
+
+    @cached_property
+    def _waiters(self) -> Waiters:
+        return Waiters(self.ops, self._executor)
 
     def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
@@ -384,6 +385,7 @@ class Queue(Closing, Driver, BaseQueue):
         Jobs that this queue leased stay leased until their leases expire; if it holds none, its registration and the
         records of its calls are deleted. Waits 1 second at most for a server that is away. leave.lua if it leased, DEL.
         """
-        self._waiters.close()
-        self._executor.close(self._parting())
+        if self._address.executor is not None:
+            self._waiters.close()
+            self._executor.close(self._parting())
         self._address.leave()

@@ -35,9 +35,11 @@ class Worker(BaseWorker):
         super().__init__(url, client, redis.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage)
         self._running: Engine | None = None
 
-    def run(self) -> None:
+    def run(self, url: str | None = None) -> None:
         """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases all jobs at
         once.
+
+        *url*: the server of this run, in place of the worker's own; without either, `HEADRACE_URL` or `REDIS_URL`.
 
         Raises the error that ended the worker, if there was one.
         """
@@ -56,7 +58,7 @@ class Worker(BaseWorker):
         try:
             if main:
                 before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
-            engine = self._start()
+            engine = self._start(url)
             for _ in early:
                 engine.stop()
             while not engine.stopping.wait(0.5):
@@ -73,16 +75,15 @@ class Worker(BaseWorker):
         if error is not None:
             raise error
 
-    def start(self) -> None:
-        """Begin working in the background; `with worker:` does it for you."""
-        self._start()
+    def start(self, url: str | None = None) -> None:
+        """Begin working in the background; `with worker:` does it for you. *url* as for `run`."""
+        self._start(url)
 
-    def _start(self) -> Engine:
+    def _start(self, url: str | None) -> Engine:
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
-        self._running = Engine(
-            self._lifecycle(), self._connect(), self._client, self.trace_parent, self._address.attend
-        )
+        at = self._reach(url)
+        self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
         log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
         return self._running
 

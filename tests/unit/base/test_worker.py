@@ -205,10 +205,11 @@ def test_a_client_is_of_the_worker_s_colour() -> None:
 def test_without_a_url_the_environment_counts(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HEADRACE_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
+    made = kind()
     with pytest.raises(ConfigurationError, match="HEADRACE_URL or REDIS_URL"):
-        kind()
+        made._address.join()
     monkeypatch.setenv("REDIS_URL", URL)
-    assert kind()._address.target == URL
+    assert made._address.join() == URL
 
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])

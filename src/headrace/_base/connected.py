@@ -1,0 +1,26 @@
+"""The base of queues and flows: where they connect to, and when."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from headrace._base.address import Address
+
+
+class Connected(ABC):
+    """The base of queues and flows: an address, and connections to it, which are made by the first call."""
+
+    _address: Address
+
+    @property
+    @abstractmethod
+    def _executor(self) -> Any:
+        """The executor, made when it is first needed."""
+
+    @cached_property
+    def _settings(self) -> Mapping[str, Any]:
+        settings: Mapping[str, Any] = self._executor.pool.connection_kwargs
+        return settings

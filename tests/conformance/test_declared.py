@@ -1,0 +1,174 @@
+"""Queues and workers that are declared before there is a server, and what a handler takes from a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncFlow, AsyncQueue, AsyncWorker, ConfigurationError, Flow, JSONCodec, Queue, Rate, Worker
+from headrace.testing import run_until_empty
+from tests.support.servers import Server
+
+NOWHERE = "redis://127.0.0.1:1/0"  # nobody listens there
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that names no server."""
+    monkeypatch.delenv("HEADRACE_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("make", [Queue, AsyncQueue, Flow, AsyncFlow])
+def test_nothing_is_asked_before_the_first_call(bare: pytest.MonkeyPatch, make: Callable[..., Any]) -> None:
+    """Neither for a server nor for where it is; and what was never used is closed without one."""
+    for options in {}, {"url": NOWHERE}:
+        made = make("q", **options)
+        assert "q" in repr(made)
+        closing = made.close()
+        if closing is not None:
+            asyncio.run(closing)
+
+
+def test_the_environment_is_read_by_the_first_call(bare: pytest.MonkeyPatch, newest: Server) -> None:
+    with Queue("q") as queue:
+        with pytest.raises(ConfigurationError, match="HEADRACE_URL"):
+            queue.enqueue(b"x")
+        bare.setenv("HEADRACE_URL", newest.url)
+        assert queue.enqueue(b"x").added
+        bare.setenv("HEADRACE_URL", NOWHERE)  # it stays where it is
+        assert queue.counts().waiting == 1
+
+
+@pytest.mark.parametrize("make", [Queue, AsyncQueue, Flow, AsyncFlow])
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379"])
+def test_a_url_that_is_none_is_refused_at_once(make: Callable[..., Any], url: str) -> None:
+    with pytest.raises(ConfigurationError, match="redis://"):
+        make("q", url=url)
+
+
+def test_threads_that_call_first_together_share_connections(newest: Server) -> None:
+    with Queue("q", url=newest.url) as queue:
+        start = threading.Barrier(8)
+        seen: list[Any] = []
+
+        def call() -> None:
+            start.wait(10)
+            queue.enqueue(b"x")
+            seen.append(queue._executor)
+
+        threads = [threading.Thread(target=call) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(seen) == 8
+        assert len({id(one) for one in seen}) == 1
+        assert queue.counts().waiting == 8
+
+
+def test_a_handler_takes_what_its_queue_declares(newest: Server) -> None:
+    mails = Queue("mails", url=newest.url, codec=JSONCodec(), priorities=3, lease=7, max_attempts=4, rate=Rate(1000))
+    worker = Worker(url=newest.url, heartbeat=0.2, timeout=1)
+    got: list[Any] = []
+
+    @worker.handler(mails, concurrency=1)
+    def handle(job: Any) -> dict[str, int]:
+        got.append(job.payload)
+        return {"n": job.payload["n"] + 1}
+
+    @worker.batch_handler(Queue("many", url=newest.url, codec=JSONCodec()))
+    def together(jobs: Any) -> None:
+        got.extend(job.payload for job in jobs)
+
+    assert worker.handlers["mails"].queue_settings == mails.ops.settings
+    many = Queue("many", url=newest.url, codec=JSONCodec())
+    with mails, many:
+        mails.enqueue({"n": 1}, priority=2, id="i")
+        many.enqueue([1])
+        run_until_empty(worker, mails, many)
+        assert {"n": 1} in got
+        assert [1] in got
+        assert mails.result("i") == b'{"n":2}'
+
+
+@pytest.mark.parametrize("options", [{"lease": 5}, {"codec": JSONCodec()}, {"max_attempts": 2}])
+def test_what_a_queue_declares_is_not_declared_again(options: dict[str, Any]) -> None:
+    worker = Worker()
+    with pytest.raises(ConfigurationError, match=f"{next(iter(options))}: queue 'q' declares"):
+        worker.handler(Queue("q"), **options)
+
+
+def test_a_queue_of_another_namespace_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="namespace 'n', this worker in 'headrace'"):
+        Worker().handler(Queue("q", namespace="n"))
+
+
+def test_a_worker_is_told_its_server_when_it_runs(bare: pytest.MonkeyPatch, newest: Server) -> None:
+    """By the call, else by its own URL, else by the environment."""
+    worker = Worker(heartbeat=0.2, timeout=1)
+
+    @worker.handler("q")
+    def handle(job: Any) -> None:
+        worker.stop(wait=False)
+
+    with Queue("q", url=newest.url) as queue:
+        with pytest.raises(ConfigurationError, match="HEADRACE_URL"):
+            worker.run()
+        for url, environment in (newest.url, NOWHERE), (None, newest.url):
+            bare.setenv("HEADRACE_URL", environment)
+            queue.enqueue(b"x")
+            worker.run(url)
+        assert queue.counts().completed == 2
+
+
+def test_an_asynchronous_worker_is_told_its_server_when_it_runs(newest: Server) -> None:
+    worker = AsyncWorker(NOWHERE, heartbeat=0.2, timeout=1)
+
+    @worker.handler(AsyncQueue("q"))
+    async def handle(job: Any) -> None:
+        await worker.stop(wait=False)
+
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x")
+        worker.run(newest.url)
+        assert queue.counts().completed == 1
+
+
+def test_a_url_of_the_run_goes_before_a_client(newest: Server) -> None:
+    with redis.Redis.from_url(NOWHERE) as client:
+        worker = Worker(client=client, heartbeat=0.2, timeout=1)
+
+        @worker.handler("q")
+        def handle(job: Any) -> None:
+            worker.stop(wait=False)
+
+        with Queue("q", url=newest.url) as queue:
+            queue.enqueue(b"x")
+            worker.run(newest.url)
+            assert queue.counts().completed == 1
+
+
+def test_where_there_is_no_fcntl() -> None:
+    """As on Windows: all but embedded servers is there, and those say so."""
+    story = """
+import sys
+sys.modules["fcntl"] = None
+import headrace
+queue = headrace.Queue("q", url="embedded:.")
+try:
+    queue.counts()
+except headrace.ConfigurationError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("embedded servers need a POSIX system")
