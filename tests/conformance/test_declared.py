@@ -13,9 +13,12 @@ import pytest
 import redis
 
 from headrace import AsyncFlow, AsyncQueue, AsyncWorker, ConfigurationError, Flow, JSONCodec, Queue, Rate, Worker
+from headrace._base import queue as base_queue
 from headrace.testing import run_until_empty
+from tests.support.awaiting import until
 from tests.support.servers import Server
 
+EVENT = "declaration_differs"
 NOWHERE = "redis://127.0.0.1:1/0"  # nobody listens there
 
 
@@ -172,3 +175,75 @@ except headrace.ConfigurationError as error:
     done = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("embedded servers need a POSIX system")
+
+
+@pytest.fixture
+def warned(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """What was said of declarations since it was last asked, in a process that has declared nothing yet."""
+    monkeypatch.setattr(base_queue, "_DECLARED", set())
+
+    def since() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == EVENT]
+        caplog.clear()
+        return found
+
+    return since
+
+
+def test_a_producer_that_differs_hears_it_once(connect: Any, warned: Callable[[], list[str]]) -> None:
+    connect("q", max_attempts=3, rate=Rate(5)).enqueue(b"x")
+    plain = connect("q")
+    plain.enqueue(b"x")  # says nothing of what it does not set
+    assert warned() == []
+    for options, words in ({"max_attempts": 4}, "max_attempts is 4 here, and 3"), ({"codec": JSONCodec()}, "codec is"):
+        for queue in connect("q", **options), connect("q", **options):
+            queue.enqueue_many([1, 2] if "codec" in options else [b"x"])
+            queue.enqueue(1 if "codec" in options else b"x")
+        (said,) = warned()
+        assert words in said
+        assert "theirs counts (version 1)" in said
+    assert plain.counts().waiting == 2 + 2 * 2 + 2 * 3
+
+
+def test_what_a_worker_declares_counts(newest: Server, warned: Callable[[], list[str]]) -> None:
+    """It hears once what it replaces; then those hear it that say what was said before."""
+    with Queue("q", url=newest.url, max_attempts=3) as queue:
+        queue.enqueue(b"x")
+        worker = Worker(newest.url, heartbeat=0.2, timeout=1)
+        worker.handler("q", max_attempts=5)(lambda job: None)
+        said: list[str] = []
+        with worker:
+            until(lambda: said.extend(warned()) or said, "the worker's warning")
+        assert "max_attempts is 5 here, and 3 as others declare it; this one counts now (version 2)" in said.pop()
+        base_queue._DECLARED.clear()  # as another process
+        with Queue("q", url=newest.url, max_attempts=3) as other:
+            other.enqueue(b"x")
+        assert "max_attempts is 3 here, and 5 as others declare it; theirs counts (version 2)" in warned()[0]
+
+
+def test_a_declaration_goes_with_its_queue(newest: Server, warned: Callable[[], list[str]]) -> None:
+    with Queue("q", url=newest.url, max_attempts=3) as queue, Queue("q", url=newest.url, max_attempts=4) as other:
+        queue.enqueue(b"x")
+        queue.delete()
+        other.enqueue(b"x")
+        assert warned() == []
+
+
+@pytest.mark.parametrize("foreign", [b"", b"\xc1", b"\x01", b"\x93\x01\x02\x03", b"\x92\xa1a\xa1b"])
+def test_what_somebody_else_left_there_is_no_declaration(
+    newest: Server, foreign: bytes, warned: Callable[[], list[str]]
+) -> None:
+    with Queue("q", url=newest.url) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+        client.hset("headrace:{q}:q:stats", mapping={"declared": foreign, "declaration": "many"})
+        assert queue.enqueue(b"x").added
+        assert warned() == []
+
+
+def test_a_server_that_is_full_is_told_all_the_same(newest: Server) -> None:
+    with Queue("q", url=newest.url, max_attempts=3) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+        queue.counts()
+        client.config_set("maxmemory", 1)
+        try:
+            assert queue._executor.run(queue.ops.declare(serving=True)).version == 1
+        finally:
+            client.config_set("maxmemory", 0)

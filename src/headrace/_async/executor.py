@@ -136,6 +136,12 @@ class AsyncExecutor(BaseExecutor):
         self._undoing.add(undoing)
         undoing.add_done_callback(self._undoing.discard)
 
+    async def attempt(self, op: Op[R]) -> R | None:
+        """Like `Executor.attempt`."""
+        with suppress(Exception):
+            return op.decode((await self._attempt(Trip([op]), [self._lane(op)], None))[0])
+        return None
+
     async def run_all(
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None
     ) -> list[Any]:

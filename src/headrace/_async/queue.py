@@ -70,11 +70,22 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:  # fmt: skip
         """Like `Queue.enqueue`."""
-        return (await self._run(*self._new(payload, id, headers, delay, priority)))[0]
+        receipt = (await self._run(*self._new(payload, id, headers, delay, priority)))[0]
+        if self._undeclared:
+            await self._declare()
+        return receipt
 
     async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
         """Like `Queue.enqueue_many`."""
-        return await self._drive(*self._many(jobs, trace_each))
+        receipts = await self._drive(*self._many(jobs, trace_each))
+        if self._undeclared:
+            await self._declare()
+        return receipts
+
+    async def _declare(self) -> None:
+        declaration = self._declaration()
+        if declaration is not None:
+            self._declares(await self._executor.attempt(declaration))
 
     async def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,

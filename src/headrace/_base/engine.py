@@ -106,8 +106,8 @@ class BaseEngine(ABC):
                 return self.take_back(consumer)
             case Abort(held):
                 self.abort(held)
-            case Log(text):
-                log.say("schedule_failed", "%s", text)
+            case Log(event, text):
+                log.say(event, "%s", text)
             case _:
                 raise TypeError(f"{effect!r} is not performed by an engine")
         return None

@@ -73,9 +73,14 @@ def shared(pool: Any) -> Lanes:
     A server under two names has two sets, two servers under one name share theirs: either way a lane has one call in
     flight, and its numbers grow.
     """
+    return _SHARED.setdefault(place(pool), Lanes())
+
+
+def place(pool: Any) -> Hashable:
+    """Return what tells the server of *pool* from others."""
     settings = pool.connection_kwargs
-    place = tuple(settings.get(name) for name in ("host", "port", "path", "db"))
-    return _SHARED.setdefault((*place, getattr(pool, "service_name", None)), Lanes())
+    where = tuple(settings.get(name) for name in ("host", "port", "path", "db"))
+    return (*where, getattr(pool, "service_name", None))
 
 
 def pack_all(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[bytes]:

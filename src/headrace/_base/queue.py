@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Any
@@ -13,6 +13,7 @@ from redis.exceptions import ClusterCrossSlotError
 
 from headrace._base.address import Address
 from headrace._base.connected import Connected
+from headrace._base.lanes import place
 from headrace._base.lease import BaseLease
 from headrace._core import calls, leasing
 from headrace._core.effects import Step
@@ -22,14 +23,17 @@ from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Claim, NewJob, Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
+from headrace._protocol.answers import Declaration
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
+from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError
 
 Delay = float | timedelta | datetime | None
+_DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 
 class BaseQueue(Connected):
@@ -40,6 +44,7 @@ class BaseQueue(Connected):
     ) -> None:
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)
+        self._undeclared = True
         self._peer = self._new_peer()
         self._pid = os.getpid()
         self._address = address
@@ -56,6 +61,20 @@ class BaseQueue(Connected):
             return []
         self._peer.registered = False
         return [self.ops.leave(self._peer.name, idle=True)]
+
+    def _declaration(self) -> Op[Declaration] | None:
+        """Make the operation that declares this queue; `None` if this process has declared it so."""
+        self._undeclared = False
+        said = (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self.ops.declaration().items())
+        if said in _DECLARED:
+            return None
+        _DECLARED.add(said)
+        return self.ops.declare(serving=False)
+
+    def _declares(self, answer: Declaration | None) -> None:
+        """Warn of what others declare otherwise."""
+        for text in [] if answer is None else self.ops.differing(answer, serving=False):
+            log.say("declaration_differs", "%s", text, queue=self.name)
 
     def _new(
         self,

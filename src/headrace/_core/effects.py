@@ -145,8 +145,9 @@ class Wake:
 
 @frozen
 class Log:
-    """Log that a schedule is broken, which does not stop the worker."""
+    """Log an event of this name, which does not stop the worker."""
 
+    event: str
     text: str
 
 

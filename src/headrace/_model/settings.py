@@ -23,6 +23,7 @@ from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 KIND = "kind"  # the header by which a queue's handlers share its jobs
+AGREED = ("max_attempts", "priorities", "rate", "ageing")  # options that are the queue's, not one user's
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
 
@@ -111,6 +112,11 @@ class QueueSettings:
     def defaults(cls, kind: type = QueueOptions) -> dict[str, Any]:
         """Map the name of every option of *kind* to its default."""
         return {str(one.alias): one.default for one in attrs.fields(cls) if one.alias in kind.__annotations__}
+
+    def declared(self) -> dict[str, str]:
+        """Map each option that all users of a queue must agree on, and that was given, to its value in words."""
+        given = {str(one.alias): (getattr(self, one.name), one.default) for one in attrs.fields(type(self))}
+        return {name: f"{given[name][0]}" for name in AGREED if given[name][0] not in (given[name][1], ())}
 
     def options(self) -> dict[str, Any]:
         """Map the name of every option to its value here."""

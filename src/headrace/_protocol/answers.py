@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import Factory, frozen
@@ -43,6 +43,16 @@ class Grant:
     def more(self) -> bool:
         """Whether to lease again at once: one call hands out about 1 MiB, and looks at a bounded number of jobs."""
         return self.next_due == 0
+
+
+@frozen
+class Declaration:
+    """How a queue is meant to be used: the number of the declaration that counts, and what others declared otherwise,
+    by the option's name.
+    """
+
+    version: int
+    others: Mapping[str, str]
 
 
 @frozen

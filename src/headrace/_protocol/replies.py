@@ -15,7 +15,7 @@ from headrace._model.flow import FlowState
 from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Receipt, make_job
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
-from headrace._protocol.answers import DueSchedules, Entered, Grant, Page, Reclaimed
+from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed
 from headrace.errors import ReplyError, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
@@ -215,6 +215,12 @@ def _wait(ms: int) -> float | None:
 def moved(reply: Any) -> tuple[int, str]:
     """Decode how many jobs were changed, and the cursor to continue from."""
     return int(reply[0]), text(reply[1])
+
+
+def declaration(reply: Any) -> Declaration:
+    """Decode the answer of `declare`."""
+    words = [text(word) for word in reply[1:]]
+    return Declaration(int(reply[0]), dict(zip(words[::2], words[1::2], strict=True)))
 
 
 def entered(reply: Any) -> Entered:

@@ -115,6 +115,12 @@ class Executor(BaseExecutor):
             for op in ops:
                 self._attempt(Trip([op]), [self._lane(op)], None)
 
+    def attempt(self, op: Op[R]) -> R | None:
+        """Run an operation once; return `None` if that fails."""
+        with suppress(Exception):
+            return op.decode(self._attempt(Trip([op]), [self._lane(op)], None)[0])
+        return None
+
     def run_all(
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None
     ) -> list[Any]:

@@ -90,7 +90,10 @@ class Queue(Closing, Driver, BaseQueue):
         With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`.
         One script (enqueue.lua), O(1).
         """
-        return self._run(*self._new(payload, id, headers, delay, priority))[0]
+        receipt = self._run(*self._new(payload, id, headers, delay, priority))[0]
+        if self._undeclared:
+            self._declare()
+        return receipt
 
     def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
         """Add payloads or `NewJob`s, any number; return a receipt each, in order.
@@ -101,7 +104,15 @@ class Queue(Closing, Driver, BaseQueue):
         part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
         for all.
         """
-        return self._drive(*self._many(jobs, trace_each))
+        receipts = self._drive(*self._many(jobs, trace_each))
+        if self._undeclared:
+            self._declare()
+        return receipts
+
+    def _declare(self) -> None:
+        declaration = self._declaration()
+        if declaration is not None:
+            self._declares(self._executor.attempt(declaration))
 
     def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,

@@ -35,6 +35,7 @@ EVENTS = {  # their levels
     "not_heard": logging.WARNING,
     "server_clock_jumped": logging.WARNING,
     "schedule_failed": logging.ERROR,
+    "declaration_differs": logging.WARNING,
     "role_failed": logging.ERROR,
     "tracing_failed": logging.WARNING,
 }

@@ -77,7 +77,7 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call('UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
-redis.call('HDEL', stats, 'paused')
+redis.call('HDEL', stats, 'paused', 'declared')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')
 if heard.deleted then publish(events, 'deleted') end

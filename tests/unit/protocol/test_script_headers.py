@@ -129,6 +129,7 @@ SAMPLES: dict[str, Op[object]] = {
     "complete": OPS.complete(CLAIMS),
     "counts": OPS.counts(),
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
+    "declare": OPS.declare(serving=True),
     "delete": OPS.delete(),
     "enqueue": OPS.enqueue([b"x"]),
     "expire": OPS.expire("-", ["i"]),

@@ -52,6 +52,7 @@ class Consumer:
     under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent, and are not answered
     dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
     registered: bool = False
+    declared: bool = False
     available: bool = True
     woken: bool = False
     gathered: list[Held] = field(factory=list[Held])

@@ -22,4 +22,4 @@ def tick(consumer: Consumer) -> Role:
         consumer.tick_at = None if plan.wait is None else now + plan.wait
         for text in sorted(set(plan.wrong) - logged):
             logged.add(text)
-            yield Log(text)
+            yield Log("schedule_failed", text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._core.effects import Abort, Phase, Role, Sleep, Wake, current_time, send, send_all
+from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Wake, current_time, send, send_all
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, renewed
@@ -42,6 +42,7 @@ def keep(worker: Lifecycle) -> Role:
                 ops.append(consumer.ops.reclaim(consumer.name, worker.settings.timeout))
             yield from consumer.tend()
             yield from _measure(consumer)
+            yield from _declare(consumer)
             if not ops:
                 continue
             replies = yield from send_all(ops)
@@ -52,6 +53,15 @@ def keep(worker: Lifecycle) -> Role:
                     yield Wake(whose=consumer)
                 again = min(again, 0.01 if replies[-1].more else tick, replies[-1].again or tick)
         yield Sleep(again)
+
+
+def _declare(consumer: Consumer) -> Role:
+    """Declare how the queue is meant to be used, once; log where others have declared otherwise."""
+    if consumer.declared or not consumer.registered:
+        return
+    consumer.declared = True
+    for text in consumer.ops.differing((yield from send(consumer.ops.declare(serving=True))), serving=True):
+        yield Log("declaration_differs", text)
 
 
 def _measure(consumer: Consumer) -> Role:

@@ -1,0 +1,27 @@
+-- declare: say how a queue is meant to be used, and hear where others have said otherwise.
+-- KEYS   stats (hash)
+-- ARGV   serving flag, items...
+-- REPLY  {version, name, value, name, value, ...}: what others declared otherwise, in the words they gave
+-- COST   5 us
+-- Items: pairs of an option's name and what it is, in words, at most 16. What nobody has declared yet is kept, and
+-- changes the version; so does what one who serves the queue declares otherwise, which counts from then on.
+-- @include strings_of
+local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}
+for i = 1, #found, 2 do kept[found[i]] = found[i + 1] end
+local reply, changed = {}, false
+for i = items, math.min(#ARGV - 1, items + 30), 2 do
+  local name, value = ARGV[i], string.sub(ARGV[i + 1], 1, 200)
+  local before = kept[name]
+  if before and before ~= value then
+    reply[#reply + 1], reply[#reply + 2] = name, before
+  end
+  if before ~= value and (serving or not before) then kept[name], changed = value, true end
+end
+local names, all = {}, {}
+for name in pairs(kept) do names[#names + 1] = name end
+table.sort(names)
+for i = 1, math.min(#names, 16) do all[2 * i - 1], all[2 * i] = names[i], kept[names[i]] end
+redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
+if changed then redis.call('HSET', stats, 'declared', cmsgpack.pack(all), 'declaration', (tonumber(redis.call('HGET', stats, 'declaration')) or 0) + 1) end
+table.insert(reply, 1, tonumber(redis.call('HGET', stats, 'declaration')) or 0)
+return reply
