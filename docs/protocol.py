@@ -71,7 +71,8 @@ PARTS = {
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
         "`heard` is there while somebody may listen to events; `levels` is how many priority levels there are behind the first; "
-        "`largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
+        "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
+        "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
         "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "
         "`rewind` how far moments have been moved since the clock went back, "
         "`healed` the last entry there was when a lost group was made anew, until all up to it are in front.",

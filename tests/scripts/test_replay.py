@@ -14,6 +14,7 @@ from tests.scripts.conftest import TERM, Lua
 UNRECORDED = {
     "beat",
     "counts",
+    "declare",
     "find",
     "flow_events",
     "flow_find",

@@ -47,9 +47,7 @@ class Grant:
 
 @frozen
 class Declaration:
-    """How a queue is meant to be used: the number of the declaration that counts, and what others declared otherwise,
-    by the option's name.
-    """
+    """The answer to a declaration: the number of the one that counts, and what others declared otherwise, by option."""
 
     version: int
     others: Mapping[str, str]

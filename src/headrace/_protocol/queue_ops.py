@@ -324,7 +324,7 @@ class Ops:
         return {"codec": str(getattr(codec, "name", type(codec).__name__)), **self.settings.declared()}
 
     def declare(self, *, serving: bool) -> Op[Declaration]:
-        """Say how this queue is meant to be used. What one who is *serving* it says counts from then on."""
+        """Say how this queue is meant to be used. What a worker, *serving* it, says counts from then on."""
         words = [word for pair in self.declaration().items() for word in pair]
         return self._op("declare", [int(serving), *words], replies.declaration)
 

@@ -3,8 +3,8 @@
 -- ARGV   serving flag, items...
 -- REPLY  {version, name, value, name, value, ...}: what others declared otherwise, in the words they gave
 -- COST   5 us
--- Items: pairs of an option's name and what it is, in words, at most 16. What nobody has declared yet is kept, and
--- changes the version; so does what one who serves the queue declares otherwise, which counts from then on.
+-- Items: pairs of an option's name and what it is, in words, at most 16. What was not declared before is kept, and
+-- changes the version; so does what a worker (`serving`) declares otherwise, which counts from then on.
 -- @include strings_of
 local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}
 for i = 1, #found, 2 do kept[found[i]] = found[i + 1] end
