@@ -1,49 +1,181 @@
-"""Fixtures and helpers for testing your own handlers against a real, private server.
+"""Helpers for testing your own handlers against a real, private server (extra `embedded`).
 
-In your `conftest.py`: `from headrace.testing import headrace_server, headrace_url  # noqa: F401`. Needs pytest and
-the extra `embedded`.
+The fixtures `headrace_server`, `headrace_url`, `headrace_run` and `headrace_travel` are those of a plugin, which pytest
+finds by itself; they call what is here.
 
-    def test_sending(headrace_url):
+    def test_sending(headrace_url, headrace_run):
         with Queue("emails", url=headrace_url) as queue:
             queue.enqueue(b"hello")
-            run_until_empty(worker_for(headrace_url), queue)
+            headrace_run(app.worker)
             assert queue.counts().completed == 1
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
 
-import pytest
 import redis
+from attrs import evolve
 
 from headrace._async.queue import AsyncQueue
 from headrace._async.worker import AsyncWorker
+from headrace._base.address import Address
+from headrace._base.worker import is_async, together
 from headrace._embedded.server import EmbeddedServer
+from headrace._model.settings import HandlerSettings
 from headrace._model.state import Counts
 from headrace._sync.queue import Queue
 from headrace._sync.worker import Worker
+from headrace.errors import Verdict
+from headrace_pytest import headrace_server, headrace_url
 
-__all__ = ["headrace_server", "headrace_url", "run_until_empty", "run_until_empty_async"]
+__all__ = [
+    "emptied",
+    "headrace_server",
+    "headrace_url",
+    "private_server",
+    "run",
+    "run_until_empty",
+    "run_until_empty_async",
+    "travel",
+]
+POLL_S = 0.005  # seconds between two looks at whether a queue is empty
+MOMENTS = ("delayed", "leases", "limited", "ticks")  # keys of a queue whose scores are moments
+EARLIER = """
+local rows = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+for i = 1, #rows, 2 do redis.call('ZADD', KEYS[1], string.format('%.0f', rows[i + 1] - ARGV[1]), rows[i]) end
+"""
 
 
-@pytest.fixture(scope="session")
-def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """Start a private server for this test session, and stop it afterwards."""
-    server = EmbeddedServer.join(tmp_path_factory.mktemp("headrace"))
-    yield server
-    server.leave()
+@contextmanager
+def private_server(folder: Path) -> Iterator[EmbeddedServer]:
+    """Yield a private server with its data in *folder*; it stops with the last of its users."""
+    server = EmbeddedServer.join(folder)
+    try:
+        yield server
+    finally:
+        server.leave()
 
 
-@pytest.fixture
-def headrace_url(headrace_server: EmbeddedServer) -> str:
-    """Return the URL of the private server, emptied (FLUSHALL) for this test."""
-    url = f"unix://{headrace_server.path}"
-    with redis.Redis(unix_socket_path=headrace_server.path) as client:
+def emptied(server: EmbeddedServer) -> str:
+    """Empty a private server (FLUSHALL), and return its URL."""
+    with redis.Redis(unix_socket_path=server.path) as client:
         client.execute_command("FLUSHALL")  # pyright: ignore[reportUnknownMemberType]
-    return url
+    return f"unix://{server.path}"
+
+
+def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, timeout: float = 30.0) -> None:
+    """Run *worker*, your application's own, on the server at *url* until its queues are empty.
+
+    The server that it was made for is not touched. Raises the first exception of a handler, once the worker has
+    stopped; its job is settled as its `Retry` says. Raises `TimeoutError`, with the number of jobs left, after
+    *timeout* seconds. Without *until_empty* it does not wait for jobs that are delayed, as those that are to be tried
+    again. An `AsyncWorker` runs on an event loop of its own, in another thread if this one has one.
+    """
+    raised: list[BaseException] = []
+    handlers, own = worker.handlers, worker._own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    queues = [
+        Queue(name, url=url, namespace=worker.namespace, priorities=handler.queue_settings.priorities)
+        for name, handler in handlers.items()
+    ]
+    deadline = time.monotonic() + timeout
+
+    def over() -> bool:
+        return bool(raised) or not _to_run(queues, until_empty) or time.monotonic() > deadline
+
+    worker.handlers = {name: _observed(handler, raised.append) for name, handler in handlers.items()}
+    worker._own = Address(url)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    try:
+        if isinstance(worker, Worker):
+            with worker:
+                while not over():
+                    time.sleep(POLL_S)
+        else:
+            _beside(_until(worker, over))
+        left = _to_run(queues, until_empty)
+    finally:
+        worker.handlers, worker._own = handlers, own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        for queue in queues:
+            queue.close()
+    if raised:
+        raise raised[0]
+    if left:
+        raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
+
+
+def travel(url: str, seconds: float) -> None:
+    """Let *seconds* pass for the queues of the server at *url*: what is delayed comes so much earlier, and so do ticks
+    of schedules, ends of leases that have a duration of their own, and turns under rate limits.
+
+    Other leases, results and the deadlines of workers keep to the server's own clock.
+    """
+    client: Any = redis.Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]
+    with client:
+        for key in client.scan_iter("*:{*}:*", count=1000, _type="zset"):
+            if bytes(key).rpartition(b":")[2].decode() in MOMENTS:
+                client.eval(EARLIER, 1, key, int(seconds * 1000))
+
+
+async def _until(worker: AsyncWorker, over: Callable[[], bool]) -> None:
+    async with worker:
+        while not await asyncio.to_thread(over):  # noqa: ASYNC110 - a server is asked
+            await asyncio.sleep(POLL_S)
+
+
+def _beside(story: Coroutine[Any, Any, None]) -> None:
+    """Run *story* on an event loop of its own, whether or not this thread has one."""
+    ended: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            asyncio.run(story)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=body, name="headrace-testing")
+    thread.start()
+    thread.join()
+    if ended:
+        raise ended[0]
+
+
+def _observed(handler: HandlerSettings, note: Callable[[BaseException], None]) -> HandlerSettings:
+    """Make a handler like *handler* that notes the exceptions it raises, unless they are verdicts."""
+    if handler.kinds:
+        return together({kind: _observed(one, note) for kind, one in handler.kinds.items()}, handler.concurrency)
+    function = handler.function
+
+    async def awaited(*given: Any) -> Any:
+        try:
+            return await function(*given)
+        except Exception as error:
+            if not isinstance(error, Verdict):
+                note(error)
+            raise
+
+    def called(*given: Any) -> Any:
+        try:
+            return function(*given)
+        except Exception as error:
+            if not isinstance(error, Verdict):
+                note(error)
+            raise
+
+    return evolve(handler, function=wraps(function)(awaited if is_async(function) else called))
+
+
+def _to_run(queues: Sequence[Queue], delayed: bool) -> int:
+    """Count the jobs that are to run: those that are there, and ticks of schedules that are due."""
+    ticks = sum(one.next_due <= time.time() for queue in queues for one in queue.schedules())
+    counts = [queue.counts() for queue in queues]
+    return ticks + sum(one.present - one.dead - (0 if delayed else one.delayed) for one in counts)
 
 
 def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> None:
