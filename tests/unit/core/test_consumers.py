@@ -31,7 +31,7 @@ def special(kind: Any, *, lease: float = 60.0, concurrency: int = 2, **options: 
     handler = HandlerSettings("q", print, concurrency, retry, deadline, settings, BytesCodec(), **options)
     plain = make_consumer(lease=lease)
     consumer = kind(plain.ops, handler, "w", plain.default_wait)
-    consumer.registered = True
+    consumer.registered = consumer.declared = True
     return consumer
 
 

@@ -334,6 +334,6 @@ def test_whatever_entries_and_messages_say_each_job_is_held_lost_or_settled(
     pairs = [value for entry, payload in zip(names, fresh, strict=True) for value in (entry.encode(), payload)]
     for consumer, _ in consumers(1):
         consumer.held.clear()
-        consumer.registered = True
+        consumer.registered = consumer.declared = True
         ended = run(consumer, taken, pairs, messages, Picks(numbers.copy()))
         assert sorted([*ended, *consumer.held]) == sorted(entries)

@@ -38,7 +38,7 @@ from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.scheduler import tick
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
-from headrace._protocol.answers import DueSchedules, Entered, Grant, Reclaimed
+from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Reclaimed
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import TooLarge
@@ -56,7 +56,7 @@ def make_consumer(
     settings = QueueSettings(lease=lease)
     handler = HandlerSettings("q", print, concurrency, retry or Retry(), deadline, settings, BytesCodec(), **batch)
     consumer = Consumer(Ops(Keys.of("q", "headrace"), settings), handler, "w", wait_fixed(7))
-    consumer.registered = True
+    consumer.registered = consumer.declared = True
     return consumer
 
 
@@ -95,8 +95,8 @@ class Hand:
                             one.job.lost.set()
                     case Wake(everyone):
                         self.pokes.append(everyone)
-                    case Log(text):
-                        self.said.append(text)
+                    case Log(event, text):
+                        self.said.append(f"{event}: {text}")
                     case _:
                         return effect
                 effect = self.role.send(reply)
@@ -222,7 +222,7 @@ def test_nothing_is_leased_before_the_worker_is_registered() -> None:
     consumer.registered = False
     hand = Hand(fetch(consumer))
     assert isinstance(hand.go(), Sleep)
-    consumer.registered = True
+    consumer.registered = consumer.declared = True
     assert names(hand.go()) == ["lease"]
 
 
@@ -289,6 +289,18 @@ def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
     hand.go()
     hand.go([NOTHING])
     assert (consumer.due_at, consumer.tick_at) == (hand.now + 0.5, None)
+
+
+def test_a_worker_declares_its_queue_once() -> None:
+    consumer = make_consumer()
+    consumer.declared = False
+    hand = keep(consumer)
+    assert names(hand.go()) == ["declare"]
+    assert names(hand.go([Declaration(2, {"rate": "(Rate(5),)"})])) == ["reclaim"]
+    (said,) = hand.said
+    assert said.startswith("declaration_differs: queue 'q': rate is None here, and (Rate(5),) as others declare it")
+    assert isinstance(hand.go([NOTHING]), Sleep)
+    assert names(hand.go()) == ["reclaim"]
 
 
 def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
