@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
 
@@ -565,6 +567,52 @@ def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Qu
     until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "the job in another process", 50.0)  # of 100 s
     assert [state.job.attempt for state in queue.running()] == [2]
     work.process.kill()
+
+
+@pytest.mark.parametrize("name", ["worker", "awaited"])
+def test_a_burst(working: Callable[..., Working], queue: Queue, name: str) -> None:
+    """Ends when all is done, and at once if there is nothing."""
+    queue.enqueue_many([b"x"] * 50)
+    queue.enqueue(b"late", delay=0.5)
+    work = working(f"app:{name}", "--processes", "2", "--burst")
+    assert work.wait() == 0
+    assert queue.counts() == Counts(enqueued=51, completed=51)
+    assert working(f"app:{name}", "--burst").wait() == 0
+    assert "has stopped by itself" in work.said
+    assert queue.workers() == []
+
+
+def asked(port: str, path: str) -> tuple[int, str]:
+    """The status and the text of what a worker says of its health."""
+    connection = HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE)
+    with closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) -> None:
+    """Live as long as it runs; ready once all processes are, the server is there, and nobody stops it."""
+    work = working("app:worker", "--processes", "2", "--health-port", "0", url=own.url)
+    until(lambda: "health is served on port" in work.said, patience=PATIENCE)
+    (port,) = re.findall(r"health is served on port (\d+)", work.said)
+    assert asked(port, "/live") == (200, "ok\n")
+    assert asked(port, "/metrics")[0] == 404
+    until(lambda: asked(port, "/ready") == (200, "ok\n"), "it is ready", PATIENCE)
+    assert len(work.pids()) == 2
+    with Queue("q", url=own.url) as queue:
+        queue.enqueue(b"hold")
+        until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
+    own.kill()
+    status, reason = asked(port, "/ready")
+    assert status == 503
+    assert "unix:" in reason
+    assert asked(port, "/live")[0] == 200
+    work.signal(signal.SIGTERM)
+    until(lambda: "stopping" in work.said, patience=PATIENCE)
+    assert asked(port, "/ready") == (503, "stopping\n")
+    (tmp_path / "go").touch()
+    work.wait()
 
 
 def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ def work(
         float | None,
         typer.Option(min=0.001, show_default=False, help="Seconds to wait for a server that went away; else for ever."),
     ] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty but for dead letters.")] = False,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default=False, help="Serve /live and /ready there; 0: any port."),
+    ] = None,
 ) -> None:
     """Run a worker in processes. One that dies is started again.
 
@@ -62,7 +67,7 @@ def work(
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
-        raise typer.Exit(Supervisor(target, processes, max_outage).run())
+        raise typer.Exit(Supervisor(target, processes, max_outage, burst, health_port).run())
 
 
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001

@@ -22,15 +22,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import redis
 from attrs import define, evolve, field
 
 from headrace._async.worker import AsyncWorker
 from headrace._base.retrying import heals
+from headrace._cli.burst import end_when_empty
 from headrace._cli.console import FAILED, WRONG, reached, say
 from headrace._cli.deaths import Identity, declare_dead
+from headrace._cli.health import Health, away
 from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -111,8 +113,12 @@ def follow(number: int) -> socket.socket:
 class Supervisor:
     """Keeps *processes* processes running one worker."""
 
-    def __init__(self, target: str, processes: int, max_outage: float | None = None) -> None:
+    def __init__(
+        self, target: str, processes: int, max_outage: float | None = None,
+        burst: bool = False, health_port: int | None = None,
+    ) -> None:  # fmt: skip
         self.target, self.processes, self.max_outage = target, processes, max_outage
+        self.burst, self.health_port = burst, health_port
         self._running: list[Process] = []
         self._due: list[tuple[float, int]] = []  # when to start a process, and its number
         self._asked = 0  # signals to stop, so far
@@ -122,7 +128,10 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until all have ended, on request or by themselves; return the exit code."""
-        with _signals() as wake:
+        with ExitStack() as stack:
+            wake = stack.enter_context(_signals())
+            if self.health_port is not None:
+                stack.callback(Health(self.health_port, self._unready).close)
             try:
                 self._due = [(0.0, 1)]  # the others when it is ready: they would all refuse the same
                 while self._running or self._due:
@@ -135,13 +144,29 @@ class Supervisor:
                 end(self._running)  # none, unless we fail
         return self._code
 
+    def _unready(self) -> str:
+        """Return why this worker is not ready, or ''."""
+        if self._asked:
+            return "stopping"
+        ready = [process for process in list(self._running) if process.ready]
+        if len(ready) < self.processes:
+            return f"{len(ready)} of {self.processes} processes are ready"
+        return away(ready[0].identity.url if ready[0].identity else None)
+
     def _start_due(self) -> None:
         now = time.monotonic()
         for due in [due for due in self._due if due[0] <= now]:
             self._due.remove(due)
             number = due[1] if self.processes > 1 else 0
             bound = "" if self.max_outage is None else str(self.max_outage)
-            arguments = ["-m", "headrace._cli.processes", self.target, str(number), bound]
+            arguments = [
+                "-m",
+                "headrace._cli.processes",
+                self.target,
+                str(number),
+                bound,
+                "burst" if self.burst else "",
+            ]
             self._running.append(Process.start(arguments, number=due[1]))
 
     def _listen(self, wake: socket.socket) -> None:
@@ -262,7 +287,11 @@ def load(target: str) -> Worker | AsyncWorker:
     return worker
 
 
-def work(target: str, number: int, max_outage: str, link: socket.socket) -> int:
+def _refuse(why: str) -> NoReturn:
+    raise ConfigurationError(why)
+
+
+def work(target: str, number: int, max_outage: str, burst: str, link: socket.socket) -> int:
     """Load the worker, check that its server is there, and run it; return the exit code.
 
     *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
@@ -276,6 +305,8 @@ def work(target: str, number: int, max_outage: str, link: socket.socket) -> int:
             if max_outage:
                 worker.settings = evolve(worker.settings, max_outage=float(max_outage))
             url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            if burst and url is None:
+                _refuse("--burst needs a worker with url=, or the server in the environment, no client=")
             if url is not None:  # with a client of the user's it will show
                 stack.enter_context(reached(url))
         except ConfigurationError as error:
@@ -289,7 +320,10 @@ def work(target: str, number: int, max_outage: str, link: socket.socket) -> int:
             say(f"{target} could not be imported")
             return REFUSED
         logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
-        link.send(Identity.of(worker, url).packed())
+        identity = Identity.of(worker, url)
+        link.send(identity.packed())
+        if burst:
+            end_when_empty(identity)
         try:
             worker.run()
         except (redis.RedisError, HeadraceError) as error:
@@ -299,4 +333,4 @@ def work(target: str, number: int, max_outage: str, link: socket.socket) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(work(sys.argv[1], int(sys.argv[2]), sys.argv[3], follow(int(sys.argv[4]))))
+    sys.exit(work(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], follow(int(sys.argv[5]))))
