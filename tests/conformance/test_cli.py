@@ -615,6 +615,37 @@ def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) ->
     work.wait()
 
 
+def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
+    """A change starts the processes again, once their jobs are done; one that does not load awaits the next change."""
+    pytest.importorskip("watchfiles")
+    work = working("app:worker", "--reload")
+    until(lambda: len(work.pids()) == 1, "a process", PATIENCE)
+    (tmp_path / "app.py").write_text(APP + "\nnew = 1\n")
+    until(lambda: len(work.pids()) == 2, "another process", PATIENCE)
+    assert not alive(work.pids()[0])
+    (tmp_path / "app.py").write_text("no Python")
+    until(lambda: "app:worker could not be imported" in work.said, "it is refused", PATIENCE)
+    assert not alive(work.pids()[1])
+    (tmp_path / "app.py").write_text(APP)
+    until(lambda: len(work.pids()) == 3, "a third process", PATIENCE)
+    receipt = queue.enqueue(b"pid")
+    assert queue.result(receipt.id, PATIENCE) == str(work.pids()[2]).encode()
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+
+
+def test_metrics(working: Callable[..., Working], queue: Queue) -> None:
+    """Of each process, as Prometheus reads them."""
+    pytest.importorskip("opentelemetry.exporter.prometheus")
+    work = working("app:worker", "--metrics-port", "0")
+    receipt = queue.enqueue(b"x")
+    assert queue.result(receipt.id, PATIENCE) == b"done"
+    (port,) = re.findall(r"metrics are served on port (\d+)", work.said)
+    until(lambda: "messaging_process_duration" in asked(port, "/metrics")[1], "what was measured", PATIENCE)
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+
+
 def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     work = working("app:worker")
     queue.enqueue_many([b"hold", b"late"])

@@ -54,9 +54,14 @@ def work(
         typer.Option(min=0.001, show_default=False, help="Seconds to wait for a server that went away; else for ever."),
     ] = None,
     burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty but for dead letters.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when a module here has changed.")] = False,
     health_port: Annotated[
         int | None,
         typer.Option(min=0, max=65535, show_default=False, help="Serve /live and /ready there; 0: any port."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default=False, help="Serve /metrics there, for each process one port on."),
     ] = None,
 ) -> None:
     """Run a worker in processes. One that dies is started again.
@@ -67,7 +72,8 @@ def work(
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
-        raise typer.Exit(Supervisor(target, processes, max_outage, burst, health_port).run())
+        serving = {"health_port": health_port, "metrics_port": metrics_port}
+        raise typer.Exit(Supervisor(target, processes, max_outage, burst=burst, reload=reload, **serving).run())
 
 
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001

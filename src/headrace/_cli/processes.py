@@ -33,6 +33,8 @@ from headrace._cli.burst import end_when_empty
 from headrace._cli.console import FAILED, WRONG, reached, say
 from headrace._cli.deaths import Identity, declare_dead
 from headrace._cli.health import Health, away
+from headrace._cli.metrics import serve
+from headrace._cli.reload import changes
 from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -54,6 +56,7 @@ class Process:
     ready: bool = False
     reported: bool = False  # it was ready, or has ended
     identity: Identity | None = None  # of the worker that it runs
+    stale: bool = False  # its modules have changed: it is told to stop
 
     @classmethod
     def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0) -> Process:
@@ -115,13 +118,14 @@ class Supervisor:
 
     def __init__(
         self, target: str, processes: int, max_outage: float | None = None,
-        burst: bool = False, health_port: int | None = None,
+        burst: bool = False, reload: bool = False, health_port: int | None = None, metrics_port: int | None = None,
     ) -> None:  # fmt: skip
         self.target, self.processes, self.max_outage = target, processes, max_outage
-        self.burst, self.health_port = burst, health_port
+        self.burst, self.reload, self.health_port, self.metrics_port = burst, reload, health_port, metrics_port
         self._running: list[Process] = []
         self._due: list[tuple[float, int]] = []  # when to start a process, and its number
         self._asked = 0  # signals to stop, so far
+        self._refused = False  # a process could not load the worker, and awaits a change of it
         self._proven = False  # a process was ready once: a failure may pass
         self._failures = 0
         self._code = 0
@@ -130,13 +134,14 @@ class Supervisor:
         """Run until all have ended, on request or by themselves; return the exit code."""
         with ExitStack() as stack:
             wake = stack.enter_context(_signals())
+            changed = stack.enter_context(changes()) if self.reload else None
             if self.health_port is not None:
                 stack.callback(Health(self.health_port, self._unready).close)
             try:
                 self._due = [(0.0, 1)]  # the others when it is ready: they would all refuse the same
-                while self._running or self._due:
+                while self._running or self._due or self._refused:
                     self._start_due()
-                    self._listen(wake)
+                    self._listen(wake, changed)
                     for process in list(self._running):
                         if (status := process.popen.poll()) is not None:
                             self._ended(process, status)
@@ -159,26 +164,27 @@ class Supervisor:
             self._due.remove(due)
             number = due[1] if self.processes > 1 else 0
             bound = "" if self.max_outage is None else str(self.max_outage)
-            arguments = [
-                "-m",
-                "headrace._cli.processes",
-                self.target,
-                str(number),
-                bound,
-                "burst" if self.burst else "",
-            ]
+            arguments = ["-m", "headrace._cli.processes", self.target, str(number), bound]
+            arguments += ["burst" if self.burst else "", self._metrics_port(number)]
             self._running.append(Process.start(arguments, number=due[1]))
 
-    def _listen(self, wake: socket.socket) -> None:
-        """Wait for signals (a death is one), for processes to be ready, and for the time of the next start."""
+    def _metrics_port(self, number: int) -> str:
+        port = self.metrics_port
+        return "" if port is None else str(port + max(0, number - 1) if port else 0)
+
+    def _listen(self, wake: socket.socket, changed: socket.socket | None) -> None:
+        """Wait for signals (a death is one), changes, processes to be ready, and for the time of the next start."""
         unready = {process.link: process for process in self._running if not process.reported}
         timeout = max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
-        readable, _, _ = select.select([wake, *unready], [], [], timeout)
+        readable, _, _ = select.select([wake, *([changed] if changed else []), *unready], [], [], timeout)
         for link in readable:
             if link is wake:
                 for number in wake.recv(4096):
                     if number != signal.SIGCHLD:
                         self._stop()
+            elif link is changed:
+                link.recv(4096)
+                self._start_again()
             else:
                 process = unready[link]
                 process.reported = True
@@ -194,6 +200,20 @@ class Supervisor:
             if not self._asked:
                 self._due += [(0.0, number) for number in range(1, self.processes + 1) if number != process.number]
 
+    def _start_again(self) -> None:
+        """Start all processes again, each when it has finished its jobs."""
+        if self._asked:
+            return
+        say("a module has changed: processes are started again")
+        self._refused = False
+        there = {process.number for process in self._running}
+        numbers = range(1, self.processes + 1) if self._proven else [1]
+        self._due = [(0.0, number) for number in numbers if number not in there]
+        for process in self._running:
+            if not process.stale:
+                process.stale = True
+                process.signal(signal.SIGTERM)
+
     def _ended(self, process: Process, status: int) -> None:
         self._running.remove(process)
         process.link.close()
@@ -201,7 +221,9 @@ class Supervisor:
             declare_dead(process.identity)
         name = f"process {process.popen.pid}"
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        if self._asked:
+        if process.stale and not self._asked:
+            self._due.append((0.0, process.number))
+        elif self._asked:
             if status not in (0, -signal.SIGTERM, -signal.SIGINT):
                 say(f"{name} {how}")
                 self._code = FAILED
@@ -210,6 +232,8 @@ class Supervisor:
         elif status == AWAY:
             self._code = FAILED
             self._stop()
+        elif status == REFUSED and self.reload:
+            self._refused = True
         elif not self._proven:
             self._code = WRONG if status == REFUSED else FAILED
             if status < 0:
@@ -225,6 +249,7 @@ class Supervisor:
         """Stop, by the number of calls: 1 lets handlers finish, 2 gives their jobs back, 3 kills."""
         self._asked += 1
         self._due.clear()
+        self._refused = False
         if self._asked == 1:
             say("stopping: jobs under way are finished; a second signal gives them back, a third kills")
         number = {1: signal.SIGTERM, 2: signal.SIGINT}.get(
@@ -291,7 +316,7 @@ def _refuse(why: str) -> NoReturn:
     raise ConfigurationError(why)
 
 
-def work(target: str, number: int, max_outage: str, burst: str, link: socket.socket) -> int:
+def work(target: str, number: int, max_outage: str, burst: str, metrics_port: str, link: socket.socket) -> int:
     """Load the worker, check that its server is there, and run it; return the exit code.
 
     *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
@@ -307,6 +332,8 @@ def work(target: str, number: int, max_outage: str, burst: str, link: socket.soc
             url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             if burst and url is None:
                 _refuse("--burst needs a worker with url=, or the server in the environment, no client=")
+            if metrics_port:
+                serve(int(metrics_port))
             if url is not None:  # with a client of the user's it will show
                 stack.enter_context(reached(url))
         except ConfigurationError as error:
@@ -333,4 +360,5 @@ def work(target: str, number: int, max_outage: str, burst: str, link: socket.soc
 
 
 if __name__ == "__main__":
-    sys.exit(work(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], follow(int(sys.argv[5]))))
+    name, place, bound, until, port, socket_number = sys.argv[1:]
+    sys.exit(work(name, int(place), bound, until, port, follow(int(socket_number))))
