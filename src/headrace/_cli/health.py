@@ -1,4 +1,4 @@
-"""`headrace work --health-port`: `/live` and `/ready` for those who run the program, answered by its supervisor."""
+"""`headrace work --health-port`: `/live` and `/ready` for probes, answered by the supervisor."""
 
 from __future__ import annotations
 
