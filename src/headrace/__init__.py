@@ -5,7 +5,13 @@ from importlib.metadata import version as _version
 from headrace._async.flow import AsyncFlow
 from headrace._async.queue import AsyncLease, AsyncQueue
 from headrace._async.worker import AsyncWorker
-from headrace._model.codec import Codec, JSONCodec
+from headrace._codecs.by_msgspec import JSONCodec, MsgpackCodec
+from headrace._codecs.by_pydantic import PydanticCodec
+from headrace._codecs.compressed import Compressed
+from headrace._codecs.encrypted import Encrypted
+from headrace._codecs.offloaded import Offloaded
+from headrace._codecs.store import DirectoryStore
+from headrace._model.codec import Codec
 from headrace._model.event import Event
 from headrace._model.flow import FanOut, FlowJob, FlowState, Next
 from headrace._model.job import Job, NewJob, Receipt
@@ -45,9 +51,12 @@ __all__ = [
     "Codec",
     "CodecError",
     "Complete",
+    "Compressed",
     "ConfigurationError",
     "Counts",
     "DeadLetter",
+    "DirectoryStore",
+    "Encrypted",
     "Event",
     "FanOut",
     "Flow",
@@ -59,11 +68,14 @@ __all__ = [
     "JobState",
     "Lease",
     "LeasesLeft",
+    "MsgpackCodec",
     "NameTaken",
     "NewJob",
     "Next",
+    "Offloaded",
     "OutcomeUnknown",
     "PrioritiesMismatch",
+    "PydanticCodec",
     "Queue",
     "Rate",
     "Receipt",

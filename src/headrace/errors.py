@@ -57,7 +57,7 @@ class ConfigurationError(HeadraceError, ValueError):
 
 
 class CodecError(HeadraceError, ValueError):
-    """The queue's codec could not encode a payload. Nothing was sent."""
+    """The queue's codec could not encode a payload: nothing was sent. Or not decode one: its job is put aside."""
 
 
 class PrioritiesMismatch(HeadraceError):

@@ -27,26 +27,26 @@ from headrace import (
 
 # -- making one ----------------------------------------------------------------------------------------
 
-Queue()  # type: ignore[call-arg]
-Queue("q", "redis://localhost")  # type: ignore[call-arg]
-Queue("q", urll="redis://localhost")  # type: ignore[call-arg]
-Queue("q", lease="60")  # type: ignore[arg-type]
-Queue("q", max_attempts=1.5)  # type: ignore[arg-type]
-Queue("q", codec=str)  # type: ignore[arg-type]
-Queue("q", client=redis.asyncio.Redis())  # type: ignore[arg-type]
-AsyncQueue("q", client=redis.Redis())  # type: ignore[arg-type]
+Queue()  # type: ignore[call-overload]
+Queue("q", "redis://localhost")  # type: ignore[call-overload]
+Queue("q", urll="redis://localhost")  # type: ignore[call-overload]
+Queue("q", lease="60")  # type: ignore[call-overload]
+Queue("q", max_attempts=1.5)  # type: ignore[call-overload]
+Queue("q", codec=str)  # type: ignore[call-overload]
+Queue("q", client=redis.asyncio.Redis())  # type: ignore[call-overload]
+AsyncQueue("q", client=redis.Redis())  # type: ignore[call-overload]
 headrace.queues(redis.asyncio.Redis())  # type: ignore[arg-type]
 headrace.workers("redis://localhost")  # type: ignore[arg-type]
 
 
 def arguments(queue: Queue, lease: Lease, leases: list[Lease]) -> None:
-    queue.enqueue(b"x", "id")  # type: ignore[call-arg]
-    queue.enqueue(b"x", id=5)  # type: ignore[arg-type]
-    queue.enqueue(b"x", delay="5")  # type: ignore[arg-type]
+    queue.enqueue(b"x", "id")  # type: ignore[call-overload]
+    queue.enqueue(b"x", id=5)  # type: ignore[call-overload]
+    queue.enqueue(b"x", delay="5")  # type: ignore[call-overload]
     queue.enqueue(b"x", headers={"a": 1})  # type: ignore[dict-item]
     queue.enqueue(b"x", headers={b"a": b"b"})  # type: ignore[dict-item]
-    queue.enqueue(b"x", priority="high")  # type: ignore[arg-type]
-    queue.enqueue_many(5)  # type: ignore[arg-type]
+    queue.enqueue(b"x", priority="high")  # type: ignore[call-overload]
+    queue.enqueue_many(5)  # type: ignore[call-overload]
     queue.lease(block="5")  # type: ignore[arg-type]
     queue.lease(0.0, 5.0)  # type: ignore[call-arg]
     queue.lease_many()  # type: ignore[call-arg]
@@ -76,7 +76,7 @@ def answers(queue: Queue, job: Job, receipt: Receipt, counts: Counts) -> None:
     kept: str = queue.result("a")  # type: ignore[assignment]
     job.headers["a"] = "b"  # type: ignore[index]
     print(kept)
-    receipt.added = True  # type: ignore[misc]
+    receipt.added = "yes"  # type: ignore[assignment, misc]
     counts.waiting = 0  # type: ignore[misc]
     print(counts.pending)  # type: ignore[attr-defined]
 

@@ -27,8 +27,8 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
 
     def __init__(
         self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
-        namespace: str = "headrace", codec: Codec | None = None, lookup: Sequence[str] = (), dead_limit: int = 1000,
-        result_ttl: float | timedelta = 86400, fenced: bool = False,
+        namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
+        dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
         self._address = Address.of(url, client, redis.asyncio.Redis, self)
@@ -40,7 +40,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         """Like `Flow.start`."""
         return await self._run(*self._start(payload, id, attributes, stage, delay, headers))
 
-    async def complete(self, lease: BaseLease[Any], outcome: Any = None, fenced: bool | None = None) -> bool:
+    async def complete(self, lease: BaseLease[Any, Any], outcome: Any = None, fenced: bool | None = None) -> bool:
         """Like `Flow.complete`."""
         return (await self._run(*self._complete(lease, outcome, fenced)))[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any, Generic, Unpack, overload
 from zoneinfo import ZoneInfo
 
 import redis
@@ -21,15 +21,16 @@ from headrace._base.queue import BaseQueue, Delay
 from headrace._core import calls
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.payload import Plain, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 
 
-class AsyncLease(BaseLease["AsyncQueue"]):
+class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
     """Like `Lease`; its methods are awaited."""
 
-    async def complete(self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None) -> bool:
+    async def complete(self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None) -> bool:
         """Like `Queue.complete`."""
         return await self._queue.complete(self, result, then, fenced)
 
@@ -50,13 +51,23 @@ class AsyncLease(BaseLease["AsyncQueue"]):
         return await self._queue.renew(self, duration)
 
 
-class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
+class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     """Like `Queue`, for asyncio; *client* is a `redis.asyncio.Redis`. For one event loop."""
 
+    @overload
+    def __init__(
+        self: AsyncQueue[bytes], name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        namespace: str = "headrace", codec: None = None, **options: Unpack[QueueOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        namespace: str = "headrace", codec: Codec[T], **options: Unpack[QueueOptions],
+    ) -> None: ...  # fmt: skip
     @with_options()
     def __init__(
         self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
-        namespace: str = "headrace", codec: Codec | None = None, **options: Unpack[QueueOptions],
+        namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.asyncio.Redis, self), settings, codec, namespace)
@@ -65,6 +76,16 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
     def _waiters(self) -> AsyncWaiters:
         return AsyncWaiters(self.ops, self._executor)
 
+    @overload
+    async def enqueue(
+        self: AsyncQueue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
+        priority: int = 0, headers: Mapping[str, str] | None = None,
+    ) -> Receipt: ...  # fmt: skip
+    @overload
+    async def enqueue(
+        self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt: ...  # fmt: skip
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None,
@@ -75,6 +96,12 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
             await self._declare()
         return receipt
 
+    @overload
+    async def enqueue_many(
+        self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False
+    ) -> list[Receipt]: ...  # fmt: skip
+    @overload
+    async def enqueue_many(self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False) -> list[Receipt]: ...
     async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
         """Like `Queue.enqueue_many`."""
         receipts = await self._drive(*self._many(jobs, trace_each))
@@ -90,7 +117,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
     async def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> AsyncLease | None:  # fmt: skip
+    ) -> AsyncLease[T] | None:  # fmt: skip
         """Like `Queue.lease`."""
         leases = await self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
         return leases[0] if leases else None
@@ -98,7 +125,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
     async def lease_many(
         self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> list[AsyncLease]:  # fmt: skip
+    ) -> list[AsyncLease[T]]:  # fmt: skip
         """Like `Queue.lease_many`."""
         claims = await self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
@@ -109,31 +136,31 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
 
     async def complete(
         self,
-        lease: AsyncLease,
+        lease: AsyncLease[T],
         result: Any = None,
-        then: Sequence[NewJob] = (),
+        then: Sequence[NewJob[Any]] = (),
         fenced: bool | None = None,
     ) -> bool:
         """Like `Queue.complete`."""
         return (await self._run(*self._complete(lease, result, then, fenced)))[0]
 
-    async def complete_many(self, leases: Sequence[AsyncLease], fenced: bool | None = None) -> list[bool]:
+    async def complete_many(self, leases: Sequence[AsyncLease[T]], fenced: bool | None = None) -> list[bool]:
         """Like `Queue.complete_many`."""
         return await self._drive(*self._complete_many(leases, fenced))
 
-    async def release(self, lease: AsyncLease) -> bool:
+    async def release(self, lease: AsyncLease[T]) -> bool:
         """Like `Queue.release`."""
         return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease)))[0]
 
-    async def retry(self, lease: AsyncLease, delay: Delay = 0.0, reason: str = "") -> bool:
+    async def retry(self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str = "") -> bool:
         """Like `Queue.retry`."""
         return (await self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease)))[0]
 
-    async def dead_letter(self, lease: AsyncLease, reason: str) -> bool:
+    async def dead_letter(self, lease: AsyncLease[T], reason: str) -> bool:
         """Like `Queue.dead_letter`."""
         return (await self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease)))[0]
 
-    async def renew(self, lease: AsyncLease, duration: float | timedelta | None = None) -> bool:
+    async def renew(self, lease: AsyncLease[T], duration: float | timedelta | None = None) -> bool:
         """Like `Queue.renew`."""
         return (await self._run(self._renew(lease, duration)))[0]
 
@@ -145,7 +172,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
         """Like `Queue.results`."""
         return await self._drive(self._results(ids, timeout))
 
-    async def _each(self, state: str, limit: int = 200) -> AsyncIterator[JobState]:
+    async def _each(self, state: str, limit: int = 200) -> AsyncIterator[JobState[T]]:
         cursor, more = "", True
         while more:
             page = await self._run(self.ops.listing(state, cursor, limit))
@@ -157,6 +184,10 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
         """Like `Queue.cancel`."""
         return await self._run(self.ops.cancel(id))
 
+    @overload
+    async def cancel_payload(self: AsyncQueue[bytes], payload: Plain) -> int: ...
+    @overload
+    async def cancel_payload(self, payload: T) -> int: ...
     async def cancel_payload(self, payload: Any) -> int:
         """Like `Queue.cancel_payload`."""
         return await self._drive(self._payload(payload))
@@ -165,29 +196,29 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
         """Like `Queue.counts`."""
         return await self._run(self.ops.counts())
 
-    async def peek(self) -> Job | None:
+    async def peek(self) -> Job[T] | None:
         """Like `Queue.peek`."""
         async for item in self._each("waiting", 1):
             return item.job
         return None
 
-    def waiting(self) -> AsyncIterator[JobState]:
+    def waiting(self) -> AsyncIterator[JobState[T]]:
         """Like `Queue.waiting`."""
         return self._each("waiting")
 
-    def running(self) -> AsyncIterator[JobState]:
+    def running(self) -> AsyncIterator[JobState[T]]:
         """Like `Queue.running`."""
         return self._each("running")
 
-    def delayed(self) -> AsyncIterator[JobState]:
+    def delayed(self) -> AsyncIterator[JobState[T]]:
         """Like `Queue.delayed`."""
         return self._each("delayed")
 
-    def dead(self) -> AsyncIterator[JobState]:
+    def dead(self) -> AsyncIterator[JobState[T]]:
         """Like `Queue.dead`."""
         return self._each("dead")
 
-    async def find(self, id: str) -> JobState | None:
+    async def find(self, id: str) -> JobState[T] | None:
         """Like `Queue.find`."""
         return await self._drive(calls.find(self.ops, id))
 
@@ -259,6 +290,18 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue):
         """Like `Queue.reschedule`."""
         return await self._run(self.ops.reschedule(id, delay))
 
+    @overload
+    async def schedule(
+        self: AsyncQueue[bytes], name: str, payload: Plain, *, every: float | timedelta | None = None,
+        cron: str | None = None, timezone: str | ZoneInfo | None = None, missed: str = "once",
+        headers: Mapping[str, str] | None = None, priority: int = 0,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    async def schedule(
+        self, name: str, payload: T, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> bool: ...  # fmt: skip
     async def schedule(
         self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
         timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,

@@ -7,19 +7,20 @@ from typing import Generic, TypeVar
 from attrs import field, frozen
 
 from headrace._model.job import Claim, Job
+from headrace._model.payload import T
 
 Q = TypeVar("Q")
 
 
 @frozen(eq=False)
-class BaseLease(Generic[Q]):
+class BaseLease(Generic[Q, T]):
     """The base of both leases."""
 
     claim: Claim
     _queue: Q = field(repr=False)
 
     @property
-    def job(self) -> Job:
+    def job(self) -> Job[T]:
         """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`."""
         return self.claim.job
 

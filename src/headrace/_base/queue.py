@@ -20,7 +20,7 @@ from headrace._core.effects import Step
 from headrace._model import checks
 from headrace._model.codec import Codec, chosen
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Claim, NewJob, Receipt
+from headrace._model.job import Claim, NewJob, Receipt, is_new
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.answers import Declaration
@@ -40,7 +40,7 @@ class BaseQueue(Connected):
     """The base of both queues: settings, and arguments turned into operations and calls, with their spans."""
 
     def __init__(
-        self, name: str, address: Address, settings: QueueSettings, codec: Codec | None, namespace: str
+        self, name: str, address: Address, settings: QueueSettings, codec: Codec[Any] | None, namespace: str
     ) -> None:
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)
@@ -84,8 +84,8 @@ class BaseQueue(Connected):
         delay: Delay,
         priority: int,
     ) -> tuple[Op[list[Receipt]], SendSpan | None]:
-        job = NewJob(payload, id, headers, delay, priority)
-        if isinstance(payload, NewJob):
+        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority)
+        if is_new(payload):
             if job != NewJob(payload):
                 raise TypeError("give id, headers, delay and priority to the NewJob, not beside it")
             job = payload
@@ -113,7 +113,7 @@ class BaseQueue(Connected):
         return self._peer.lease(limit, wait, term, once), receiving
 
     def _complete(
-        self, lease: BaseLease[Any], result: Any, then: Sequence[NewJob], fenced: bool | None
+        self, lease: BaseLease[Any, Any], result: Any, then: Sequence[NewJob[Any]], fenced: bool | None
     ) -> tuple[Op[list[bool]], SettleSpan | None]:
         claim = self._claim(lease)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
@@ -122,11 +122,11 @@ class BaseQueue(Connected):
             then = settling.follow(then, self._next)
         return self.ops.complete([claim], fenced=fenced, results=results, then=then), settling
 
-    def _next(self, job: NewJob) -> Place:
+    def _next(self, job: NewJob[Any]) -> Place:
         return self._place if job.queue is None else Place(job.queue, self._settings)
 
     def _complete_many(
-        self, leases: Sequence[BaseLease[Any]], fenced: bool | None
+        self, leases: Sequence[BaseLease[Any, Any]], fenced: bool | None
     ) -> tuple[Step[list[bool]], SettleSpan | None]:
         claims = [self._claim(lease) for lease in leases]
         jobs = [claim.job for claim in claims]
@@ -134,7 +134,7 @@ class BaseQueue(Connected):
         return calls.each(lambda some: self.ops.complete(some, fenced=fenced), claims), settling
 
     def _settle(
-        self, op: Callable[[Claim], Op[list[bool]]], lease: BaseLease[Any]
+        self, op: Callable[[Claim], Op[list[bool]]], lease: BaseLease[Any, Any]
     ) -> tuple[Op[list[bool]], SettleSpan | None]:
         claim = self._claim(lease)
         made = op(claim)
@@ -144,19 +144,21 @@ class BaseQueue(Connected):
     def _place(self) -> Place:
         return Place(self.name, self._settings, self._peer.name)
 
-    def _renew(self, lease: BaseLease[Any], duration: float | timedelta | None) -> Op[list[bool]]:
+    def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)
         term = claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
         return self.ops.renew([claim], duration=term, ttl=self._peer.ttl(term))
 
     def _schedule(
-        self, name: str, job: NewJob, every: float | timedelta | None, cron: str | None,
+        self, name: str, job: NewJob[Any], every: float | timedelta | None, cron: str | None,
         timezone: str | ZoneInfo | None, missed: str,
     ) -> Step[bool]:  # fmt: skip
         build = self.ops.schedule(name, Timing.of(every, cron, timezone), missed, job)
         return calls.schedule(self.ops, build)
 
     def _payload(self, payload: Any) -> Step[int]:
+        if not getattr(self.ops.codec, "repeatable", True):
+            raise ConfigurationError(f"{self.ops.codec!r:.200} encodes equal payloads differently: cancel jobs by id")
         return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))
 
     def _move(self, to: str, ids: Sequence[str]) -> Step[int]:

@@ -22,7 +22,7 @@ class Stages:
     """The base of both flows: the declaration of their stages."""
 
     def __init__(
-        self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
+        self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
         result_ttl: float | timedelta, fenced: bool,
     ) -> None:  # fmt: skip
         self.name = name

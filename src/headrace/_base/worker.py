@@ -129,7 +129,7 @@ class BaseWorker:
         concurrency: int | None = None,
         retry: Retry | None = None,
         deadline: Seconds | None = None,
-        codec: Codec | None = None,
+        codec: Codec[Any] | None = None,
         kind: str | None = None,
         grace: Seconds | None = None,
         persistent: bool = False,
@@ -172,7 +172,7 @@ class BaseWorker:
         concurrency: int = 1,
         retry: Retry | None = None,
         deadline: Seconds | None = None,
-        codec: Codec | None = None,
+        codec: Codec[Any] | None = None,
         **options: Unpack[BatchOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at once.
@@ -193,7 +193,7 @@ class BaseWorker:
         return register
 
     def _declared(
-        self, caller: str, queue: str | BaseQueue, codec: Codec | None, options: QueueOptions | BatchOptions,
+        self, caller: str, queue: str | BaseQueue, codec: Codec[Any] | None, options: QueueOptions | BatchOptions,
         kind: type,
     ) -> tuple[str, QueueSettings, Codec | None]:  # fmt: skip
         """Return the name, the options and the codec of what a handler is for."""
@@ -237,7 +237,7 @@ class BaseWorker:
         retry: Retry | None,
         deadline: Seconds | None,
         queue_settings: QueueSettings,
-        codec: Codec | None,
+        codec: Codec[Any] | None,
         *,
         kind: str | None = None,
         grace: Seconds | None = None,

@@ -106,7 +106,7 @@ def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
     return gone
 
 
-def find(ops: Ops, name: str) -> Step[JobState | None]:
+def find(ops: Ops, name: str) -> Step[JobState[Any] | None]:
     """Find a job; if it is nowhere else, page by page over the dead letters."""
     found, cursor = yield from send(ops.seek(name, ""))
     paged = bool(cursor)

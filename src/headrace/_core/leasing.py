@@ -11,6 +11,7 @@ from attrs import define, field
 
 from headrace._core.calls import each, run_due_schedules
 from headrace._core.effects import Block, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
+from headrace._core.verdicts import undecoded
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._protocol.answers import Grant
@@ -169,6 +170,14 @@ class Peer:
         return [self.ops.release(part) for part in some]
 
     def quarantine(self, grant: Grant) -> Step[None]:
-        """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue."""
-        for some in parts(grant.undecodable, lambda item: item[0].size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-            yield from send(self.ops.dead_letter(some))
+        """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue; those that
+        may do so later are delayed.
+        """
+        each = [undecoded(claim, reason) for claim, reason in grant.undecodable]
+        for some in parts(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+            later = [(one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"]
+            dead = [(one.claim, one.reason) for one in some if one.kind == "dead"]
+            if later:
+                yield from send(self.ops.retry(later))
+            if dead:
+                yield from send(self.ops.dead_letter(dead))

@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from headrace import errors
 from headrace._model.checks import FOREVER_S
 from headrace._model.checks import delay as checked_delay
-from headrace._model.job import Claim
+from headrace._model.job import Claim, Postponed
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings
 from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, said
@@ -230,6 +230,16 @@ def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: C
     if policy.stop is not None and policy.stop(evolve(state, upcoming_sleep=delay)):
         return Settlement("dead", claim, reason=reason)
     return Settlement("retry", claim, delay=delay, reason=reason, attempts=policy.attempts)
+
+
+def undecoded(claim: Claim, reason: str) -> Settlement:
+    """Settle a job whose payload does not decode: a dead letter, or later, where its codec asked for that."""
+    if isinstance(reason, Postponed):
+        try:
+            return Settlement("retry", claim, delay=lasting(reason.delay), spend=0, reason=reason)
+        except Exception as wrong:  # what was asked for is no delay
+            reason = f"{reason}: {said(wrong)}"
+    return Settlement("dead", claim, reason=reason)
 
 
 def unknown_kind(handler: HandlerSettings, claim: Claim) -> Settlement:

@@ -1,31 +1,67 @@
-"""Payload codecs: raw bytes by default, JSON by msgspec, a protocol for your own. Never pickle."""
+"""Payload codecs: the protocol, and the default, raw bytes. Those of the extras are in `_codecs`. Never pickle."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from headrace.errors import CodecError, ConfigurationError, without_extra
+from headrace._model.payload import A
+from headrace.errors import CodecError
 
 
-class Codec(Protocol):
-    """A codec turns payloads into bytes and back. `decode` may raise anything for bytes it can't read."""
+class Codec(Protocol[A]):
+    """A codec turns payloads of type `T` into bytes and back: `Codec[T]`; a bare `Codec` is any.
 
-    def encode(self, payload: Any) -> bytes:
+    `encode` may raise anything for what is no `T`: nothing is sent. `decode` may raise anything for bytes it can't
+    read: the job is put aside with them; or `RetryLater`, which leaves it for a while. It may have an attribute
+    `untyped`: the codec of the same format for values of any type, for results, and for follow-ups in other queues.
+    """
+
+    def encode(self, payload: A, /) -> bytes:
         """Return the bytes to store."""
         ...
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes, /) -> A:
         """Return the payload that a handler gets."""
         ...
 
 
-def chosen(codec: Codec | None) -> Codec:
+def chosen(codec: Codec[Any] | None) -> Codec[Any]:
     """Return *codec*, or the default for `None`. Raises `TypeError` for an object that is no codec."""
     if codec is None:
         return BytesCodec()
     if isinstance(codec, type) or not all(callable(getattr(codec, verb, None)) for verb in ("encode", "decode")):
         raise TypeError(f"codec must be an object with encode() and decode(), such as JSONCodec(), not {codec!r:.100}")
     return codec
+
+
+def untyped(codec: Codec[Any]) -> Codec[Any]:
+    """Return the codec of the same format for values of any type; *codec* itself if it has no other."""
+    found: Codec[Any] = getattr(codec, "untyped", codec)
+    return found
+
+
+def inline(codec: Codec[Any]) -> Codec[Any]:
+    """Return the codec for payloads that stay in the queue, as many jobs share them: a schedule's."""
+    found: Codec[Any] = getattr(codec, "inline", codec)
+    return found
+
+
+class Keeper(Protocol):
+    """A codec that keeps payloads elsewhere, until their jobs are done."""
+
+    def ticket(self, data: bytes) -> str | None:
+        """Return the name under which a payload is kept; `None` for one that is in *data* itself."""
+        ...
+
+    def discard(self, ticket: str) -> None:
+        """Remove what is kept under this name: its job is done."""
+        ...
+
+
+def keeper(codec: Any) -> Keeper | None:
+    """Return *codec* if it keeps payloads elsewhere."""
+    found: Keeper | None = codec if getattr(codec, "keeps", False) else None
+    return found
 
 
 def as_bytes(data: object) -> bytes:
@@ -59,26 +95,3 @@ class BytesCodec:
     def decode(self, data: bytes) -> bytes:
         """Return *data* as it is."""
         return data
-
-
-class JSONCodec:
-    """JSON by msgspec (extra `json`). With *type*, payloads are checked against it and built as it."""
-
-    def __init__(self, type: Any = Any) -> None:
-        try:
-            import msgspec
-        except ImportError:
-            raise ConfigurationError(without_extra("JSONCodec", "json")) from None
-        self._encoder = msgspec.json.Encoder()
-        self._decoder: Any = msgspec.json.Decoder(type)
-
-    def encode(self, payload: Any) -> bytes:
-        """Encode as compact UTF-8 JSON. Raises `CodecError` if JSON cannot hold *payload*."""
-        try:
-            return self._encoder.encode(payload)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise CodecError(f"payload does not encode as JSON: {error}") from error
-
-    def decode(self, data: bytes) -> Any:
-        """Decode JSON. Raises msgspec's own error for bytes that are not JSON, or not of the codec's *type*."""
-        return self._decoder.decode(data)

@@ -48,7 +48,7 @@ class FanOut:
 
 
 @frozen(eq=False)
-class FlowJob(Job):
+class FlowJob(Job[Any]):
     """A `Job` as the handler of a flow's stage sees it.
 
     `attributes` are those of the run. `results` are the results of earlier stages, by stage, as bytes (a child sees its
@@ -62,7 +62,7 @@ class FlowJob(Job):
     failed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, job: Job, state: FlowState | None) -> FlowJob:
+    def of(cls, job: Job[Any], state: FlowState | None) -> FlowJob:
         """Join *job* with the state of its run; `None` for a job of no run."""
         known = (job.id, job.payload, job.queue, job.headers, job.attempt, job.enqueued_at)
         if state is None:

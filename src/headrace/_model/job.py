@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeGuard
 
 from attrs import define, field, frozen
 
+from headrace._model.payload import T_co
+from headrace.errors import REASON_CHARACTERS, RetryLater, said
+
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
+SHOWN_CHARACTERS = 200  # of a payload in a repr
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def shortened(payload: object) -> str:
+    """Show a payload in about `SHOWN_CHARACTERS` at most, with its size if that is more."""
+    if isinstance(payload, (str, bytes, bytearray)) and len(payload) > SHOWN_CHARACTERS:
+        unit = "characters" if isinstance(payload, str) else "bytes"
+        return f"{payload[: SHOWN_CHARACTERS // 2]!r}… ({len(payload):,} {unit})"
+    text = repr(payload)
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    return f"{text[: SHOWN_CHARACTERS - 1]}… ({len(text):,} characters)"
 
 
 class Escaped(str):
@@ -27,6 +42,20 @@ class Escaped(str):
         return made
 
 
+class Postponed(str):
+    """The reason why a payload does not decode yet; its codec asks for *delay*."""
+
+    __slots__ = ("delay",)
+    delay: Any
+
+    @classmethod
+    def of(cls, asked: RetryLater) -> Postponed:
+        """Make the reason of what the codec raised."""
+        made = cls(f"payload does not decode yet: {asked.reason or said(asked)}"[:REASON_CHARACTERS])
+        made.delay = asked.delay
+        return made
+
+
 def on_wire(name: str) -> str | bytes:
     """Return a job's id as the server knows it."""
     return name.raw if isinstance(name, Escaped) else name
@@ -37,7 +66,7 @@ class Lost:
 
     __slots__ = ("_job",)
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job[Any]) -> None:
         self._job = job
 
     def __bool__(self) -> bool:
@@ -56,11 +85,11 @@ class Lost:
 
 
 @define(eq=False)
-class _Open:
+class _Open(Generic[T_co]):
     """A job under construction: one is made for every delivery, and filling a frozen class takes 3 times as long."""
 
     id: str
-    payload: Any
+    payload: T_co = field(repr=shortened)
     queue: str
     headers: Mapping[str, str] = NO_HEADERS
     attempt: int = 1
@@ -69,10 +98,10 @@ class _Open:
 
 
 @frozen(eq=False)  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
-class Job(_Open):
-    """One unit of work, as a handler sees it.
+class Job(_Open[T_co]):
+    """One unit of work, as a handler sees it: `Job[T]`, of `bytes` by default.
 
-    `payload` is `bytes`, or what the queue's codec made of them. `attempt` is 1 the first time and
+    `payload` is what the queue's codec made of the bytes. `attempt` is 1 the first time and
     counts deliveries less releases. `enqueued_at` is the server's time of the first enqueue, in
     seconds since the epoch.
     """
@@ -92,28 +121,35 @@ class Job(_Open):
         return Job, (self.id, self.payload, self.queue, dict(self.headers), self.attempt, self.enqueued_at)
 
 
-def make_job(id: str, payload: Any, queue: str, headers: Mapping[str, str], attempt: int, enqueued_at: float) -> Job:
+def make_job(
+    id: str, payload: Any, queue: str, headers: Mapping[str, str], attempt: int, enqueued_at: float
+) -> Job[Any]:
     """Make a `Job` quickly: one is made for every delivery."""
     job: Any = _Open(id, payload, queue, headers, attempt, enqueued_at)
     job.__class__ = Job
-    made: Job = job
+    made: Job[Any] = job
     return made
 
 
 @frozen
-class NewJob:
-    """A job to enqueue that has more than a payload.
+class NewJob(Generic[T_co]):
+    """A job to enqueue that has more than a payload: `NewJob[T]`.
 
     `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
     `datetime`.
     """
 
-    payload: Any
+    payload: T_co = field(repr=shortened)
     id: str | None = None
     headers: Mapping[str, str] | None = None
     delay: float | timedelta | datetime | None = None
     priority: int = 0
     queue: str | None = None
+
+
+def is_new(job: object) -> TypeGuard[NewJob[Any]]:
+    """Tell whether *job* is a `NewJob`, and no payload."""
+    return isinstance(job, NewJob)
 
 
 @define
@@ -142,9 +178,12 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
 
 
 class Traceable:
-    """Base of values that may carry a trace context. It is no field: unset while tracing is off, it costs nothing."""
+    """Base of values that may carry a trace context, and the ticket of a payload that is kept elsewhere. These are no
+    fields: unset where there are none, they cost nothing.
+    """
 
-    __slots__ = ("trace",)
+    __slots__ = ("ticket", "trace")
+    ticket: str
     trace: Any
 
 
@@ -159,7 +198,7 @@ class Claim(Traceable):
     very name of the entry, where one came from another queue within a millisecond. `size` is the bytes of its fields.
     """
 
-    job: Job
+    job: Job[Any]
     worker: str
     entry: str
     count: int

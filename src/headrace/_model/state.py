@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Generic
+
 from attrs import astuple, field, frozen
 
-from headrace._model.job import (
-    Job,
-)
+from headrace._model.job import Job
+from headrace._model.payload import T_co
 
 
 @frozen
@@ -79,7 +80,7 @@ class Repairs:
 
 
 @frozen
-class JobState:
+class JobState(Generic[T_co]):
     """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead.
 
     `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones,
@@ -87,7 +88,7 @@ class JobState:
     and the cause in `reason`.
     """
 
-    job: Job
+    job: Job[T_co]
     state: str
     worker: str | None = None
     since: float | None = None

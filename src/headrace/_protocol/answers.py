@@ -17,10 +17,10 @@ from headrace._model.state import JobState
 class Page:
     """One page of a listing; `cursor` is empty when it was the last."""
 
-    items: Sequence[JobState]
+    items: Sequence[JobState[Any]]
     cursor: str
 
-    def __iter__(self) -> Iterator[JobState]:
+    def __iter__(self) -> Iterator[JobState[Any]]:
         return iter(self.items)
 
 

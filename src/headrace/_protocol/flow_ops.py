@@ -13,7 +13,7 @@ from attrs import field, frozen
 from headrace._model.checks import Context, fits, millis, together
 from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FanOut, FlowState, Next
-from headrace._model.job import Claim, Job, NewJob, Receipt
+from headrace._model.job import Claim, Job, NewJob, Receipt, is_new
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts
 from headrace._protocol import replies
@@ -59,7 +59,7 @@ class FlowOps:
     """A flow's stages and its operations, as `Ops` are a queue's."""
 
     def __init__(
-        self, name: str, namespace: str, codec: Codec | None, lookup: Sequence[str], dead_limit: int,
+        self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
         result_ttl: float | timedelta, fenced: bool,
     ) -> None:  # fmt: skip
         self.keys = Keys.of(name, namespace)
@@ -197,7 +197,7 @@ class FlowOps:
         made: list[list[Arg]] = []
         names: set[str] = set()
         for number, one in enumerate(every):
-            job = one if isinstance(one, NewJob) else NewJob(one)
+            job = one if is_new(one) else NewJob(one)
             name = str(number) if job.id is None else job_id(job.id)
             if "/" in name:
                 raise ValueError(f"FanOut: child {name!r}: a child's name may not hold '/'")

@@ -17,8 +17,8 @@ from attrs import frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import BytesCodec, Codec, as_bytes
-from headrace._model.job import PRIORITY, Claim, NewJob, Receipt, on_wire
+from headrace._model.codec import BytesCodec, Codec, as_bytes, inline, untyped
+from headrace._model.job import PRIORITY, Claim, NewJob, Receipt, is_new, on_wire
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
@@ -58,7 +58,7 @@ class Ops:
 
     keys: Keys
     settings: QueueSettings = QueueSettings()
-    codec: Codec = BytesCodec()
+    codec: Codec[Any] = BytesCodec()
     namespace: str = "headrace"
 
     def _op(
@@ -82,13 +82,13 @@ class Ops:
 
     # -- producing ---------------------------------------------------------------------------------
 
-    def _encoded(self, payload: Any) -> bytes:
-        data: Any = self.codec.encode(payload)
+    def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
+        data: Any = (codec or self.codec).encode(payload)
         return data if type(data) is bytes else as_bytes(data)
 
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """Check a payload or `NewJob`, and return its fields; only the encoded payload, if that is all it has."""
-        if not isinstance(job, NewJob):
+        if not is_new(job):
             data = self._encoded(job)
             checks.fits("payload", [data])
             return data if context is None else ("", "", ["data", data, *context()])
@@ -99,17 +99,17 @@ class Ops:
             fields += checks.joined(job.headers, context)
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
-    def _item(self, job: NewJob, priorities: int | None = None) -> Item:
+    def _item(self, job: NewJob[Any], priorities: int | None = None, codec: Codec[Any] | None = None) -> Item:
         delay = checks.delay(job.delay)
         headers = self._headers(job, priorities)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
-        fields: list[str | bytes] = ["data", self._encoded(job.payload)]
+        fields: list[str | bytes] = ["data", self._encoded(job.payload, codec)]
         checks.fits("payload and headers" if headers else "payload", [fields[1], *headers])
         if name:
             fields += ("id", name)
         return name, delay, [*fields, *headers]
 
-    def _headers(self, job: NewJob, priorities: int | None = None) -> list[str]:
+    def _headers(self, job: NewJob[Any], priorities: int | None = None) -> list[str]:
         """Return a job's headers, with its level. Those that describe another job, whose headers were copied, are left
         out.
         """
@@ -204,7 +204,7 @@ class Ops:
         *,
         fenced: bool | None = None,
         results: Mapping[str, bytes] | None = None,
-        then: Sequence[NewJob] = (),
+        then: Sequence[NewJob[Any]] = (),
     ) -> Op[list[bool]]:
         """Remove *claims*' jobs for good. *results* by entry; *then*: the follow-ups of a single claim."""
         if isinstance(then, NewJob) or not isinstance(then, Sequence):
@@ -235,17 +235,19 @@ class Ops:
             extra += [keys.part(part) for part in script("enqueue").parts]
             extra.append([keys.part("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
         alike = not (fence or results or then)
-        return self._op("complete", args, replies.bools, extra, claims, self._complete_all if alike else None)
+        done = replies.completed(claims, self.codec)
+        return self._op("complete", args, done, extra, claims, self._complete_all if alike else None)
 
     def _complete_all(self, claims: Sequence[Claim]) -> Op[list[bool]]:
         return self.complete(claims, fenced=False)
 
-    def follow(self, job: NewJob) -> tuple[Keys, str, str, list[str | bytes]]:
+    def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
         """Check a follow-up: its queue must be in this queue's group, which shares one hash slot."""
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
         keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
-        return keys, *self._item(job, None if keys == self.keys else LEVELS_AT_MOST)
+        own = keys == self.keys  # another's payloads may be of another type
+        return keys, *(self._item(job) if own else self._item(job, LEVELS_AT_MOST, untyped(self.codec)))
 
     def _near(self, what: str, queue: str) -> Keys:
         """Return the keys of another queue, which must be in this one's group for a script to reach both."""
@@ -260,7 +262,7 @@ class Ops:
     def result_bytes(self, result: Any) -> bytes:
         """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
         try:
-            data = self._encoded(result)
+            data = self._encoded(result, untyped(self.codec))
         except (TypeError, CodecError) as error:
             raise type(error)(f"result: {error}") from error
         checks.fits("result", [data])
@@ -419,12 +421,12 @@ class Ops:
         """List a page of the jobs in *state*: waiting, running, delayed or dead."""
         return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self._jobs.page)
 
-    def find(self, name: str) -> Op[JobState | None]:
+    def find(self, name: str) -> Op[JobState[Any] | None]:
         """Find one job; of the dead letters, the newest 1,000 or 1 MiB are searched."""
         jobs = self._jobs
         return self._op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
 
-    def seek(self, name: str, cursor: str) -> Op[tuple[JobState | None, str]]:
+    def seek(self, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str]]:
         """Find one job, searching the dead letters on from *cursor*; the answer has the cursor to continue from."""
         return self._op("find", [wire_id(name), cursor], self._jobs.found)
 
@@ -462,13 +464,13 @@ class Ops:
 
     # -- what recurs ---------------------------------------------------------------------------------
 
-    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob) -> Callable[[int], Op[int]]:
+    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
         """Make a job recur: return a function from the server's now in ms to the operation, which answers -1 at the
         limit.
         """
         if len(job_id(name).encode()) > 400:
             raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
-        fields: list[Arg] = ["data", self.codec.encode(job.payload), *self._headers(job)]
+        fields: list[Arg] = ["data", self._encoded(job.payload, inline(self.codec)), *self._headers(job)]
         checks.fits("payload and headers", fields)
         head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
 

@@ -6,17 +6,17 @@ Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 from headrace._model import job as job_values
-from headrace._model.codec import Codec
+from headrace._model.codec import Codec, keeper
 from headrace._model.flow import FlowState
-from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Receipt, make_job
+from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, Receipt, make_job
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
 from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed
-from headrace.errors import ReplyError, said
+from headrace.errors import ReplyError, RetryLater, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
 _ENTRY_FIELDS = (b"data", b"id", b"attempt", b"enq")
@@ -46,6 +46,22 @@ def bools(reply: Any) -> list[bool]:
     return [x != 0 for x in reply]
 
 
+def completed(claims: Sequence[Claim], codec: Codec[Any]) -> Callable[[Any], list[bool]]:
+    """Return the decoder of a completion: it removes what the codec keeps elsewhere of the jobs that are done."""
+    kept = keeper(codec)
+    if kept is None:
+        return bools
+
+    def decode(reply: Any) -> list[bool]:
+        won = bools(reply)
+        for claim, ours in zip(claims, won, strict=False):  # a script may have had room for the first of them only
+            if ours and (ticket := getattr(claim, "ticket", None)) is not None:
+                kept.discard(ticket)
+        return won
+
+    return decode
+
+
 def one(reply: Any) -> bool:
     """Decode the bool of a single job."""
     return bool(reply[0] != 0)
@@ -67,9 +83,10 @@ def plain_receipts(reply: Any) -> list[Receipt]:
 class Jobs:
     """Decoder for the jobs of one queue. Keeps no state."""
 
-    def __init__(self, queue: str, codec: Codec) -> None:
+    def __init__(self, queue: str, codec: Codec[Any]) -> None:
         self._queue = queue
         self._decode = codec.decode
+        self._keeper = keeper(codec)
 
     def job(self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0) -> tuple[Job, int, str]:
         """Return the job, its token, and why it can't be decoded ('' if it can; otherwise `payload` is raw bytes)."""
@@ -103,6 +120,8 @@ class Jobs:
                 value = self._decode(raw(payload))
             except KeyboardInterrupt:
                 raise
+            except RetryLater as asked:
+                wrong, value = Postponed.of(asked), raw(payload)
             except BaseException as error:
                 wrong, value = (
                     f"payload does not decode: {said(error)}",
@@ -148,9 +167,22 @@ class Jobs:
                 last, enqueued = ms, int(ms) / 1000
             job = make(name, value, queue, NO_HEADERS, 1, enqueued)
             claims.append(kind(job, worker, name, 1, 1, duration, moment, False, len(payload)))
+        if self._keeper is not None:
+            for claim, data in self._kept(claims, taken, fresh):
+                if (ticket := self._keeper.ticket(data)) is not None:
+                    claim.ticket = ticket
         return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2, moment)
 
-    def state(self, row: Any, now: int) -> JobState:
+    def _kept(self, claims: Sequence[Claim], taken: Any, fresh: Any) -> Iterator[tuple[Any, bytes]]:
+        """Yield each claim with its payload as it came."""
+        came = {text(entry): raw(payload) for entry, payload in zip(fresh[::2], fresh[1::2], strict=True)}
+        for entry, fields, _, _ in taken:
+            own = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}  # the first counts
+            came[text(entry)] = raw(own.get(b"data", b""))
+        for claim in claims:
+            yield claim, came[claim.entry]
+
+    def state(self, row: Any, now: int) -> JobState[Any]:
         """Decode one row of a listing."""
         entry, fields, state, deliveries, releases, worker, ms = row
         name = text(state)
@@ -164,7 +196,7 @@ class Jobs:
             return JobState(job, name, text(worker), (now - ms) / 1000, reason=reason, entry=text(entry))
         return JobState(job, name, reason=reason, entry=text(entry))
 
-    def _letter(self, entry: Any, fields: Any) -> JobState:
+    def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
         """Decode a dead letter. An entry that a foreign client put there is shown as a job with all its fields."""
         died = _number(text(entry).partition("-")[0]) / 1000
         if [raw(key) for key in fields[:6:2]] != [b"reason", b"worker", b"released"]:
@@ -178,7 +210,7 @@ class Jobs:
         cursor, now, rows = reply
         return Page([self.state(row, now) for row in rows], text(cursor))
 
-    def found(self, reply: Any) -> tuple[JobState | None, str]:
+    def found(self, reply: Any) -> tuple[JobState[Any] | None, str]:
         """Decode the answer of `find`, and the cursor to continue from."""
         now, row, cursor = reply
         return self.state(row, now) if row else None, text(cursor)

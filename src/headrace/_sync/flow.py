@@ -34,7 +34,7 @@ class Flow(Closing, BaseFlow, Driver):
 
     def __init__(
         self, name: str, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
-        codec: Codec | None = None, lookup: Sequence[str] = (), dead_limit: int = 1000,
+        codec: Codec[Any] | None = None, lookup: Sequence[str] = (), dead_limit: int = 1000,
         result_ttl: float | timedelta = 86400, fenced: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
@@ -51,7 +51,7 @@ class Flow(Closing, BaseFlow, Driver):
         """
         return self._run(*self._start(payload, id, attributes, stage, delay, headers))
 
-    def complete(self, lease: BaseLease[Any], outcome: Any = None, fenced: bool | None = None) -> bool:
+    def complete(self, lease: BaseLease[Any, Any], outcome: Any = None, fenced: bool | None = None) -> bool:
         """Complete a stage's job that you leased yourself, with a result, `Next` or `FanOut`, as a worker does.
 
         `True` for exactly one caller. The job is in its next stage, or its children are there, in the same script.

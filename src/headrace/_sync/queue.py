@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any, Generic, Unpack, overload
 from zoneinfo import ZoneInfo
 
 import redis
@@ -22,6 +22,7 @@ from headrace._base.queue import BaseQueue, Delay
 from headrace._core import calls
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.payload import Plain, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
@@ -30,10 +31,10 @@ from headrace._sync.events import EventStream
 from headrace._sync.waiters import Waiters
 
 
-class Lease(BaseLease["Queue"]):
+class Lease(BaseLease["Queue[T]", T], Generic[T]):
     """A claim on a job until a deadline, and the handle that settles it."""
 
-    def complete(self, result: Any = None, then: Sequence[NewJob] = (), fenced: bool | None = None) -> bool:
+    def complete(self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None) -> bool:
         """Like `Queue.complete`."""
         return self._queue.complete(self, result, then, fenced)
 
@@ -54,7 +55,7 @@ class Lease(BaseLease["Queue"]):
         return self._queue.renew(self, duration)
 
 
-class Queue(Closing, Driver, BaseQueue):
+class Queue(Closing, Driver, BaseQueue, Generic[T]):
     """A named, ordered set of jobs on Redis Streams.
 
     - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
@@ -69,10 +70,20 @@ class Queue(Closing, Driver, BaseQueue):
     One object may be shared by threads, and survives a fork.
     """
 
+    @overload
+    def __init__(
+        self: Queue[bytes], name: str, *, url: str | None = None, client: redis.Redis | None = None,
+        namespace: str = "headrace", codec: None = None, **options: Unpack[QueueOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, name: str, *, url: str | None = None, client: redis.Redis | None = None,
+        namespace: str = "headrace", codec: Codec[T], **options: Unpack[QueueOptions],
+    ) -> None: ...  # fmt: skip
     @with_options()
     def __init__(
         self, name: str, *, url: str | None = None, client: redis.Redis | None = None,
-        namespace: str = "headrace", codec: Codec | None = None, **options: Unpack[QueueOptions],
+        namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
@@ -81,6 +92,16 @@ class Queue(Closing, Driver, BaseQueue):
     def _waiters(self) -> Waiters:
         return Waiters(self.ops, self._executor)
 
+    @overload
+    def enqueue(
+        self: Queue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
+        priority: int = 0, headers: Mapping[str, str] | None = None,
+    ) -> Receipt: ...  # fmt: skip
+    @overload
+    def enqueue(
+        self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt: ...  # fmt: skip
     def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None,
@@ -95,6 +116,12 @@ class Queue(Closing, Driver, BaseQueue):
             self._declare()
         return receipt
 
+    @overload
+    def enqueue_many(
+        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False
+    ) -> list[Receipt]: ...  # fmt: skip
+    @overload
+    def enqueue_many(self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False) -> list[Receipt]: ...
     def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
         """Add payloads or `NewJob`s, any number; return a receipt each, in order.
 
@@ -117,7 +144,7 @@ class Queue(Closing, Driver, BaseQueue):
     def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> Lease | None:  # fmt: skip
+    ) -> Lease[T] | None:  # fmt: skip
         """Lease the next job; `None` if there is none within *block* seconds (0: do not wait; `None`: for ever).
 
         *duration*: seconds of this lease. *at_most_once*: complete the job before handing it out. Jobs that do not
@@ -130,7 +157,7 @@ class Queue(Closing, Driver, BaseQueue):
     def lease_many(
         self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> list[Lease]:  # fmt: skip
+    ) -> list[Lease[T]]:  # fmt: skip
         """Like `lease`, up to *n* jobs: wait for the first, take those that are there then. 1.5-2.5 µs a job."""
         claims = self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
@@ -141,9 +168,9 @@ class Queue(Closing, Driver, BaseQueue):
 
     def complete(
         self,
-        lease: Lease,
+        lease: Lease[T],
         result: Any = None,
-        then: Sequence[NewJob] = (),
+        then: Sequence[NewJob[Any]] = (),
         fenced: bool | None = None,
     ) -> bool:
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
@@ -154,28 +181,28 @@ class Queue(Closing, Driver, BaseQueue):
         """
         return self._run(*self._complete(lease, result, then, fenced))[0]
 
-    def complete_many(self, leases: Sequence[Lease], fenced: bool | None = None) -> list[bool]:
+    def complete_many(self, leases: Sequence[Lease[T]], fenced: bool | None = None) -> list[bool]:
         """Like `complete`, for each lease; return a bool each, in order. One script per 1,000, 2-3.5 µs a job."""
         return self._drive(*self._complete_many(leases, fenced))
 
-    def release(self, lease: Lease) -> bool:
+    def release(self, lease: Lease[T]) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
         return self._run(*self._settle(lambda claim: self.ops.release([claim]), lease))[0]
 
-    def retry(self, lease: Lease, delay: Delay = 0.0, reason: str = "") -> bool:
+    def retry(self, lease: Lease[T], delay: Delay = 0.0, reason: str = "") -> bool:
         """Try the job again later: to the back, or after *delay*. `False`: the lease was lost. retry.lua.
 
         An attempt is spent; after the last one the job goes to the dead letters with *reason*.
         """
         return self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease))[0]
 
-    def dead_letter(self, lease: Lease, reason: str) -> bool:
+    def dead_letter(self, lease: Lease[T], reason: str) -> bool:
         """Take the job out of the queue for good, and keep it with *reason*. `False`: the lease was lost.
         dead_letter.lua.
         """
         return self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease))[0]
 
-    def renew(self, lease: Lease, duration: float | timedelta | None = None) -> bool:
+    def renew(self, lease: Lease[T], duration: float | timedelta | None = None) -> bool:
         """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
         return self._run(self._renew(lease, duration))[0]
 
@@ -192,7 +219,7 @@ class Queue(Closing, Driver, BaseQueue):
         """Like `result`, for any number of jobs: return the results there are, by id, waiting for the others."""
         return self._drive(self._results(ids, timeout))
 
-    def _each(self, state: str, limit: int = 200) -> Iterator[JobState]:
+    def _each(self, state: str, limit: int = 200) -> Iterator[JobState[T]]:
         cursor, more = "", True
         while more:
             page = self._run(self.ops.listing(state, cursor, limit))
@@ -204,6 +231,10 @@ class Queue(Closing, Driver, BaseQueue):
         """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1)."""
         return self._run(self.ops.cancel(id))
 
+    @overload
+    def cancel_payload(self: Queue[bytes], payload: Plain) -> int: ...
+    @overload
+    def cancel_payload(self, payload: T) -> int: ...
     def cancel_payload(self, payload: Any) -> int:
         """Remove every job of this payload, waiting, running or delayed; return their number.
 
@@ -215,29 +246,29 @@ class Queue(Closing, Driver, BaseQueue):
         """Count the jobs in each state, at one instant. counts.lua, O(consumers)."""
         return self._run(self.ops.counts())
 
-    def peek(self) -> Job | None:
+    def peek(self) -> Job[T] | None:
         """Return the job that would be leased next, without leasing it. list.lua."""
         for item in self._each("waiting", 1):
             return item.job
         return None
 
-    def waiting(self) -> Iterator[JobState]:
+    def waiting(self) -> Iterator[JobState[T]]:
         """List the waiting jobs, in the order in which they will be leased. list.lua, 200 jobs or 1 MiB a call."""
         return self._each("waiting")
 
-    def running(self) -> Iterator[JobState]:
+    def running(self) -> Iterator[JobState[T]]:
         """List the leased jobs, oldest first, each with its `worker` and the time `since` delivery or last renewal."""
         return self._each("running")
 
-    def delayed(self) -> Iterator[JobState]:
+    def delayed(self) -> Iterator[JobState[T]]:
         """List the delayed jobs, the first due first, each with the time it is `due`."""
         return self._each("delayed")
 
-    def dead(self) -> Iterator[JobState]:
+    def dead(self) -> Iterator[JobState[T]]:
         """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")
 
-    def find(self, id: str) -> JobState | None:
+    def find(self, id: str) -> JobState[T] | None:
         """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
         return self._drive(calls.find(self.ops, id))
 
@@ -365,6 +396,18 @@ class Queue(Closing, Driver, BaseQueue):
         """
         return self._run(self.ops.reschedule(id, delay))
 
+    @overload
+    def schedule(
+        self: Queue[bytes], name: str, payload: Plain, *, every: float | timedelta | None = None,
+        cron: str | None = None, timezone: str | ZoneInfo | None = None, missed: str = "once",
+        headers: Mapping[str, str] | None = None, priority: int = 0,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    def schedule(
+        self, name: str, payload: T, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> bool: ...  # fmt: skip
     def schedule(
         self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
         timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,

@@ -11,7 +11,7 @@ import redis
 from attrs import evolve
 
 from headrace._model.checks import Context as Carried
-from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, Receipt
+from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, Receipt, is_new
 from headrace._telemetry import log, tracing
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, tracer
@@ -143,16 +143,16 @@ class SettleSpan(CallSpan):
         if self.span is not None and self.span.is_recording():
             tracing.about(self.span, jobs, batch=batch)
 
-    def follow(self, then: Any, place: Callable[[NewJob], Place]) -> Any:
+    def follow(self, then: Any, place: Callable[[NewJob[Any]], Place]) -> Any:
         """Add to each follow-up the context it was created in. Anything but a list of jobs stays as it is, to be
         refused later.
         """
         if not isinstance(then, (list, tuple)):
             return then
         jobs: Any = then  # pyright: ignore[reportUnknownVariableType]
-        return [self._create(job, place) if isinstance(job, NewJob) else job for job in jobs]
+        return [self._create(job, place) if is_new(job) else job for job in jobs]
 
-    def _create(self, job: NewJob, place: Callable[[NewJob], Place]) -> NewJob:
+    def _create(self, job: NewJob[Any], place: Callable[[NewJob[Any]], Place]) -> NewJob[Any]:
         if isinstance(job.headers, Mapping) and tracing.carries(job.headers):
             return job
         traced, context = tracer(), self._inside()

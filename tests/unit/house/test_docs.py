@@ -19,7 +19,8 @@ from tests.support.servers import Server, binaries
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md", DOCS / "how-to" / "flows.md"]
+TYPED = DOCS / "how-to" / "typed-payloads.md"
+RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md", DOCS / "how-to" / "flows.md", TYPED]
 COMMANDS = """
 python -m pip install '.[embedded,cli]' && headrace demo
 python -m pip install -e '.[dev]' && python -m pytest
@@ -139,6 +140,9 @@ def test_code_compiles_and_imports_what_there_is(page: Path) -> None:
 
 @pytest.mark.parametrize("page", RUNS, ids=name)
 def test_the_first_pages_run(page: Path, server: Server, tmp_path: Path) -> None:
+    if page == TYPED:
+        for extra in ("cryptography", "msgspec", "zstandard"):
+            pytest.importorskip(extra)
     source = "\n".join(code(page))
     assert source.count("embedded:./data") == 1
     script = tmp_path / "page.py"

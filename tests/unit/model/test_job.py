@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from headrace import Counts, Job, JobState, NewJob, Receipt, Repairs
+from headrace import Counts, Job, JobState, Lease, NewJob, Receipt, Repairs
 from headrace._model.job import NO_HEADERS, Claim, Lost, make_job
 
 
@@ -93,3 +93,25 @@ def test_claims_are_themselves() -> None:
     one, other = (Claim(job, "w", "1-0", 1, 1) for _ in range(2))
     assert one != other
     assert len({one, other}) == 2
+
+
+@pytest.mark.parametrize("payload", [b"x" * 100_000, "ä" * 100_000, list(range(20_000)), {"a": "x" * 100_000}])
+def test_a_large_payload_is_not_printed_whole(payload: Any) -> None:
+    """Of a job, what is made of it, and what holds one."""
+    job = Job("i", payload, "q")
+    claim = Claim(job, "w", "1-0", 1, 1)
+    for shown in (job, NewJob(payload), claim, Lease(claim, None), JobState(job, "waiting")):  # type: ignore[arg-type]
+        assert len(repr(shown)) < 600
+        assert f"{len(payload if len(payload) >= 100_000 else repr(payload)):,}" in repr(shown)
+    assert repr(NewJob(b"x" * 200)).startswith(f"NewJob(payload={b'x' * 200!r}"[:150])
+
+
+def test_a_small_payload_is_printed_whole() -> None:
+    payload = {"to": "ada", "text": "x" * 150}
+    assert repr(payload) in repr(Job("i", payload, "q"))
+
+
+def test_values_of_a_type_are_made_as_others() -> None:
+    assert NewJob[int](5) == NewJob(5)
+    assert Job[int]("i", 5, "q").payload == 5
+    assert type(pickle.loads(pickle.dumps(Job[int]("i", 5, "q")))) is Job

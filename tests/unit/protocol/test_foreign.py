@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace import JSONCodec
 from headrace._core.notices import events
-from headrace._model.codec import BytesCodec, JSONCodec
+from headrace._model.codec import BytesCodec
 from headrace._model.job import Escaped
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState

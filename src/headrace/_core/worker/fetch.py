@@ -25,7 +25,7 @@ from headrace._core.effects import (
     send_all,
     take_back,
 )
-from headrace._core.verdicts import Settlement
+from headrace._core.verdicts import Settlement, undecoded
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, died, lose
 from headrace._core.worker.settling import Settling, alike
@@ -165,7 +165,7 @@ def _granted(
     if consumer.losses_told != losses_told:  # the losses may be of these jobs
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
-        consumer.done.append(Settlement("dead", claim, reason=reason))
+        consumer.done.append(undecoded(claim, reason))
     consumer.paused = grant.paused
     if not grant.paused or grant.claims:
         consumer.name_claim.heir_of = ""

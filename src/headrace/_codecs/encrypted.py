@@ -1,0 +1,158 @@
+"""`Encrypted`: payloads that the server, and all that reads it, can neither read nor change.
+
+The envelope: `HRE1`, one byte with the length of the key's name, that name in UTF-8, 24 bytes of nonce, and what
+XAES-256-GCM (c2sp.org/XAES-256-GCM) makes of the payload, its tag of 16 bytes last. All before the nonce is
+authenticated with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import count
+from typing import Any, cast, overload
+
+from headrace._codecs.around import Around
+from headrace._model.codec import Codec
+from headrace._model.payload import T
+from headrace.errors import CodecError, ConfigurationError, RetryLater, without_extra
+
+MAGIC = b"HRE1"
+KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 24, 16
+PAYLOADS_PER_KEY = 4096  # that share half a nonce, and with it a derived key
+
+
+class Key:
+    """A key of 256 bits for AES-GCM with nonces of 192 (XAES-256-GCM).
+
+    Plain AES-GCM has nonces of 96 bits: drawn at random, they are safe for 2^32 payloads of a key, which a busy queue
+    has in days. Here the first half of the nonce chooses a key of its own, for a few thousand payloads.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._gcm = AESGCM
+        self._ecb = Cipher(algorithms.AES256(key), modes.ECB())  # noqa: S305 - a block at a time, as AES-CMAC is made of
+        doubled = int.from_bytes(self._blocks(bytes(16)), "big") << 1
+        self._mask = (doubled ^ 0x87 if doubled >> 128 else doubled) & (1 << 128) - 1
+        self._derived = lru_cache(maxsize=64)(self._derive)
+        self._drawn = count()
+        self._half = os.urandom(NONCE_BYTES // 2)  # also for a thread that comes before the first renewal
+
+    def _blocks(self, data: bytes) -> bytes:
+        return self._ecb.encryptor().update(data)
+
+    def _derive(self, half: bytes) -> Any:
+        """Derive a key: AES-CMAC of two counters and half a nonce."""
+        blocks = [int.from_bytes(bytes([0, number, 0x58, 0]) + half, "big") ^ self._mask for number in (1, 2)]
+        return self._gcm(self._blocks(b"".join(block.to_bytes(16, "big") for block in blocks)))
+
+    def nonce(self) -> bytes:
+        """Draw a nonce, all of it at random; its first half serves for some more, for deriving a key takes time."""
+        if next(self._drawn) % PAYLOADS_PER_KEY == 0:
+            self._half = os.urandom(NONCE_BYTES // 2)
+        return self._half + os.urandom(NONCE_BYTES // 2)
+
+    def encrypt(self, nonce: bytes, data: bytes, known: bytes) -> bytes:
+        """Encrypt *data*, and authenticate it with *known*."""
+        sealed: bytes = self._derived(nonce[:12]).encrypt(nonce[12:], data, known)
+        return sealed
+
+    def decrypt(self, nonce: bytes, data: bytes, known: bytes) -> bytes:
+        """Decrypt *data*. Raises if it, *known* or the key is not what it was encrypted with."""
+        opened: bytes = self._derived(nonce[:12]).decrypt(nonce[12:], data, known)
+        return opened
+
+
+def checked(keys: object) -> dict[str, bytes]:
+    """Check what was given as keys; no message says one."""
+    if not isinstance(keys, Mapping) or not keys:
+        raise TypeError("keys must be a mapping with a key at least: {name: 32 bytes}, the one that encrypts first")
+    for name, key in cast("Mapping[object, object]", keys).items():
+        if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) < 256 or not name.isprintable():
+            raise ValueError(f"keys: a name must be 1-255 bytes of printable text, not {name!r:.100}")
+        if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+            size = f"{len(key)} bytes" if isinstance(key, bytes) else f"a {type(key).__name__}"
+            raise ValueError(f"keys: key {name!r} must be 32 bytes, such as secrets.token_bytes(32), not {size}")
+    return dict(cast("Mapping[str, bytes]", keys))
+
+
+class Encrypted(Around[T]):
+    """Another codec's bytes, encrypted and authenticated by AES-256-GCM (extra `encryption`).
+
+    *keys*: 32 bytes each, by name; the first encrypts, all decrypt. To rotate: add the new key last everywhere, then
+    put it first, and remove the old one when no job has its name any more. Ids, headers and queue names are not
+    encrypted.
+    """
+
+    @overload
+    def __init__(self: Encrypted[bytes], codec: None, keys: Mapping[str, bytes]) -> None: ...
+    @overload
+    def __init__(self, codec: Codec[T], keys: Mapping[str, bytes]) -> None: ...
+    def __init__(self, codec: Codec[Any] | None, keys: Mapping[str, bytes]) -> None:
+        try:
+            import cryptography.exceptions
+        except ImportError:
+            raise ConfigurationError(without_extra("Encrypted", "encryption")) from None
+        super().__init__(codec)  # type: ignore[arg-type]
+        self._keys = {name.encode(): Key(key) for name, key in checked(keys).items()}
+        self._first = next(iter(self._keys))
+        self._invalid: Any = cryptography.exceptions.InvalidTag
+
+    def __repr__(self) -> str:
+        return f"Encrypted({self.codec!r}, keys={[name.decode() for name in self._keys]})"
+
+    def around(self, codec: Codec[Any]) -> Codec[Any]:
+        """Make the same around another codec."""
+        made: Encrypted[Any] = Encrypted.__new__(Encrypted)
+        made.codec, made._keys, made._first, made._invalid = codec, self._keys, self._first, self._invalid
+        return made
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether equal payloads become equal bytes: each has a nonce of its own."""
+        return False
+
+    def encode(self, payload: T, /) -> bytes:
+        """Encode by the inner codec, and encrypt by the first key. Raises what the inner codec raises."""
+        data = self.inner(payload)
+        head = MAGIC + bytes([len(self._first)]) + self._first
+        key = self._keys[self._first]
+        nonce = key.nonce()
+        return head + nonce + key.encrypt(nonce, data, head)
+
+    def decode(self, data: bytes, /) -> T:
+        """Decrypt, and decode by the inner codec. Raises `CodecError` that names the key, and never what is inside."""
+        plain = self.opened(data)
+        try:
+            return self.codec.decode(plain)
+        except RetryLater:
+            raise
+        except Exception as error:  # its words may quote the payload
+            name, kind = self._parts(data)[0].decode(), type(error).__name__
+            raise CodecError(f"payload decrypts by key {name!r}, but does not decode: {kind}") from None
+
+    def opened(self, data: bytes) -> bytes:
+        """Decrypt by the key that the envelope names."""
+        name, head, nonce, sealed = self._parts(data)
+        shown, key = name.decode("utf-8", "backslashreplace"), self._keys.get(name)
+        if key is None:
+            known = ", ".join(repr(one.decode()) for one in self._keys)
+            raise CodecError(f"payload is encrypted by key {shown!r}, which is not among those given: {known}")
+        try:
+            return key.decrypt(nonce, sealed, head)
+        except self._invalid:
+            raise CodecError(f"payload does not decrypt by key {shown!r}: changed, or another of that name") from None
+
+    def _parts(self, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+        """Return the key's name, the head with it, the nonce and the rest of an envelope."""
+        if not data.startswith(MAGIC):
+            raise CodecError("payload is not encrypted")
+        start = len(MAGIC) + 1 + (data[len(MAGIC)] if len(data) > len(MAGIC) else 0)
+        if len(data) < start + NONCE_BYTES + TAG_BYTES:
+            raise CodecError("encrypted payload is cut short")
+        body = start + NONCE_BYTES
+        return data[len(MAGIC) + 1 : start], data[:start], data[start:body], data[body:]

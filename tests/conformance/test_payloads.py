@@ -1,0 +1,148 @@
+"""Queues of a type, and payloads that are compressed, encrypted or elsewhere, from the producer to the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import (
+    CodecError,
+    Compressed,
+    Counts,
+    DirectoryStore,
+    Encrypted,
+    JSONCodec,
+    MsgpackCodec,
+    NewJob,
+    Offloaded,
+    PydanticCodec,
+)
+from tests.support.colours import Connect
+from tests.support.steps import LONG, payloads
+
+for extra in ("pydantic", "zstandard", "cryptography"):
+    pytest.importorskip(extra)
+
+
+@dataclass
+class Mail:
+    to: str
+    text: str = ""
+
+
+MAILS = [Mail("ada"), Mail("ben", "long " * 1000), Mail("cyd", "ä")]
+KEYS = {"k": bytes(32)}
+CODECS: dict[str, Callable[[Path], Any]] = {
+    "json": lambda _: JSONCodec(Mail),
+    "msgpack": lambda _: MsgpackCodec(Mail),
+    "pydantic": lambda _: PydanticCodec(Mail),
+    "compressed": lambda _: Compressed(JSONCodec(Mail)),
+    "encrypted": lambda _: Encrypted(JSONCodec(Mail), KEYS),
+    "offloaded": lambda path: Offloaded(JSONCodec(Mail), DirectoryStore(path), over=100),
+    "all": lambda path: Offloaded(Encrypted(Compressed(MsgpackCodec(Mail)), KEYS), DirectoryStore(path), over=0),
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_from_the_producer_to_the_result(name: str, newest_connect: Connect, tmp_path: Path) -> None:
+    """Enqueued, delayed, retried, looked at: it is the payload; what is none is refused, and nothing is sent."""
+    codec = CODECS[name](tmp_path)
+    queue = newest_connect(codec=codec)
+    with pytest.raises(TypeError, match="payload must be Mail, not bytes"):
+        queue.enqueue(b"x")
+    with pytest.raises(CodecError, match="payload"):
+        queue.enqueue_many([MAILS[0], NewJob(Mail(5), id="x")])  # type: ignore[arg-type]
+    assert queue.counts() == Counts()
+    queue.enqueue(MAILS[0], id="a")
+    queue.enqueue_many([MAILS[1], NewJob(MAILS[2], id="c", delay=LONG)])
+    assert payloads(queue.waiting()) == MAILS[:2]
+    assert queue.peek().payload == MAILS[0]
+    assert queue.find("c").job.payload == MAILS[2]
+    first, second = queue.lease_many(5)
+    assert first.retry()
+    assert second.complete({"sent": True}, then=[NewJob(MAILS[2])])
+    assert untyped(codec).decode(queue.result(second.job.id)) == {"sent": True}
+    again = queue.lease_many(5)
+    assert [lease.job.payload for lease in again] == [MAILS[0], MAILS[2]]
+    assert queue.complete_many(again) == [True, True]
+    assert queue.cancel("c")
+    assert queue.counts() == Counts(enqueued=4, completed=3, cancelled=1)
+
+
+def untyped(codec: Any) -> Any:
+    return codec.untyped
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_what_is_no_payload_is_put_aside(name: str, newest_connect: Connect, tmp_path: Path) -> None:
+    plain, queue = newest_connect(), newest_connect(codec=CODECS[name](tmp_path))
+    plain.enqueue_many([b"\xff\x00", b'{"to":5}', b"", b"HRO1", b"HRE1\x01k" + bytes(60), b"\x28\xb5\x2f\xfd"])
+    queue.enqueue(MAILS[0])
+    assert queue.lease().job.payload == MAILS[0]
+    letters = list(queue.dead())
+    assert len(letters) == 6
+    assert all(letter.reason.startswith("payload does not decode: ") for letter in letters)
+    assert letters[0].job.payload == b"\xff\x00"
+
+
+def test_another_key_is_named_and_never_told(newest_connect: Connect) -> None:
+    """Put aside with a reason; redriven to one that has the key, it is as it was."""
+    secret = bytes(range(32))
+    mine, theirs = (
+        newest_connect(codec=Encrypted(JSONCodec(), keys)) for keys in ({"2026": secret}, {"2025": bytes(32)})
+    )
+    mine.enqueue({"a": "secret text"})
+    assert theirs.lease() is None
+    (letter,) = theirs.dead()
+    said = "payload is encrypted by key '2026', which is not among those given: '2025'"
+    assert letter.reason == f"payload does not decode: CodecError: {said}"
+    assert b"secret text" not in letter.job.payload
+    assert mine.redrive() == 1
+    assert mine.lease().job.payload == {"a": "secret text"}
+
+
+def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: Path) -> None:
+    """Retries, dead letters and redrives keep it; only the completion removes it. What was cancelled is swept."""
+    store = DirectoryStore(tmp_path)
+    queue = newest_connect(codec=Offloaded(None, store, over=10), max_attempts=2)
+    queue.enqueue(b"x" * 11, id="a")
+    assert queue.lease().retry()
+    assert queue.lease().retry(reason="no")
+    assert len(list(tmp_path.iterdir())) == 1
+    assert queue.redrive() == 1
+    lease = queue.lease()
+    assert lease.job.payload == b"x" * 11
+    assert lease.complete()
+    assert not lease.complete()
+    assert not list(tmp_path.iterdir())
+    queue.enqueue(b"y" * 11)
+    assert queue.lease(at_most_once=True).job.payload == b"y" * 11
+    assert not list(tmp_path.iterdir())
+    queue.enqueue(b"z" * 11, id="z")
+    assert queue.cancel("z")
+    assert len(list(tmp_path.iterdir())) == 1
+    assert store.sweep(3600) == 0
+
+
+def test_a_store_that_is_away_costs_no_job(newest_connect: Connect, tmp_path: Path) -> None:
+    """Its jobs are delayed, no attempt spent; those with small payloads go on. What is gone from it is put aside."""
+    path = tmp_path / "mounted"
+    queue = newest_connect(codec=Offloaded(None, DirectoryStore(path), over=10), dead_limit=1)
+    queue.enqueue_many([b"x" * 11, b"small", b"y" * 11])
+    path.rename(tmp_path / "away")
+    assert [lease.job.payload for lease in queue.lease_many(9)] == [b"small"]
+    assert queue.counts() == Counts(delayed=2, leased=1, enqueued=3)
+    (tmp_path / "away").rename(path)
+    for state in list(queue.delayed()):
+        assert queue.reschedule(state.job.id, None)
+    lease = queue.lease()
+    assert (lease.job.payload, lease.job.attempt) == (b"x" * 11, 1)
+    for file in path.iterdir():
+        file.unlink()
+    assert queue.lease() is None
+    (letter,) = queue.dead()
+    assert "is not in the store" in letter.reason
