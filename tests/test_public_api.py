@@ -26,12 +26,13 @@ BESIDES = {
     "AsyncFlow", "AsyncLease", "Codec", "CodecError", "Complete", "Compressed", "ConfigurationError", "DirectoryStore",
     "Encrypted", "Event", "FanOut", "Flow", "FlowJob", "FlowState", "JSONCodec", "LeasesLeft", "MsgpackCodec",
     "NameTaken", "Next", "Offloaded", "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs",
-    "ReplyError", "Schedule", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
+    "ReplyError", "Schedule", "StreamStopped", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
         "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
-        "delete", "drain", "enqueue", "enqueue_many", "events", "expire", "fail_worker", "find", "lease", "lease_many",
+        "delete", "drain", "enqueue", "enqueue_many", "enqueue_stream", "events", "expire", "fail_worker", "find",
+        "lease", "lease_many",
         "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew",
         "repair", "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules",
         "unschedule", "waiting", "workers",
@@ -135,6 +136,7 @@ MADE: dict[str, Any] = {
     "PrioritiesMismatch": headrace.PrioritiesMismatch(3),
     "RetryLater": headrace.RetryLater(5, "why", spend=True),
     "TooManySchedules": headrace.TooManySchedules(1000),
+    "StreamStopped": headrace.StreamStopped(7),
     **{
         name: getattr(headrace, name)("text")
         for name in ("CodecError", "ConfigurationError", "HeadraceError", "NameTaken", "OutcomeUnknown", "Release",

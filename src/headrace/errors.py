@@ -7,6 +7,7 @@
     ├── TooManySchedules                  the queue has as many schedules as it may
     ├── ReplyError                        the server answered something no headrace script answers
     ├── OutcomeUnknown                    a call was too long on its way: it happened, or did not
+    ├── StreamStopped                     `enqueue_stream` ended early: how many jobs are in
     ├── LeasesLeft                        a worker has stopped while its server was away
     ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
     ├── NameTaken                         another worker lives under this worker's name
@@ -39,6 +40,7 @@ __all__ = [
     "Release",
     "ReplyError",
     "RetryLater",
+    "StreamStopped",
     "TooManySchedules",
     "Verdict",
     "WorkerLost",
@@ -82,6 +84,21 @@ class TooManySchedules(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.limit,)
+
+
+class StreamStopped(HeadraceError):
+    """`enqueue_stream` ended early, by its cause: the first *position* jobs of the stream are in the queue, surely.
+
+    Of the next ones some may be in, too, where the connection broke: with ids, a repetition adds none of them twice.
+    """
+
+    def __init__(self, position: int, cause: Exception | None = None) -> None:
+        why = "" if cause is None else f": {said(cause)}"
+        super().__init__(f"the first {position} jobs of the stream are in the queue; go on with the next{why}")
+        self.position = position
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.position,)
 
 
 class ReplyError(HeadraceError):

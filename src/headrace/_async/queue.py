@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, Unpack, overload
@@ -19,6 +19,7 @@ from headrace._base.closing import AsyncClosing
 from headrace._base.lease import BaseLease
 from headrace._base.queue import BaseQueue, Delay
 from headrace._core import calls
+from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob, Receipt
 from headrace._model.payload import Plain, T
@@ -49,6 +50,16 @@ class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
     async def renew(self, duration: float | timedelta | None = None) -> bool:
         """Like `Queue.renew`."""
         return await self._queue.renew(self, duration)
+
+
+async def each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """Yield what an iterable yields, an asynchronous one or not."""
+    if isinstance(jobs, AsyncIterable):
+        async for job in jobs:
+            yield job
+    else:
+        for job in jobs:
+            yield job
 
 
 class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
@@ -108,6 +119,31 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         if self._undeclared:
             await self._declare()
         return receipts
+
+    @overload
+    async def enqueue_stream(
+        self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]] | AsyncIterable[Plain | NewJob[Plain]],
+        progress: Callable[[int], object] | None = None,
+    ) -> int: ...  # fmt: skip
+    @overload
+    async def enqueue_stream(
+        self, jobs: Iterable[T | NewJob[T]] | AsyncIterable[T | NewJob[T]],
+        progress: Callable[[int], object] | None = None,
+    ) -> int: ...  # fmt: skip
+    async def enqueue_stream(
+        self, jobs: Iterable[Any] | AsyncIterable[Any], progress: Callable[[int], object] | None = None
+    ) -> int:
+        """Like `Queue.enqueue_stream`; *jobs* may be asynchronous."""
+        filling = Filling(progress)
+        try:
+            async for job in each(jobs):
+                if filling.full(job):
+                    filling.sent(await self.enqueue_many(filling.part))
+            if filling.part:
+                filling.sent(await self.enqueue_many(filling.part))
+        except Exception as error:
+            raise filling.stopped(error) from error
+        return filling.position
 
     async def _declare(self) -> None:
         declaration = self._declaration()

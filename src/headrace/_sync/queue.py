@@ -7,7 +7,7 @@ arguments raises `ValueError` or `TypeError`, and nothing was sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, Unpack, overload
@@ -20,6 +20,7 @@ from headrace._base.closing import Closing
 from headrace._base.lease import BaseLease
 from headrace._base.queue import BaseQueue, Delay
 from headrace._core import calls
+from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob, Receipt
 from headrace._model.payload import Plain, T
@@ -135,6 +136,33 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         if self._undeclared:
             self._declare()
         return receipts
+
+    @overload
+    def enqueue_stream(
+        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], progress: Callable[[int], object] | None = None
+    ) -> int: ...  # fmt: skip
+    @overload
+    def enqueue_stream(
+        self, jobs: Iterable[T | NewJob[T]], progress: Callable[[int], object] | None = None
+    ) -> int: ...  # fmt: skip
+    def enqueue_stream(self, jobs: Iterable[Any], progress: Callable[[int], object] | None = None) -> int:
+        """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
+
+        As `enqueue_many` of 10,000 jobs, or about 4 MiB, at a time; *progress* is called after each, with the number of
+        jobs that are in. Raises `StreamStopped` from what ended it early, the iterable's own errors included: its
+        `position` says how many jobs from the start are surely in, so that a repetition may skip them. Give jobs ids,
+        and it may repeat some.
+        """
+        filling = Filling(progress)
+        try:
+            for job in jobs:
+                if filling.full(job):
+                    filling.sent(self.enqueue_many(filling.part))
+            if filling.part:
+                filling.sent(self.enqueue_many(filling.part))
+        except Exception as error:
+            raise filling.stopped(error) from error
+        return filling.position
 
     def _declare(self) -> None:
         declaration = self._declaration()

@@ -60,6 +60,7 @@ def same(text: object) -> str:
     plain = plain.replace("asyncio.sleep", "time.sleep")
     for theirs in ("AsyncIterator", "AsyncIterable", "AsyncLease", "AsyncQueue", "AsyncFlow", "AsyncExecutor"):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
+    plain = plain.replace("each(jobs)", "jobs").replace(" | Iterable[Any]", "")  # what is iterated may be asynchronous
     for theirs in ("AsyncDriver", "AsyncWaiters", "AsyncEventStream", "AsyncSubscription"):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
     for ours, theirs in LIFE.items():

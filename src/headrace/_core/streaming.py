@@ -1,0 +1,43 @@
+"""The parts in which a stream of jobs is enqueued, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from headrace._model.job import NewJob
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace.errors import StreamStopped
+
+JOBS_AT_ONCE = 10_000  # jobs that are held at most: ten scripts' worth, packed while the server works
+BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far as they show before they are encoded
+
+
+@define
+class Filling:
+    """A stream of jobs: how far it has come, and its part that has not been sent yet."""
+
+    progress: Callable[[int], object] | None
+    position: int = 0
+    part: list[Any] = field(factory=list[Any])
+    size: int = 0  # bytes
+
+    def full(self, job: Any) -> bool:
+        """Add a job to the part that is to be sent; tell whether to send it now."""
+        payload = job.payload if isinstance(job, NewJob) else job
+        self.part.append(job)
+        self.size += len(payload) if isinstance(payload, (bytes, str)) else 0
+        return len(self.part) >= JOBS_AT_ONCE or self.size >= BYTES_AT_ONCE
+
+    def sent(self, receipts: Sequence[object]) -> None:
+        """Go on behind the part that was sent."""
+        self.position += len(receipts)
+        self.part, self.size = [], 0
+        if self.progress is not None:
+            self.progress(self.position)
+
+    def stopped(self, cause: Exception) -> StreamStopped:
+        """Return the error to raise from *cause*, which may carry the receipts of the jobs that are in."""
+        return StreamStopped(self.position + len(getattr(cause, "receipts", ())), cause)
