@@ -158,7 +158,15 @@ def test_rotation() -> None:
 def test_no_message_holds_a_key_or_a_payload() -> None:
     secret = b"attack at dawn"
     key, other = os.urandom(32), os.urandom(32)
-    codec = Encrypted(JSONCodec(int), {"k": key})
+
+    class Talkative:
+        def encode(self, payload: bytes) -> bytes:
+            return payload
+
+        def decode(self, data: bytes) -> bytes:
+            raise LookupError(f"no such thing: {data!r}")
+
+    codec = Encrypted(Talkative(), {"k": key})
     data = codec.around(BytesCodec()).encode(secret)  # type: ignore[attr-defined]
     said = [repr(codec)]
     for reader in (codec, Encrypted(None, {"k": other}), Encrypted(None, {"m": other})):
