@@ -14,6 +14,7 @@ from contextlib import closing
 from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import redis
@@ -615,6 +616,21 @@ def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) ->
     work.wait()
 
 
+def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
+    """Each in processes of its own; one that can't be loaded ends all."""
+    work = working("app:worker", "app:named", "--processes", "2")
+    until(lambda: len(work.pids()) == 4, "four processes", PATIENCE)
+    assert sorted(re.findall(r"works on (\S+)", work.said)) == ["app:named"] * 2 + ["app:worker"] * 2
+    names = {"mail-1", "mail-2"}
+    until(lambda: names < {one.name.partition(".")[0] for one in queue.workers()}, "their names", PATIENCE)
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+    work = working("app:worker", "app:number", "--processes", "2")
+    assert work.wait() == 2
+    assert "app:number: it is of type int" in work.said
+    assert queue.workers() == []
+
+
 def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     """A change starts the processes again, once their jobs are done; one that does not load awaits the next change."""
     pytest.importorskip("watchfiles")
@@ -698,6 +714,22 @@ def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }.items():
         with pytest.raises(ConfigurationError, match=re.escape(words)):
             load(target)
+
+
+def test_django_is_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the module is imported, where its settings are named; without Django they mean nothing."""
+    (tmp_path / "app_of_django.py").write_text(APP + "import sys\nassert sys.modules['django'].ready")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_URL", NOWHERE)
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "mysite.settings")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "django", None)
+    with pytest.raises(AttributeError):
+        load("app_of_django:worker")
+    django = ModuleType("django")
+    monkeypatch.setattr(django, "setup", lambda: setattr(django, "ready", True), raising=False)
+    monkeypatch.setitem(sys.modules, "django", django)
+    assert load("app_of_django:worker").handlers
 
 
 def test_one_line_for_all_processes(working: Callable[..., Working]) -> None:

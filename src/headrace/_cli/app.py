@@ -46,8 +46,8 @@ def top(
 
 
 def work(
-    target: Annotated[str, typer.Argument(metavar="MODULE:WORKER", show_default=False)],
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1000, help="How many.")] = 1,
+    targets: Annotated[list[str], typer.Argument(metavar="MODULE:WORKER", show_default=False)],
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1000, help="How many for each.")] = 1,
     url: Annotated[str | None, typer.Option(help="For a worker that names no server: sets HEADRACE_URL.")] = None,
     max_outage: Annotated[
         float | None,
@@ -64,7 +64,7 @@ def work(
         typer.Option(min=0, max=65535, show_default=False, help="Serve /metrics there, for each process one port on."),
     ] = None,
 ) -> None:
-    """Run a worker in processes. One that dies is started again.
+    """Run workers in processes. One that dies is started again.
 
     MODULE is imported from the working directory or Python's path; WORKER is a headrace.Worker or AsyncWorker in it.
     On SIGTERM or SIGINT (Ctrl-C) jobs under way are finished; on a second signal they are given back.
@@ -73,7 +73,9 @@ def work(
         if url is not None:
             os.environ["HEADRACE_URL"] = url
         serving = {"health_port": health_port, "metrics_port": metrics_port}
-        raise typer.Exit(Supervisor(target, processes, max_outage, burst=burst, reload=reload, **serving).run())
+        raise typer.Exit(
+            Supervisor(list(dict.fromkeys(targets)), processes, max_outage, burst=burst, reload=reload, **serving).run()
+        )
 
 
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001

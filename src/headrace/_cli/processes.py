@@ -114,19 +114,19 @@ def follow(number: int) -> socket.socket:
 
 
 class Supervisor:
-    """Keeps *processes* processes running one worker."""
+    """Keeps *processes* processes running each of the workers that *targets* name; processes are numbered from 1."""
 
     def __init__(
-        self, target: str, processes: int, max_outage: float | None = None,
+        self, targets: Sequence[str], processes: int, max_outage: float | None = None,
         burst: bool = False, reload: bool = False, health_port: int | None = None, metrics_port: int | None = None,
     ) -> None:  # fmt: skip
-        self.target, self.processes, self.max_outage = target, processes, max_outage
+        self.targets, self.processes, self.max_outage = targets, processes, max_outage
         self.burst, self.reload, self.health_port, self.metrics_port = burst, reload, health_port, metrics_port
         self._running: list[Process] = []
         self._due: list[tuple[float, int]] = []  # when to start a process, and its number
         self._asked = 0  # signals to stop, so far
         self._refused = False  # a process could not load the worker, and awaits a change of it
-        self._proven = False  # a process was ready once: a failure may pass
+        self._proven: set[str] = set()  # targets of which a process was ready once: a failure may pass
         self._failures = 0
         self._code = 0
 
@@ -138,7 +138,7 @@ class Supervisor:
             if self.health_port is not None:
                 stack.callback(Health(self.health_port, self._unready).close)
             try:
-                self._due = [(0.0, 1)]  # the others when it is ready: they would all refuse the same
+                self._due = [(0.0, number) for number in self._firsts()]
                 while self._running or self._due or self._refused:
                     self._start_due()
                     self._listen(wake, changed)
@@ -149,28 +149,42 @@ class Supervisor:
                 end(self._running)  # none, unless we fail
         return self._code
 
+    def _target(self, number: int) -> str:
+        """Return the target of a process."""
+        return self.targets[(number - 1) // self.processes]
+
+    def _firsts(self) -> list[int]:
+        """Return the numbers of the first processes of all targets, and of the others of those that are proven.
+
+        The others begin when the first is ready: they would all refuse the same.
+        """
+        every = range(1, self.processes * len(self.targets) + 1)
+        return [n for n in every if (n - 1) % self.processes == 0 or self._target(n) in self._proven]
+
     def _unready(self) -> str:
         """Return why this worker is not ready, or ''."""
         if self._asked:
             return "stopping"
         ready = [process for process in list(self._running) if process.ready]
-        if len(ready) < self.processes:
-            return f"{len(ready)} of {self.processes} processes are ready"
-        return away(ready[0].identity.url if ready[0].identity else None)
+        wanted = self.processes * len(self.targets)
+        if len(ready) < wanted:
+            return f"{len(ready)} of {wanted} processes are ready"
+        urls = {process.identity.url for process in ready if process.identity}
+        return next(filter(None, map(away, urls)), "")
 
     def _start_due(self) -> None:
         now = time.monotonic()
         for due in [due for due in self._due if due[0] <= now]:
             self._due.remove(due)
-            number = due[1] if self.processes > 1 else 0
+            number = (due[1] - 1) % self.processes + 1 if self.processes > 1 else 0
             bound = "" if self.max_outage is None else str(self.max_outage)
-            arguments = ["-m", "headrace._cli.processes", self.target, str(number), bound]
-            arguments += ["burst" if self.burst else "", self._metrics_port(number)]
+            arguments = ["-m", "headrace._cli.processes", self._target(due[1]), str(number), bound]
+            arguments += ["burst" if self.burst else "", self._metrics_port(due[1])]
             self._running.append(Process.start(arguments, number=due[1]))
 
     def _metrics_port(self, number: int) -> str:
         port = self.metrics_port
-        return "" if port is None else str(port + max(0, number - 1) if port else 0)
+        return "" if port is None else str(port + number - 1 if port else 0)
 
     def _listen(self, wake: socket.socket, changed: socket.socket | None) -> None:
         """Wait for signals (a death is one), changes, processes to be ready, and for the time of the next start."""
@@ -194,11 +208,12 @@ class Supervisor:
 
     def _ready(self, process: Process) -> None:
         process.ready = True
-        say(f"process {process.popen.pid} works on {self.target}")
-        if not self._proven:
-            self._proven = True
+        target = self._target(process.number)
+        say(f"process {process.popen.pid} works on {target}")
+        if target not in self._proven:
+            self._proven.add(target)
             if not self._asked:
-                self._due += [(0.0, number) for number in range(1, self.processes + 1) if number != process.number]
+                self._due += [(0.0, number + process.number) for number in range(1, self.processes)]
 
     def _start_again(self) -> None:
         """Start all processes again, each when it has finished its jobs."""
@@ -207,8 +222,7 @@ class Supervisor:
         say("a module has changed: processes are started again")
         self._refused = False
         there = {process.number for process in self._running}
-        numbers = range(1, self.processes + 1) if self._proven else [1]
-        self._due = [(0.0, number) for number in numbers if number not in there]
+        self._due = [(0.0, number) for number in self._firsts() if number not in there]
         for process in self._running:
             if not process.stale:
                 process.stale = True
@@ -234,10 +248,12 @@ class Supervisor:
             self._stop()
         elif status == REFUSED and self.reload:
             self._refused = True
-        elif not self._proven:
+        elif self._target(process.number) not in self._proven:
             self._code = WRONG if status == REFUSED else FAILED
             if status < 0:
                 say(f"{name} {how}")
+            if self._running or self._due:  # other workers
+                self._stop()
         else:
             now = time.monotonic()
             self._failures = 0 if process.ready and now - process.began >= STABLE_AFTER_S else self._failures + 1
@@ -291,6 +307,8 @@ def load(target: str) -> Worker | AsyncWorker:
     if name.endswith(".py") or "/" in name:
         raise ConfigurationError("give the name of a module, such as app:worker, not of a file")
     sys.path.insert(0, str(Path.cwd()))
+    if os.environ.get("DJANGO_SETTINGS_MODULE"):
+        _set_up_django()
     try:
         module: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -310,6 +328,17 @@ def load(target: str) -> Worker | AsyncWorker:
     if not worker.handlers:
         raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
     return worker
+
+
+def _set_up_django() -> None:
+    """Let handlers import models, as `manage.py` does. Does nothing without Django."""
+    try:
+        django: Any = importlib.import_module("django")
+    except ModuleNotFoundError as error:
+        if error.name != "django":
+            raise
+        return
+    django.setup()
 
 
 def _refuse(why: str) -> NoReturn:
