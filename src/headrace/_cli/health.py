@@ -37,7 +37,7 @@ class Health(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Health
+    server: Health  # pyright: ignore[reportIncompatibleVariableOverride] - the base knows any server
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

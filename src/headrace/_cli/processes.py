@@ -170,7 +170,7 @@ class Supervisor:
         if len(ready) < wanted:
             return f"{len(ready)} of {wanted} processes are ready"
         urls = {process.identity.url for process in ready if process.identity}
-        return next(filter(None, map(away, urls)), "")
+        return next((reason for url in urls if (reason := away(url))), "")
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -190,13 +190,14 @@ class Supervisor:
         """Wait for signals (a death is one), changes, processes to be ready, and for the time of the next start."""
         unready = {process.link: process for process in self._running if not process.reported}
         timeout = max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
-        readable, _, _ = select.select([wake, *([changed] if changed else []), *unready], [], [], timeout)
+        sources = [wake, *([] if changed is None else [changed]), *unready]
+        readable, _, _ = select.select(sources, [], [], timeout)
         for link in readable:
             if link is wake:
                 for number in wake.recv(4096):
                     if number != signal.SIGCHLD:
                         self._stop()
-            elif link is changed:
+            elif link not in unready:
                 link.recv(4096)
                 self._start_again()
             else:
