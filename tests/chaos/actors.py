@@ -69,7 +69,7 @@ from tests.chaos import mutants
 
 HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 1.0
 QUEUE = "chaos"
-LEVELS: Any = {"priorities": 3, "ageing": 0.5}
+LEVELS: Any = {"priorities": 3, "ageing": 0.5, "max_attempts": None}
 METERED = "metered"
 RATE = Rate(60, burst=6)
 EVERY = 2.0  # seconds between two jobs of the schedule: several look after it meanwhile
@@ -258,7 +258,7 @@ class Actor:
 
     def meter(self) -> None:
         """Produce a little more than the rate lets through, and lease it."""
-        with Queue(METERED, url=self.orders.url, lease=LEASE, rate=RATE) as queue:
+        with Queue(METERED, url=self.orders.url, lease=LEASE, rate=RATE, max_attempts=None) as queue:
             calm, ticking = self.orders.log.parent / CALM, False
             while not self.over:
                 if calm.exists():
@@ -356,10 +356,8 @@ class Actor:
         with ExitStack() as stack:
             flow = stack.enter_context(Flow(load.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6))
             load.declared(flow, LEASE)
-            queues = [
-                stack.enter_context(Queue(f"{load.FLOW}/{name}", url=self.orders.url, lease=LEASE, dead_limit=10**6))
-                for name in load.STAGES
-            ]
+            options: Any = {"url": self.orders.url, "lease": LEASE, "dead_limit": 10**6, "max_attempts": None}
+            queues = [stack.enter_context(Queue(f"{load.FLOW}/{name}", **options)) for name in load.STAGES]
             while not self.over:
                 try:
                     leases = self.dice.choice(queues).lease_many(self.dice.randint(1, 4), block=0.05)

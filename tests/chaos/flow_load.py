@@ -91,7 +91,7 @@ def step(
 
 def declared(flow: Flow | AsyncFlow, lease: float) -> dict[str, Any]:
     """Declare the stages; what takes the handler of each."""
-    options: Any = {"lease": lease, "concurrency": 2, "retry": Retry(wait=0.05)}
+    options: Any = {"lease": lease, "concurrency": 2, "retry": Retry(wait=0.05), "max_attempts": None}
     return {
         "pick": flow.stage("pick", next="bill", children="pack", **options),
         "pack": flow.stage("pack", next="weigh", **options),

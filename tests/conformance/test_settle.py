@@ -358,13 +358,16 @@ def test_leases_that_run_out_are_attempts(connect):
     assert present(queue) == {"leased": 1, "dead": 1}
 
 
-def test_without_max_attempts(queue):
-    """Without a limit a job goes round for ever."""
+@pytest.mark.parametrize("options", [{}, {"max_attempts": None}], ids=["20 attempts", "no end"])
+def test_max_attempts_unless_said_otherwise(connect, options):
+    """It ends by default: after 20 attempts the job is a dead letter. `None` is endless."""
+    queue = connect(**options)
     queue.enqueue(b"x")
-    for attempt in range(1, 12):
+    for attempt in range(1, 21):
         lease = queue.lease()
         assert lease.job.attempt == attempt
         assert lease.retry(reason="again")
+    assert present(queue) == ({"waiting": 1} if options else {"dead": 1})
 
 
 # -- dead_letter -------------------------------------------------------------------------------------

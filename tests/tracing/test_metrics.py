@@ -105,6 +105,19 @@ def test_a_queue_is_read_once_for_all_workers_of_a_process(work: Work, points: P
     )  # another server's
 
 
+def test_results_that_were_dropped(work: Work, queue: Queue, points: Points) -> None:
+    worker = work()
+
+    @worker.handler("q")
+    def body(job: Job) -> Any:
+        return b"kept" if job.payload else {"no": "bytes"}
+
+    queue.enqueue_many([b"", b"x", b""])
+    with worker:
+        assert queue.drain(20)
+    assert points.value("headrace.results.dropped") == 2
+
+
 def test_a_batch(work: Work, queue: Queue, points: Points) -> None:
     worker = work()
 

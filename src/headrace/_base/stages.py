@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from attrs import evolve
 
 from headrace._model.codec import Codec
-from headrace._model.policy import Rate, Retry
+from headrace._model.policy import ATTEMPTS, Rate, Retry
 from headrace._protocol.flow_ops import (
     FlowOps,
 )
@@ -34,7 +34,7 @@ class Stages:
     def stage(
         self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
         concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
-        lease: float | timedelta = 60.0, max_attempts: int | None = None, rate: Rate | Sequence[Rate] | None = None,
+        lease: float | timedelta = 60.0, max_attempts: int | None = ATTEMPTS, rate: Rate | Sequence[Rate] | None = None,
     ) -> Callable[[F], F]:  # fmt: skip
         """Declare a stage, whose jobs are in the queue `<flow>/<name>`; runs begin in the first one declared.
 

@@ -19,7 +19,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.flow_consumer import FlowConsumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import PersistentConsumer
-from headrace._model import checks, settings
+from headrace._model import checks, returns, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.job import Job
 from headrace._model.policy import Retry
@@ -40,7 +40,7 @@ from headrace.errors import ConfigurationError, LeasesLeft
 
 F = TypeVar("F", bound=Callable[..., Any])
 Seconds = float | timedelta
-DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=300)
+DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
 
 
 def is_async(function: object) -> bool:
@@ -61,7 +61,7 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
     queue = handlers[0].queue
 
     def agreed(name: str, values: Sequence[Any], default: Any) -> Any:
-        given = [value for value in values if value != default]
+        given = [value for value in values if value != default or type(value) is not type(default)]
         for other in given[1:]:
             if other != given[0]:
                 raise ConfigurationError(
@@ -139,9 +139,9 @@ class BaseWorker:
 
         *queue*: a name, or a queue, whose declaration it takes: name, codec, priorities, limits and all other options.
 
-        *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: exponential backoff with
-        jitter from 1 s to 300 s, without end unless *max_attempts*). *deadline*: seconds a run may take; then it counts
-        as failed (an async handler is cancelled, a thread learns it from `job.lost`).
+        *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: 20 attempts, exponential
+        backoff with jitter from 1 s to 1 h). *deadline*: seconds a run may take; then it counts as failed (an async
+        handler is cancelled, a thread learns it from `job.lost`).
 
         *kind*: only jobs whose header `kind` is this; a queue may have a handler for each kind, and one without for all
         others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give them at
@@ -258,6 +258,8 @@ class BaseWorker:
             queue_settings, chosen(codec),
             grace=GRACE_S if grace is None else checks.seconds("grace", grace), **special,
         )  # fmt: skip
+        if not made.batch and not made.persistent:  # whose return values are no results
+            returns.warn(function, made.codec, stacklevel=3)
         old = self.handlers.get(queue)
         if old is None and kind is None:
             self.handlers[queue] = made
@@ -288,7 +290,7 @@ class BaseWorker:
     def _lifecycle(self) -> Lifecycle:
         consumers: list[Consumer] = []
         flows: list[Any] = []
-        for h in self.handlers.values():
+        for h in (handler.limited() for handler in self.handlers.values()):
             ops = Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace)
             if h.flow is not None:
                 first = not any(h.flow is flow for flow in flows)

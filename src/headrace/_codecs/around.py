@@ -57,6 +57,11 @@ class Around(Generic[T]):
         """Whether equal payloads become equal bytes."""
         return getattr(self.codec, "repeatable", True)
 
+    def holds(self, kind: Any) -> bool:
+        """Tell whether the inner codec can encode payloads of a type, as far as it says so."""
+        inner: Any = getattr(self.codec, "holds", None)
+        return inner is None or bool(inner(kind))
+
     @property
     def keeps(self) -> bool:
         """Whether payloads are kept elsewhere, until their jobs are done."""

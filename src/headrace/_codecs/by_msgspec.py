@@ -32,6 +32,7 @@ class MsgspecCodec(Generic[A]):
         self._encoder: Any = made.Encoder()
         self._decoder: Any = made.Decoder(type)
         self._invalid: Any = msgspec.DecodeError
+        self._info: Any = msgspec.inspect.type_info
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({name(self.type) if self._checked else ''})"
@@ -59,6 +60,10 @@ class MsgspecCodec(Generic[A]):
             except Exception as error:  # a field's type, or whatever checks of the user's own raise
                 raise CodecError(f"payload is no {name(self.type)}: {error}") from error
         return data
+
+    def holds(self, kind: Any) -> bool:
+        """Tell whether the format holds payloads of a type."""
+        return type(self._info(kind)).__name__ != "CustomType"
 
     def decode(self, data: bytes, /) -> A:
         """Decode *data*. Raises msgspec's own error for what is not of the format, or not of the codec's type."""

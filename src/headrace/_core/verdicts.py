@@ -35,7 +35,7 @@ class Settlement:
     delay: float | timedelta | datetime = 0.0  # after a float, the worker itself waits for the due time
     spend: int = 1  # attempts: 1, 0, or -1: all that were spent are given back
     reason: str = ""
-    attempts: int | None = None  # the limit, where the handler has one of its own
+    attempts: int = 0  # the limit: 0 for none
     row: int = 0  # releases without an attempt, if there were so many in a row that it waits
     step: Any = None  # of a flow's job
 
@@ -44,6 +44,10 @@ class Settlement:
         """Bytes of the largest value that it sends."""
         values = () if self.step is None else self.step.args
         return max(len(self.result or b""), *(len(one) for one in values if not isinstance(one, int)), 0)
+
+    def without_result(self) -> Settlement:
+        """Return it without the job's result."""
+        return evolve(self, result=None, step=None if self.step is None else self.step.without_result())
 
     @property
     def pause(self) -> Any:
@@ -138,7 +142,7 @@ def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settle
         if least and after < least:
             delay, row = least, often
     reason = str(asked.reason) if asked.reason else reason
-    return Settlement("retry", claim, delay=delay, spend=spend, reason=reason, attempts=policy.attempts, row=row)
+    return Settlement("retry", claim, delay=delay, spend=spend, reason=reason, attempts=policy.attempts or 0, row=row)
 
 
 def returned_verdict(value: Any) -> BaseException | None:
@@ -195,13 +199,14 @@ def judge(
     error: BaseException,
     age: float,
     wait: Callable[[Any], float],
-    keep: Callable[[Any], bytes] = bytes,
+    keep: Callable[[Any], bytes | None] = bytes,
     *,
     anew: bool = False,
 ) -> Settlement:
     """Settle a job whose handler raised *error*.
 
-    *wait* is the default strategy; *keep* encodes a result; *anew* asks the strategies as after the first attempt.
+    *wait* is the default strategy; *keep* encodes a result, if it can; *anew* asks the strategies as after the first
+    attempt.
     """
     if interrupted(claim, error):
         return released(claim)
@@ -229,7 +234,7 @@ def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: C
     delay: Any = lasting(strategy(state) if callable(strategy) else strategy)
     if policy.stop is not None and policy.stop(evolve(state, upcoming_sleep=delay)):
         return Settlement("dead", claim, reason=reason)
-    return Settlement("retry", claim, delay=delay, reason=reason, attempts=policy.attempts)
+    return Settlement("retry", claim, delay=delay, reason=reason, attempts=policy.attempts or 0)
 
 
 def undecoded(claim: Claim, reason: str) -> Settlement:

@@ -14,6 +14,7 @@ class Codec(Protocol[A]):
     `encode` may raise anything for what is no `T`: nothing is sent. `decode` may raise anything for bytes it can't
     read: the job is put aside with them; or `RetryLater`, which leaves it for a while. It may have an attribute
     `untyped`: the codec of the same format for values of any type, for results, and for follow-ups in other queues.
+    By a method `holds(type) -> bool`, if it has one, a worker warns of annotated results that it can't encode.
     """
 
     def encode(self, payload: A, /) -> bytes:
@@ -95,3 +96,7 @@ class BytesCodec:
     def decode(self, data: bytes) -> bytes:
         """Return *data* as it is."""
         return data
+
+    def holds(self, kind: Any) -> bool:
+        """Tell whether payloads of a type can be encoded."""
+        return not isinstance(kind, type) or issubclass(kind, (bytes, bytearray, memoryview, str))

@@ -17,6 +17,13 @@ from headrace._model.checks import (
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
 
+class Default(int):
+    """Number that stands where none was given: a limit given elsewhere comes before it."""
+
+
+ATTEMPTS = Default(20)  # deliveries of a job in all: with the default backoff, about eight hours
+
+
 def per(value: object) -> float:
     """Check `Rate.per`."""
     return seconds("per", value, least=0.001)
@@ -85,17 +92,19 @@ def _on(value: On | None) -> On:
 class Retry:
     """A policy for retrying failures of a handler, in tenacity's own strategy objects.
 
-    *attempts*: deliveries in all, after which the job is a dead letter (`None`: the queue's `max_attempts`). *wait*:
-    any `wait_*` object, or seconds. *stop*: any `stop_*` object, asked besides *attempts*. *retry*: any `retry_if_*`
-    object; an exception it does not accept makes a dead letter at once. They are asked with a state that has
-    `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and `idle_for`.
+    *attempts*: deliveries in all, after which the job is a dead letter (`None`: no end). Where only one of it and
+    `max_attempts` is given, the other is as much. *wait*: any `wait_*` object, or seconds; without, exponential backoff
+    with jitter from 1 s to 1 h, with which 20 attempts take about eight hours. *stop*: any `stop_*` object, asked
+    besides *attempts*. *retry*: any `retry_if_*` object; an exception it does not accept makes a dead letter at once.
+    They are asked with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue)
+    and `idle_for`.
 
     *on*: a map from exception types to a verdict: `DeadLetter`, `Release`, `Complete`, `RetryLater(seconds)`, or a
     function from the exception to one of these, or to `None` for no verdict. It is asked before all others; of several
     types that fit, the nearest base class counts.
     """
 
-    attempts: int | None = None
+    attempts: int | None = ATTEMPTS
     wait: Any = None
     stop: Any = None
     retry: Any = None

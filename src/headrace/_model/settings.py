@@ -18,7 +18,7 @@ from headrace._model.checks import (
     seconds,
 )
 from headrace._model.job import Job
-from headrace._model.policy import Rate, Retry
+from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,7 +81,7 @@ class QueueSettings:
     """Options of a queue, as one client uses it. Durations are seconds."""
 
     lease: float = field(default=60.0, converter=_lease)
-    max_attempts: int | None = None
+    max_attempts: int | None = ATTEMPTS
     priorities: int = 1
     dead_limit: int = 1000
     result_ttl: float = field(default=86400.0, converter=_result_ttl)
@@ -201,8 +201,37 @@ class HandlerSettings:
             "stop of its Retry": self.retry.stop,
         }
         for name, limit in limits.items() if self.persistent else ():
-            if limit is not None:
+            if limit is not None and not isinstance(limit, Default):
                 raise ConfigurationError(f"persistent: it never ends, so give no {name}")
+
+    def limited(self) -> HandlerSettings:
+        """Settle how often its jobs are delivered, of `max_attempts` and what each `Retry` says.
+
+        What was not given follows the other, and is 20 if neither was (no end if persistent); failures end at the
+        smaller of both.
+        """
+        default = None if self.persistent else int(ATTEMPTS)
+        most = self.queue_settings.max_attempts
+
+        def attempts(handler: HandlerSettings) -> int | None:
+            own = handler.retry.attempts
+            if isinstance(own, Default):
+                return default if isinstance(most, Default) else most
+            return own if most is None or isinstance(most, Default) else min(own or most, most)
+
+        every = list(self.kinds.values()) or [self]
+        limits = list(map(attempts, every))
+        if isinstance(most, Default):
+            most = max((limit for limit in limits if limit is not None), default=None) if None not in limits else None
+        settings = attrs.evolve(self.queue_settings, max_attempts=most)
+        some = [
+            attrs.evolve(handler, retry=attrs.evolve(handler.retry, attempts=limit), queue_settings=settings)
+            for handler, limit in zip(every, limits, strict=True)
+        ]
+        if not self.kinds:
+            return some[0]
+        kinds = dict(zip(self.kinds, some, strict=True))
+        return attrs.evolve(self, kinds=kinds, queue_settings=settings)
 
     def takes(self, job: Job) -> HandlerSettings | None:
         """Return the handler for *job* among those that share the queue, or `None` if its kind has none."""

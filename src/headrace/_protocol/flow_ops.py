@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from headrace._model.checks import Context, fits, millis, together
 from headrace._model.codec import Codec, chosen
@@ -31,6 +31,8 @@ _PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
     "control", "limited",
 ]  # fmt: skip
+_NO_RESULT = (0, "")
+_RESULT_AT = 5  # where a step says whether there is a result, and then which
 _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
 
 
@@ -53,6 +55,12 @@ class Step:
     run: str
     args: Sequence[Arg]
     children: int = 0
+
+    def without_result(self) -> Step:
+        """Return it without the stage's result."""
+        if self.args[0] != "move":
+            return self
+        return evolve(self, args=[*self.args[:_RESULT_AT], *_NO_RESULT, *self.args[_RESULT_AT + 2 :]])
 
 
 class FlowOps:
@@ -147,9 +155,12 @@ class FlowOps:
         args: list[Arg] = [name, first, item[1], text, len(members), *members, *item[2], FLOW, self.keys.flow(name)]
         return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
 
-    def step(self, claim: Claim, outcome: Any, context: Context | None = None) -> Step | None:
+    def step(
+        self, claim: Claim, outcome: Any, context: Context | None = None,
+        keep: Callable[[Any], bytes | None] | None = None,
+    ) -> Step | None:  # fmt: skip
         """Translate a stage's *outcome* to a step; `None` for a job of no run. *context*: trace headers for its
-        children.
+        children. *keep* encodes its result; `None` from it: there is none to keep.
         """
         job = claim.job
         stage = self.declared().get(job.queue.removeprefix(f"{self.name}/"))
@@ -173,7 +184,8 @@ class FlowOps:
                 target = self._leads("FanOut: join", stage.name, stage.next, outcome.join)
             children = self._children(stage, job.id, outcome, context)
         args: list[Arg] = ["move", job.id, stage.name, claim.entry, claim.count]
-        args += (0, "") if result is None else (1, stage.ops.result_bytes(result))
+        kept = None if result is None else (keep or stage.ops.result_bytes)(result)
+        args += _NO_RESULT if kept is None else (1, kept)
         args += (target, failed, len(children))
         for child in children:
             args += child

@@ -287,9 +287,11 @@ class Ops:
         self, items: Sequence[tuple[Claim, Delay, int, str]], *, max_attempts: int | None = None
     ) -> Op[list[bool]]:
         """Send jobs of one worker round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)
-        each.
+        each. *max_attempts*: the queue's, or another limit; 0 for none.
         """
-        limit = self.settings.max_attempts if max_attempts is None else checks.count("max_attempts", max_attempts)
+        if max_attempts is not None:
+            checks.count("max_attempts", max_attempts, least=0)
+        limit = self.settings.max_attempts if max_attempts is None else max_attempts
         args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
         for claim, delay, spend, reason in items:
             traced = getattr(claim, "trace", None)

@@ -62,7 +62,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
     - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
     - *url* or *client*: a `redis://`, `rediss://`, `unix://` or `embedded:DIR` URL (default `HEADRACE_URL`, then
       `REDIS_URL`), or a `redis.Redis` of yours, whose settings we use for connections of our own.
-    - *lease*: seconds a lease lasts. *max_attempts*: deliveries before a job is dead (`None`: no end).
+    - *lease*: seconds a lease lasts. *max_attempts*: deliveries after which a job is dead (`None`: no end).
     - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the
       present holder instead of letting the first completer win. *codec*: see `JSONCodec`.
     - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:

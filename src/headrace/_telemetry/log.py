@@ -22,6 +22,7 @@ EVENTS = {  # their levels
     "job_released": logging.DEBUG,
     "releases_slowed": logging.WARNING,
     "job_dead_lettered": logging.ERROR,
+    "result_dropped": logging.ERROR,
     "lease_lost": logging.WARNING,
     "worker_started": logging.INFO,
     "worker_stopped": logging.INFO,

@@ -49,6 +49,9 @@ class Instruments:
         self.reclaimed = meter.create_counter("headrace.jobs.reclaimed", "{job}", "Jobs taken over, to the front.")
         self.retried = meter.create_counter("headrace.jobs.retried", "{job}", "Jobs that go round again.")
         self.died = meter.create_counter("headrace.jobs.dead_lettered", "{job}", "Jobs that became dead letters.")
+        self.dropped = meter.create_counter(
+            "headrace.results.dropped", "{result}", "Results that could not be kept; their jobs are complete."
+        )
         self.lost = meter.create_counter("headrace.leases.lost", "{lease}", "Leases that were lost to others.")
         self.reconnects = meter.create_counter("headrace.reconnects", "{retry}", "Round trips that were tried again.")
         meter.create_observable_gauge("headrace.queue.jobs", [readings.jobs], "{job}", "Jobs in each state.")

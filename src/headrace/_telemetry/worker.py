@@ -178,6 +178,11 @@ class WorkerTelemetry:
         span = None if trace is None else trace.span
         if verdict is not None and held is not None:
             self._judged(held, verdict, error, span)
+        elif event == "result_dropped" and held is not None:
+            if self.meters is not None:
+                self.meters.dropped.add(1, self.place.common)
+            words = "job %s is complete without its result, which can't be kept: %s"
+            log.say(event, words, held.job.id, in_words(error), claim=held, span=span, error=error)
         elif held is not None:
             if self.meters is not None:
                 self.meters.lost.add(1, self.place.common)
@@ -187,8 +192,7 @@ class WorkerTelemetry:
             log.say(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
 
     def _judged(self, held: Held, verdict: Settlement, error: BaseException | None, span: Any) -> None:
-        limit = verdict.attempts if verdict.attempts is not None else self._consumer.ops.settings.max_attempts
-        spent = verdict.spend == 1 and limit is not None and held.job.attempt >= limit
+        spent = verdict.spend == 1 and verdict.attempts and held.job.attempt >= verdict.attempts
         meters, common = self.meters, self.place.common
         cause = None if error is None or isinstance(error, Verdict) else error
         if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):

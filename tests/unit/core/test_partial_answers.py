@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from attrs import evolve
 from tenacity import wait_fixed
 
 from headrace import Job, Retry
@@ -17,8 +19,9 @@ from headrace._model.settings import HandlerSettings, QueueSettings
 from headrace._protocol.answers import DueSchedules
 from headrace._protocol.flow_ops import FlowOps, Step
 from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.op import TooLarge
 from tests.unit.core.test_calls import OPS, Stage
-from tests.unit.core.test_roles import Hand
+from tests.unit.core.test_roles import Hand, noted
 
 
 def flow_consumer(*sizes: int) -> FlowConsumer:
@@ -55,6 +58,26 @@ def test_steps_that_a_script_had_no_room_for_are_taken_in_the_next() -> None:
 def test_steps_of_large_jobs_go_apart() -> None:
     hand = Hand(fetch(flow_consumer(10, BYTES_PER_SCRIPT, 10, BYTES_PER_SCRIPT // 2, BYTES_PER_SCRIPT // 2)))
     assert runs(hand.go()) == [["r0"], ["r1"], ["r2", "r3"], ["r4"]]
+
+
+@pytest.mark.parametrize(("result", "child"), [(b"r" * 100, b"c"), (b"r" * 100, b"c" * 100), (b"r", b"c" * 100)])
+def test_a_step_whose_result_the_server_refuses_goes_without(result: bytes, child: bytes) -> None:
+    """Its handler is not run again; children that are too large are its failure, as they have to be there."""
+    consumer = flow_consumer(10)
+    settlement = consumer.done.pop()
+    step = evolve(settlement.step, args=[*settlement.step.args[:5], 1, result, "", "fail", 1, child])
+    consumer.done.append(evolve(settlement, step=step))
+    hand, notes = Hand(fetch(consumer)), noted(consumer)
+    hand.go()
+    error = TooLarge("a value of 100 bytes")
+    error.limit = 99
+    (op,) = hand.thrown(error).ops
+    if len(child) < 100:
+        assert op.args[-10:] == ["r0", "a", "0-0", 1, 0, "", "", "fail", 1, child]
+        assert notes == [("result_dropped", "0-0", error)]
+    else:
+        assert op.name == "retry"
+        assert [event for event, *_ in notes] == ["settled"]
 
 
 def test_schedules_are_read_page_by_page_and_what_is_left_of_their_ticks_is_due_at_once() -> None:

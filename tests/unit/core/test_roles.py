@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 from tenacity import wait_fixed
 
-from headrace import BatchError, DeadLetter, Job, NameTaken, Release, Retry, RetryLater
+from headrace import BatchError, Complete, DeadLetter, Job, NameTaken, Release, Retry, RetryLater
 from headrace._core.effects import (
     Abort,
     Block,
@@ -63,6 +63,13 @@ def make_consumer(
 def make_held(consumer: Consumer, number: int = 1, attempt: int = 1, since: float = 0.0) -> Held:
     entry = f"{number}-0"
     return Held(Job(entry, b"x", "q", attempt=attempt), consumer.name, entry, attempt, attempt, since=since)
+
+
+def noted(consumer: Consumer) -> list[tuple[str, str | None, BaseException | None]]:
+    """Keep what the consumer notes from now on: event, entry, error."""
+    notes: list[tuple[str, str | None, BaseException | None]] = []
+    consumer.note = lambda event, held, _, error: notes.append((event, held and held.entry, error))
+    return notes
 
 
 class Hand:
@@ -145,9 +152,10 @@ def limit(effect: Any) -> int:
     return int(next(op for op in sent(effect) if op[0] == "lease")[2])
 
 
-def test_a_result_that_the_server_refuses_is_its_job_s_failure() -> None:
+def test_a_job_whose_result_the_server_refuses_completes_without() -> None:
     """What was sent with it is sent again; nothing was leased."""
     consumer = make_consumer(concurrency=3, retry=Retry(attempts=1, wait=5))
+    notes = noted(consumer)
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2, 3)])
@@ -159,10 +167,9 @@ def test_a_result_that_the_server_refuses_is_its_job_s_failure() -> None:
     error = TooLarge("complete: a value of 100 bytes")
     error.limit = 99
     again = sent(hand.thrown(error))
-    assert [op[0] for op in again] == ["complete", "retry", "complete", "lease"]
-    (failed,) = [op for op in again if op[0] == "retry"]
-    assert failed[4] == "1-0"
-    assert failed[8] == "TooLarge: complete: a value of 100 bytes"
+    assert [op[0] for op in again] == ["complete", "complete", "lease"]
+    assert " ".join(again[1][:8]) == "complete  2 0 1 0 1-0 2-0"  # and the result of the second
+    assert notes == [("result_dropped", "1-0", error)]
     assert (len(consumer.under_way), consumer.asking, consumer.available) == (1, asked, True)
 
 
@@ -810,12 +817,16 @@ def test_what_is_no_exception_loses_no_job_either(place: str) -> None:
 
     policy = Retry(**{place: {ValueError: panics} if place == "on" else panics}) if place != "codec" else Retry()
     consumer = make_consumer(retry=policy)
+    notes = noted(consumer)
     if place == "codec":
         consumer.ops = evolve(consumer.ops, codec=type("Panics", (BytesCodec,), {"encode": lambda *_: panics(None)})())
     consumer.ended(make_held(consumer), None if place == "codec" else ValueError("x"), b"result")
     ((name, *args),) = settled(consumer)
-    assert name == "retry"
-    assert "Panic: here" in args[7]
+    if place == "codec":  # the handler has succeeded
+        assert (name, *(str(error) for _, _, error in notes)) == ("complete", "here")
+    else:
+        assert name == "retry"
+        assert "Panic: here" in args[7]
 
 
 def test_releases_in_a_row_wait_unless_the_worker_stops() -> None:
@@ -851,12 +862,20 @@ def test_what_waits_after_a_release_is_looked_for_when_it_is_due() -> None:
     assert effect.seconds == pytest.approx(0.1)
 
 
-def test_a_result_that_is_no_bytes_is_the_jobs_failure() -> None:
-    consumer = make_consumer()
-    consumer.ended(make_held(consumer), None, object())
+@pytest.mark.parametrize("way", ["returned", "by a verdict", "by the policy"])
+def test_a_job_whose_result_is_no_bytes_completes_without(way: str) -> None:
+    consumer = make_consumer(retry=Retry(on={OSError: lambda _: Complete(object())}))
+    notes = noted(consumer)
+    held = make_held(consumer)
+    if way == "by the policy":
+        consumer.ended(held, OSError())
+    else:
+        consumer.begin([held], 1.0)
+        consumer.finished([held], 2.0, Complete(object()) if way == "by a verdict" else None, object())
     ((name, *args),) = settled(consumer)
-    assert name == "retry"
-    assert args[7].startswith("TypeError")
+    assert " ".join([name, *args]) == f"complete  1 0 0 0 {held.entry}"
+    ((event, entry, error),) = notes
+    assert (event, entry, type(error)) == ("result_dropped", held.entry, TypeError)
 
 
 # -- listen --------------------------------------------------------------------------------------------------

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import sys
 from datetime import UTC, datetime, timedelta, timezone
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
 import attrs
 import pytest
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
+from headrace._base.worker import DEFAULT_WAIT
 from headrace._model import checks
 from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec
+from headrace._model.policy import ATTEMPTS
 from headrace._model.settings import BatchOptions, HandlerSettings, QueueOptions, QueueSettings, WorkerSettings
 
 INF, NAN = math.inf, math.nan
@@ -149,9 +151,9 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    assert attrs.astuple(QueueSettings()) == (60.0, None, 1, 1000, 86_400.0, False, (), None)
+    assert attrs.astuple(QueueSettings()) == (60.0, 20, 1, 1000, 86_400.0, False, (), None)
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S)
-    assert attrs.astuple(Retry()) == (None, None, None, None, {})
+    assert attrs.astuple(Retry()) == (20, None, None, None, {})
 
 
 @pytest.mark.parametrize(
@@ -290,3 +292,51 @@ def test_what_is_no_setting_of_a_handler(options: dict[str, Any], error: type[Ex
     }  # fmt: skip
     with pytest.raises(error, match="callable" if "function" in options else next(iter(options))):
         HandlerSettings(**given | options)
+
+
+def of(most: Any = ..., *policies: Any, persistent: bool = False) -> HandlerSettings:
+    """A handler, or several by kind: `...` stands for what is not given, a number for the attempts of a `Retry`."""
+    settings = QueueSettings() if most is ... else QueueSettings(max_attempts=most)
+    retries = [Retry() if one is ... else Retry(attempts=one) for one in policies or (...,)]
+    made = [
+        HandlerSettings("q", print, 1, retry, None, settings, BytesCodec(), persistent=persistent) for retry in retries
+    ]
+    kinds: dict[str | None, HandlerSettings] = {str(i): one for i, one in enumerate(made)} if len(made) > 1 else {}
+    return attrs.evolve(made[0], kinds=kinds)
+
+
+@pytest.mark.parametrize(
+    ("handler", "most", "each"),
+    [
+        (of(), 20, [20]),
+        (of(..., 5), 5, [5]),
+        (of(..., 50), 50, [50]),
+        (of(..., None), None, [None]),
+        (of(3), 3, [3]),
+        (of(50), 50, [50]),
+        (of(None), None, [None]),
+        (of(20, 50), 20, [20]),
+        (of(20, None), 20, [20]),
+        (of(None, 5), None, [5]),
+        (of(5, 3), 5, [3]),
+        (of(..., 5, ...), 20, [5, 20]),
+        (of(..., 50, ...), 50, [50, 20]),
+        (of(..., None, ...), None, [None, 20]),
+        (of(4, None, 2, ...), 4, [4, 2, 4]),
+        (of(None, 2, ...), None, [2, None]),
+        (of(persistent=True), None, [None]),
+    ],
+)
+def test_of_two_limits_the_one_that_was_given_counts(handler: HandlerSettings, most: Any, each: list[Any]) -> None:
+    limited = handler.limited()
+    assert limited.queue_settings.max_attempts == most
+    assert [one.retry.attempts for one in limited.kinds.values() or [limited]] == each
+    assert type(limited.queue_settings.max_attempts) in (int, type(None))
+
+
+def test_the_default_backoff_takes_eight_hours() -> None:
+    """20 attempts, from a second to an hour apart: `DEFAULT_WAIT` is asked after each failure but the last."""
+    waits = [DEFAULT_WAIT(cast("Any", SimpleNamespace(attempt_number=n))) for n in range(1, ATTEMPTS)]
+    assert all(2 ** min(n, 12) <= wait <= 3600 for n, wait in enumerate(waits) if n < 12)
+    assert (waits[0] <= 2, waits[-1]) == (True, 3600)
+    assert 8 * 3600 < sum(waits) < 8.25 * 3600

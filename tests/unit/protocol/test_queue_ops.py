@@ -136,7 +136,7 @@ def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
     ops = Ops(Keys.of("q"), settings)
     assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", CLAIMS_PER_SCRIPT, "", 5000, 15_000, 3, 7, 1, ""]
     assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0, ""]
-    assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 0, 1000, 0, ""]
+    assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 20, 1000, 0, ""]
 
 
 @pytest.mark.parametrize(("block", "ms"), [(0.0, 1), (0.0001, 1), (0.5, 500), (1.0, 1000)])
@@ -217,7 +217,7 @@ def test_settlements_carry_their_fence() -> None:
     assert OPS.renew(claims).args == ["w", "", 0, "1-0", 1, "7-0", 7]
     assert OPS.dead_letter([(claims[1], "why")]).args == ["w", 1000, "7-0", 7, "why"]
     retry = OPS.retry([(claims[0], 1.5, True, "why"), (claims[1], None, False, "")])
-    assert retry.args == ["w", 0, 1000, "1-0", 1, "+1500", 1, "why", "7-0", 7, "", 0, ""]
+    assert retry.args == ["w", 20, 1000, "1-0", 1, "+1500", 1, "why", "7-0", 7, "", 0, ""]
 
 
 def test_max_attempts_of_a_call_comes_first() -> None:
@@ -225,6 +225,8 @@ def test_max_attempts_of_a_call_comes_first() -> None:
     items: list[Any] = [(claim(1), None, True, "")]
     assert ops.retry(items).args[1] == 5
     assert ops.retry(items, max_attempts=2).args[1] == 2
+    assert ops.retry(items, max_attempts=0).args[1] == 0
+    assert Ops(Keys.of("q"), QueueSettings(max_attempts=None)).retry(items).args[1] == 0
 
 
 def test_retry_says_1_and_2_for_what_was_ours() -> None:

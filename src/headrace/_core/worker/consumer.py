@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 
@@ -184,27 +185,37 @@ class Consumer:
     ) -> Settlement:
         """Judge how a job ends. *retry* replaces its handler's; *anew*: earlier failures don't count any more."""
         if error is None:
-            try:
-                return Settlement("complete", held, None if result is None else self.ops.result_bytes(result))
-            except BaseException as wrong:  # whatever the user's codec raises is the job's failure
-                error = wrong
+            return Settlement("complete", held, None if result is None else self.encoded(held, result))
         age = max(0.0, held.leased_at - held.job.enqueued_at)  # both of the server's clock
         policy = retry or self.of(held).retry
         try:
-            verdict = judge(policy, held, error, age, self.default_wait, self.ops.result_bytes, anew=anew)
+            verdict = judge(policy, held, error, age, self.default_wait, partial(self.encoded, held), anew=anew)
         except BaseException as wrong:  # a broken strategy object must not lose the job
             reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
-            return Settlement("retry", held, delay=60.0, reason=reason, attempts=policy.attempts)
+            return Settlement("retry", held, delay=60.0, reason=reason, attempts=policy.attempts or 0)
         if verdict.kind == "release" and self.phase is not Phase.RUNNING:
             return Settlement("release", held)  # the worker stops: others may have it at once
         return verdict
 
+    def encoded(self, held: Held, result: Any) -> bytes | None:
+        """Encode a result; `None` if that fails, and it is noted: its handler has succeeded, and is not run again."""
+        try:
+            return self.ops.result_bytes(result)
+        except BaseException as wrong:  # whatever the user's codec raises
+            self.note("result_dropped", held, None, wrong)
+            return None
+
     def refused(self, settling: Settling, error: TooLarge) -> None:
-        """Fail the jobs of *settling* whose values the server refused as too large, and send the others again."""
+        """Drop the results of *settling* that the server refused as too large, and send all again; what is too large
+        otherwise fails its job.
+        """
         self.completed.extendleft(reversed(settling.plain))
         for verdict in settling.verdicts:
             held = cast("Held", verdict.claim)
-            if verdict.largest > error.limit:
+            if verdict.largest > error.limit and (less := verdict.without_result()).largest <= error.limit:
+                self.note("result_dropped", held, None, error)
+                self.done.append(less)
+            elif verdict.largest > error.limit:
                 self.settle(held, self.judge(held, error), error)
             else:
                 self.done.append(verdict)

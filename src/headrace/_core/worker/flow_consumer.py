@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, evolve, field
@@ -43,7 +44,8 @@ class FlowConsumer(Consumer):
     def completes(self, held: Held, result: Any) -> bool:
         """Take the job's step in its flow; a job of no run is just completed."""
         trace = getattr(held, "trace", None)
-        step = self.flow.step(held, result, None if trace is None else trace.headers)
+        keep = partial(self.encoded, held)
+        step = self.flow.step(held, result, None if trace is None else trace.headers, keep)
         if step is None:
             return super().completes(held, result)
         self.done.append(Settlement("step", held, step=step))

@@ -34,7 +34,9 @@ class PersistentConsumer(Consumer):
             if told is not None:
                 verdict = self.judge(held, told, anew=anew)
             else:
-                again = Retry(wait=self.handler.retry.wait)  # returning is no failure for the policy to judge
+                again = Retry(
+                    attempts=None, wait=self.handler.retry.wait
+                )  # returning is no failure for the policy to judge
                 verdict = evolve(self.judge(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)
