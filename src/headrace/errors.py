@@ -22,8 +22,11 @@ Redis's own transport errors (`redis.ConnectionError`, …) pass through as they
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
+from traceback import TracebackException
 from typing import Any
 
 __all__ = [
@@ -48,6 +51,8 @@ __all__ = [
 
 
 REASON_CHARACTERS = 10_000  # characters of a reason that are kept
+TRACEBACK_BYTES = 4096  # of a traceback that are kept
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 class HeadraceError(Exception):
@@ -215,6 +220,25 @@ def said(error: object) -> str:
         return f"{name}: {error}"[:REASON_CHARACTERS]
     except BaseException:  # whatever it is
         return name[:REASON_CHARACTERS]
+
+
+def traced(error: BaseException) -> str:
+    """Format an exception and its traceback, without our own frames before its first; cut in the middle to the length
+    that is kept. '' if it was never raised.
+    """
+    try:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            frames = frames.tb_next
+        if error.__traceback__ is None and error.__cause__ is None:
+            return ""
+        whole = TracebackException(type(error), error, frames or error.__traceback__)
+        text = "".join(whole.format()).encode("utf-8", "backslashreplace")
+    except BaseException:  # its class and `__str__` are the user's and may raise
+        return ""
+    if len(text) > TRACEBACK_BYTES:
+        text = text[: TRACEBACK_BYTES // 4] + b"\n[...]\n" + text[-(TRACEBACK_BYTES // 2 + 1000) :]
+    return text.decode("utf-8", "ignore")
 
 
 def without_extra(what: str, extra: str) -> str:

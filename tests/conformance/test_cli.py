@@ -292,6 +292,7 @@ def test_stats(within: Program, queue: Queue, newest: Server) -> None:
     assert (worker["leased"], worker["alive"]) == (1, True)
     assert shown["q"].pop("lost") == 0
     assert shown["q"].pop("paused") is False
+    assert shown["q"].pop("reason") is None
     assert Counts(**shown["q"]) == Counts(waiting=1, leased=1, dead=1, enqueued=3)
     assert json.loads(within("stats", "--json", "--namespace", "else").stdout)["q"]["waiting"] == 7
 

@@ -180,6 +180,21 @@ def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> N
         assert [(event.kind, event.worker) for event in told(2)] == [("reclaimed", lease.worker)] * 2
 
 
+def test_why_is_told(connect: Any) -> None:
+    """Of a retry and of a death, at most 500 bytes; where no reason was given there is none."""
+    queue = connect(max_attempts=2)
+    leases = two(queue)
+    with listening(queue, "retried", "dead") as told:
+        assert leases[0].retry(0, "w\u0308hy")
+        assert leases[1].dead_letter("x" * 501)
+        assert queue.lease().retry(0, "last")
+        queue.enqueue(b"x")
+        assert queue.lease().retry()
+        assert [(event.kind, event.reason) for event in told(4)] == [
+            ("retried", "w\u0308hy"), ("dead", "x" * 500), ("dead", "last"), ("retried", None),
+        ]  # fmt: skip
+
+
 def test_only_what_is_asked_for(connect: Any) -> None:
     queue, other = connect(), connect("other")
     with listening(queue, "cancelled", "dead") as told:

@@ -42,6 +42,7 @@ class Job:
     expired: bool = False
     due: float = 0.0
     reason: str = ""
+    """Why it died, or went round again the last time."""
 
     @property
     def level(self) -> int:
@@ -204,7 +205,8 @@ class Model:
             if len(handed) == n:
                 break
             if self.max_attempts and job.deliveries - job.unspent >= self.max_attempts:
-                self._bury(job, NO_ATTEMPTS, worker)
+                known = job.reason and not job.reason.startswith(NO_ATTEMPTS)
+                self._bury(job, f"{NO_ATTEMPTS}; before that: {job.reason}" if known else NO_ATTEMPTS, worker)
                 continue
             job.deliveries += 1
             if job.level and job.state == "waiting":
@@ -241,7 +243,7 @@ class Model:
             self._bury(job, reason, held.worker)
             return True
         job.unspent += not spend
-        job.due, job.expired = due, False
+        job.due, job.expired, job.reason = due, False, reason
         self._move(job, "delayed" if due > self.now else "waiting")
         return True
 

@@ -307,10 +307,37 @@ def test_retry(lua: Lua) -> None:
     assert lua("retry", "w", 0, 1000, *[x for item in spend for x in item]) == [1, 1, 0]
     ((_, first), (entry, again)) = lua.redis.xrange(lua.key("jobs"))
     assert first == {"data": "c"}
-    assert list(again.items()) == [("data", "a"), ("id", a), ("attempt", "1"), ("enq", str(ms(a)))]
+    own = [("data", "a"), ("id", a), ("attempt", "1"), ("enq", str(ms(a)))]
+    assert list(again.items()) == [*own, ("headrace-reason", "why")]
     assert lua.redis.hgetall(lua.key("ids")) == {a: entry, b: "delayed"}
     assert lua.redis.hgetall(lua.key("released")) == {b: "1"}
     assert lua.counts() == {"waiting": 1, "leased": 1, "delayed": 1, "enqueued": 3}
+
+
+def test_a_reason_and_a_traceback_are_bounded_and_replaced(lua: Lua) -> None:
+    """Behind the byte 255, here written 0, is the traceback; both end between two characters."""
+    (entry,) = lua.leased("a")
+    story = [
+        ("why\0where", "why", "where"),
+        ("x" * 501 + "\0" + "y" * 4097, "x" * 500, "y" * 4096),
+        ("xé" * 400 + "\0" + "€" * 2000, "xé" * 166 + "x", "€" * 1365),
+        ("𝄞" * 126 + "\0x" + "𝄞" * 1025, "𝄞" * 125, "x" + "𝄞" * 1023),
+        ("\0where", None, "where"),
+        ("why\0", "why", None),
+        ("", None, None),
+    ]
+    for given, reason, traceback in story:
+        assert lua("retry", "w", 0, 1000, entry, 1, "", 1, given.encode().replace(b"\0", b"\xff")) == [1]
+        ((_, fields),) = lua.redis.xrange(lua.key("jobs"))
+        assert (fields.get("headrace-reason"), fields.get("headrace-traceback")) == (reason, traceback)
+        entry = lua.lease()[2][0][0]
+    assert lua("dead_letter", "w", 1000, entry, 1, b"x" * 501 + b"\xffwhere") == [1]
+    ((_, fields),) = lua.redis.xrange(lua.key("dead"))
+    assert (fields["reason"], fields["headrace-traceback"]) == ("x" * 501, "where")
+    assert "headrace-reason" not in fields
+    assert lua("redrive", "-", 100) == [1, ""]
+    ((_, fields),) = lua.redis.xrange(lua.key("jobs"))
+    assert (fields["headrace-reason"], fields["headrace-traceback"]) == ("x" * 500, "where")
 
 
 def test_retry_gives_attempts_back(lua: Lua) -> None:

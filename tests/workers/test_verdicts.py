@@ -286,6 +286,34 @@ def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queu
     assert order == [b"retry", b"release", b"release", b"c", b"d", b"retry"]
 
 
+@pytest.mark.parametrize("way", ["worker", "handler"])
+def test_where_it_failed_stays_with_the_job(work: Work, queue: Queue, way: str) -> None:
+    """Why always, and where if it is asked for, without frames of ours before the handler's."""
+    worker = work(tracebacks=True) if way == "worker" else work()
+    options: dict[str, Any] = {"tracebacks": True} if way == "handler" else {}
+
+    def inner(job: Job) -> None:
+        raise OSError(f"no {job.payload.decode()}")
+
+    @worker.handler("q", retry=Retry(wait=60, on={EOFError: DeadLetter}), **options)
+    def body(job: Job) -> None:
+        if job.payload == b"dead":
+            raise EOFError("never")
+        inner(job)
+
+    queue.enqueue_many([b"luck", b"dead"])
+    with worker:
+        until(lambda: queue.counts() == Counts(enqueued=2, delayed=1, dead=1))
+    (delayed,), (letter,) = queue.delayed(), queue.dead()
+    assert (delayed.reason, letter.reason) == ("OSError: no luck", "EOFError: never")
+    assert delayed.traceback is not None
+    lines = delayed.traceback.splitlines()
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "OSError: no luck")
+    assert any("in inner" in line for line in lines)
+    assert "src/headrace" not in delayed.traceback
+    assert (letter.traceback or "").endswith("EOFError: never\n")
+
+
 def test_max_attempts_of_the_queue(work: Work, queue: Queue) -> None:
     """`max_attempts=` of a handler limits failures as well, also where its `Retry` says more."""
     worker = work()

@@ -39,11 +39,11 @@ class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
         """Like `Queue.release`."""
         return await self._queue.release(self)
 
-    async def retry(self, delay: Delay = 0.0, reason: str = "") -> bool:
+    async def retry(self, delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
         """Like `Queue.retry`."""
         return await self._queue.retry(self, delay, reason)
 
-    async def dead_letter(self, reason: str) -> bool:
+    async def dead_letter(self, reason: str | BaseException) -> bool:
         """Like `Queue.dead_letter`."""
         return await self._queue.dead_letter(self, reason)
 
@@ -188,13 +188,15 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         """Like `Queue.release`."""
         return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease)))[0]
 
-    async def retry(self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str = "") -> bool:
+    async def retry(self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
         """Like `Queue.retry`."""
-        return (await self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease)))[0]
+        cause = self._cause(reason)
+        return (await self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease)))[0]
 
-    async def dead_letter(self, lease: AsyncLease[T], reason: str) -> bool:
+    async def dead_letter(self, lease: AsyncLease[T], reason: str | BaseException) -> bool:
         """Like `Queue.dead_letter`."""
-        return (await self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease)))[0]
+        cause = self._cause(reason)
+        return (await self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease)))[0]
 
     async def renew(self, lease: AsyncLease[T], duration: float | timedelta | None = None) -> bool:
         """Like `Queue.renew`."""

@@ -24,10 +24,10 @@ class AsyncWorker(BaseWorker):
     def __init__(
         self, url: str | None = None, client: redis.asyncio.Redis | None = None, name: str | None = None,
         heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
-        max_outage: Seconds | None = None,
+        max_outage: Seconds | None = None, tracebacks: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(
-            url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage
+            url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage, tracebacks
         )
         self._running: Engine | None = None
 

@@ -20,7 +20,7 @@ from headrace._core.effects import Step
 from headrace._model import checks
 from headrace._model.codec import Codec, chosen
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Claim, NewJob, Receipt, is_new
+from headrace._model.job import Cause, Claim, NewJob, Receipt, is_new
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.answers import Declaration
@@ -30,7 +30,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
-from headrace.errors import ConfigurationError
+from headrace.errors import ConfigurationError, said, traced
 
 Delay = float | timedelta | datetime | None
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
@@ -132,6 +132,12 @@ class BaseQueue(Connected):
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
         return calls.each(lambda some: self.ops.complete(some, fenced=fenced), claims), settling
+
+    def _cause(self, reason: object) -> Any:
+        """Describe an exception that is given for a reason; anything else is left to the checks."""
+        if not isinstance(reason, BaseException):
+            return reason
+        return Cause(said(reason), traced(reason) if self.ops.settings.tracebacks else "")
 
     def _settle(
         self, op: Callable[[Claim], Op[list[bool]]], lease: BaseLease[Any, Any]

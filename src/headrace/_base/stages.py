@@ -35,6 +35,7 @@ class Stages:
         self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
         concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
         lease: float | timedelta = 60.0, max_attempts: int | None = ATTEMPTS, rate: Rate | Sequence[Rate] | None = None,
+        tracebacks: bool = False,
     ) -> Callable[[F], F]:  # fmt: skip
         """Declare a stage, whose jobs are in the queue `<flow>/<name>`; runs begin in the first one declared.
 
@@ -42,7 +43,7 @@ class Stages:
         in which children of its fan-outs may begin. The other options are those of `Worker.handler`. Decorates the
         stage's handler, which takes a `FlowJob`; a program that runs none needs only the call.
         """
-        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate)
+        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate, tracebacks=tracebacks)
         options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
         stage = self.ops.declare(name, next, children, options)
 

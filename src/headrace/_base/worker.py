@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+from attrs import evolve
 from tenacity import wait_exponential_jitter
 
 from headrace._base.address import Address, given
@@ -109,12 +110,14 @@ class BaseWorker:
         namespace: str,
         trace_parent: str,
         max_outage: Seconds | None,
+        tracebacks: bool = False,
     ) -> None:
         self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout, max_outage=max_outage)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
         self.named = name is not None
         self.namespace = namespace
         self.trace_parent = trace_parent
+        self.tracebacks = QueueSettings(tracebacks=tracebacks).tracebacks
         if trace_parent not in PARENTS:
             raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
         self.handlers: dict[str, HandlerSettings] = {}
@@ -291,7 +294,8 @@ class BaseWorker:
         consumers: list[Consumer] = []
         flows: list[Any] = []
         for h in (handler.limited() for handler in self.handlers.values()):
-            ops = Ops(Keys.of(h.queue, self.namespace), h.queue_settings, h.codec, self.namespace)
+            queue_settings = evolve(h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks)
+            ops = Ops(Keys.of(h.queue, self.namespace), queue_settings, h.codec, self.namespace)
             if h.flow is not None:
                 first = not any(h.flow is flow for flow in flows)
                 flows.append(h.flow)

@@ -65,7 +65,9 @@ def queues(in_json: Json = False, url: Url = None, namespace: Namespace = "headr
 def _stats(queue: Queue) -> dict[str, Any]:
     counts = queue.counts()
     workers = [attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in queue.workers() if one.alive]
-    return {**attrs.asdict(counts), "lost": counts.lost, "paused": queue.paused(), "workers": workers}
+    due = next(iter(queue._run(queue.ops.listing("delayed", "", 1))), None)  # noqa: SLF001 - a page of one
+    more = {"reason": None if due is None else due.reason}  # why the job that is due next was retried
+    return {**attrs.asdict(counts), "lost": counts.lost, "paused": queue.paused(), "workers": workers, **more}
 
 
 def _cell(value: Any) -> object:
@@ -214,6 +216,8 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
     yield "due", clock(state.due)
     yield "worker", plain(state.worker or "")
     yield "reason", plain(state.reason or "")
+    for line in (state.traceback or "").splitlines():
+        yield "traceback", plain(line)
     for header, text in job.headers.items():
         yield plain(header), plain(text)
     long = f" ({len(payload)} bytes; --json shows all)" if len(payload) > SHOWN_WHOLE_BYTES else ""
@@ -285,6 +289,7 @@ def events(
             if in_json:
                 print_json(attrs.asdict(event))
             else:
-                texts = (event.kind, plain(event.id or ""), plain(event.worker or ""))
+                texts = [event.kind, plain(event.id or ""), plain(event.worker or "")]
+                texts += [plain(event.reason)] if event.reason else []
                 print_out("\t".join((clock(event.at), *texts)))
             sys.stdout.flush()

@@ -154,7 +154,7 @@ def job_as_json(state: JobState) -> dict[str, Any]:
         "id": job.id, "queue": job.queue, "state": state.state, **as_json("payload", bytes_of(job.payload)),
         "headers": dict(job.headers), "attempt": job.attempt, "priority": job.priority,
         "enqueued_at": job.enqueued_at, "since": state.since, "due": state.due, "worker": state.worker,
-        "reason": state.reason,
+        "reason": state.reason, "traceback": state.traceback,
     }  # fmt: skip
 
 

@@ -40,7 +40,8 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
         content: Any = json.loads(message.decode("utf-8", "surrogateescape"))
         at, worker, names = content["at"] / 1000, content.get("worker"), content.get("ids")
         ids = [None] if names is None else [_shown(name) for name in names]
-        yield from [Event(kind, queue, name, at, worker) for name in ids]
+        reasons = [_shown(reason) or None for reason in content.get("reasons") or [""] * len(ids)]
+        yield from [Event(kind, queue, name, at, worker, why) for name, why in zip(ids, reasons, strict=True)]
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         return
 

@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from headrace import errors
 from headrace._model.checks import FOREVER_S
 from headrace._model.checks import delay as checked_delay
-from headrace._model.job import Claim, Postponed
+from headrace._model.job import Cause, Claim, Postponed
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings
 from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, said
@@ -35,6 +35,7 @@ class Settlement:
     delay: float | timedelta | datetime = 0.0  # after a float, the worker itself waits for the due time
     spend: int = 1  # attempts: 1, 0, or -1: all that were spent are given back
     reason: str = ""
+    traceback: str = ""
     attempts: int = 0  # the limit: 0 for none
     row: int = 0  # releases without an attempt, if there were so many in a row that it waits
     step: Any = None  # of a flow's job
@@ -44,6 +45,16 @@ class Settlement:
         """Bytes of the largest value that it sends."""
         values = () if self.step is None else self.step.args
         return max(len(self.result or b""), *(len(one) for one in values if not isinstance(one, int)), 0)
+
+    @property
+    def cause(self) -> str | Cause:
+        """The reason, with the traceback if there is one."""
+        return Cause(self.reason, self.traceback) if self.traceback else self.reason
+
+    @property
+    def size(self) -> int:
+        """The bytes of the job, and of what is written with it."""
+        return self.claim.size + Cause(self.reason, self.traceback).size
 
     def without_result(self) -> Settlement:
         """Return it without the job's result."""

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from headrace._model.job import Cause
 from headrace.errors import REASON_CHARACTERS
 
 ENTRY_FIELDS = ("data", "id", "attempt", "enq")  # fields of an entry that are not headers, in their order
+KEPT_FIELDS = ("headrace-reason", "headrace-traceback")  # of a job that was retried: why; shown as no headers either
 LEVELS_AT_MOST = 10  # levels of a queue: a level is one digit wherever entries are named
 HEADERS_AT_MOST = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it is traced
@@ -107,6 +109,14 @@ def reason(value: object) -> str:
         raise TypeError(f"reason must be a str, not {type(value).__name__}")
     some = str.__getitem__(value, slice(REASON_CHARACTERS))  # a subclass may do anything
     return some.encode("utf-8", "backslashreplace").decode()[:REASON_CHARACTERS]
+
+
+def cause(value: object) -> str | bytes:
+    """Check a reason, and join it with the traceback that is to be kept, if there is one."""
+    if not isinstance(value, Cause):
+        return reason(value)
+    traceback = reason(value.traceback).encode()
+    return reason(value.reason).encode() + b"\xff" + traceback if traceback else reason(value.reason)
 
 
 def headers(value: object) -> list[str]:

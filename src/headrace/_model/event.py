@@ -21,7 +21,7 @@ class Event:
     `kind` is added, leased, completed, retried, released, dead, cancelled, deleted, reclaimed, promoted (a delayed job
     is due) or redriven. `id` is the job's, or `None` when the whole queue was deleted. `at` is the server's time, in
     seconds. `worker` leased the job or settled it, where the script knows; of a reclaimed job it is the worker that
-    lost it.
+    lost it. `reason` says why a job was retried or is dead, at most 500 bytes of it.
     """
 
     kind: str
@@ -29,6 +29,7 @@ class Event:
     id: str | None
     at: float
     worker: str | None = None
+    reason: str | None = None
 
 
 def kinds(value: object) -> tuple[str, ...]:

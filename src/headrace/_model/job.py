@@ -152,6 +152,19 @@ def is_new(job: object) -> TypeGuard[NewJob[Any]]:
     return isinstance(job, NewJob)
 
 
+@frozen
+class Cause:
+    """The reason of a retry or a death, with the traceback to keep with it."""
+
+    reason: str
+    traceback: str = ""
+
+    @property
+    def size(self) -> int:
+        """Its bytes, about."""
+        return sum(len(text.encode("utf-8", "replace")) for text in (self.reason, self.traceback))
+
+
 @define
 class _OpenReceipt:
     """A receipt under construction, like `_Open`."""

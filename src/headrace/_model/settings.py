@@ -68,6 +68,7 @@ class BatchOptions(TypedDict, total=False):
     fenced: bool
     rate: Rate | Sequence[Rate] | None
     ageing: float | timedelta | None
+    tracebacks: bool
 
 
 class QueueOptions(BatchOptions, total=False):
@@ -88,6 +89,7 @@ class QueueSettings:
     fenced: bool = False
     rates: tuple[Rate, ...] = field(default=None, converter=_rates, alias="rate")
     ageing: float | None = field(default=None, converter=_ageing)
+    tracebacks: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:
@@ -96,8 +98,9 @@ class QueueSettings:
         if self.ageing is not None and self.priorities == 1:
             raise ConfigurationError("ageing: for queues with priorities; give priorities=, too")
         count("dead_limit", self.dead_limit, least=0)
-        if not isinstance(self.fenced, bool):
-            raise TypeError(f"fenced must be a bool, not {type(self.fenced).__name__}")
+        for name in ("fenced", "tracebacks"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be a bool, not {type(getattr(self, name)).__name__}")
 
     @classmethod
     def of(cls, caller: str, options: QueueOptions | BatchOptions, kind: type = QueueOptions) -> QueueSettings:

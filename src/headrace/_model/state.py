@@ -84,8 +84,9 @@ class JobState(Generic[T_co]):
     """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead.
 
     `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones,
-    `reason`, `worker` and `since` (of the death) to dead ones. A job that can't be decoded has its bytes for a payload,
-    and the cause in `reason`.
+    `worker` and `since` (of the death) to dead ones. `reason` says why a job died, or was last retried (at most 500
+    bytes of it), and `traceback` where, if its queue keeps `tracebacks`. A job that can't be decoded has its bytes for
+    a payload, and the cause in `reason`.
     """
 
     job: Job[T_co]
@@ -95,6 +96,7 @@ class JobState(Generic[T_co]):
     due: float | None = None
     reason: str | None = None
     entry: str | None = field(default=None, repr=False)
+    traceback: str | None = field(default=None, repr=False)
 
 
 @frozen

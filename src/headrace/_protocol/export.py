@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._model.checks import ENTRY_FIELDS, HEADERS_AT_MOST, millis
+from headrace._model.checks import ENTRY_FIELDS, HEADERS_AT_MOST, KEPT_FIELDS, millis
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._protocol import keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, HEALING_ERRORS, JOBS_PER_SCRIPT, RETRY_BUDGET_S
@@ -27,7 +27,7 @@ def protocol() -> dict[str, Any]:
         "group": keys.GROUP,
         "parked": keys.PARKED,
         "bell": keys.BELL,
-        "fields": list(ENTRY_FIELDS),
+        "fields": [*ENTRY_FIELDS, *KEPT_FIELDS],
         "names": {
             "namespace": f"^{keys.NAMESPACE.pattern}$",
             "queue": f"^{keys.QUEUE.pattern}$",
@@ -42,7 +42,7 @@ def protocol() -> dict[str, Any]:
             "lease": millis(queue.lease),
             "heartbeat": millis(worker.heartbeat),
             "timeout": millis(worker.timeout),
-            "max_attempts": queue.max_attempts or 0,
+            "max_attempts": int(queue.max_attempts or 0),
             "dead_limit": queue.dead_limit,
             "result_ttl": millis(queue.result_ttl),
             "budget": millis(RETRY_BUDGET_S),

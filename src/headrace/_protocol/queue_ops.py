@@ -18,7 +18,7 @@ from attrs import frozen
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import BytesCodec, Codec, as_bytes, inline, untyped
-from headrace._model.job import PRIORITY, Claim, NewJob, Receipt, is_new, on_wire
+from headrace._model.job import PRIORITY, Cause, Claim, NewJob, Receipt, is_new, on_wire
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
@@ -175,7 +175,7 @@ class Ops:
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
         args: list[Arg] = [worker, min(checks.count("limit", limit), CLAIMS_PER_SCRIPT), term_ms, millis(s.lease)]
-        args += [term("ttl", ttl, zero=True), s.max_attempts or 0, s.dead_limit, int(woken), heir_of]
+        args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), heir_of]
         for rate in s.rates:
             args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
         jobs = self._jobs
@@ -284,7 +284,7 @@ class Ops:
         return self._op("release", args, replies.bools)
 
     def retry(
-        self, items: Sequence[tuple[Claim, Delay, int, str]], *, max_attempts: int | None = None
+        self, items: Sequence[tuple[Claim, Delay, int, str | Cause]], *, max_attempts: int | None = None
     ) -> Op[list[bool]]:
         """Send jobs of one worker round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)
         each. *max_attempts*: the queue's, or another limit; 0 for none.
@@ -292,18 +292,18 @@ class Ops:
         if max_attempts is not None:
             checks.count("max_attempts", max_attempts, least=0)
         limit = self.settings.max_attempts if max_attempts is None else max_attempts
-        args: list[Arg] = [items[0][0].worker, limit or 0, self.settings.dead_limit]
+        args: list[Arg] = [items[0][0].worker, int(limit or 0), self.settings.dead_limit]
         for claim, delay, spend, reason in items:
             traced = getattr(claim, "trace", None)
             args += (claim.entry, claim.count, checks.delay(delay))
-            args += (int(spend) if traced is None else f"{int(spend)} {traced}", checks.reason(reason))
+            args += (int(spend) if traced is None else f"{int(spend)} {traced}", checks.cause(reason))
         return self._op("retry", args, replies.bools)
 
-    def dead_letter(self, items: Sequence[tuple[Claim, str]]) -> Op[list[bool]]:
+    def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[list[bool]]:
         """Make dead letters of jobs of one worker: (claim, reason) each."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
-            args += (claim.entry, claim.count, checks.reason(reason))
+            args += (claim.entry, claim.count, checks.cause(reason))
         return self._op("dead_letter", args, replies.bools)
 
     # -- a worker's life -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 from headrace._model import job as job_values
+from headrace._model.checks import ENTRY_FIELDS, KEPT_FIELDS
 from headrace._model.codec import Codec, keeper
 from headrace._model.flow import FlowState
 from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, Receipt, make_job
@@ -19,7 +20,8 @@ from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant
 from headrace.errors import ReplyError, RetryLater, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
-_ENTRY_FIELDS = (b"data", b"id", b"attempt", b"enq")
+_REASON, _TRACEBACK = (name.encode() for name in KEPT_FIELDS)
+_ENTRY_FIELDS = (*(name.encode() for name in ENTRY_FIELDS), _REASON, _TRACEBACK)
 NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by scripts only
 
 
@@ -189,12 +191,13 @@ class Jobs:
         if name == "dead":
             return self._letter(entry, fields)
         job, _, wrong = self.job(entry, fields, deliveries, releases)
-        reason = wrong or None
+        reason, traceback = wrong or _kept(fields, _REASON), _kept(fields, _TRACEBACK)
         if name == "delayed":
-            return JobState(job, name, due=ms / 1000, reason=reason)
-        if name == "leased":
-            return JobState(job, name, text(worker), (now - ms) / 1000, reason=reason, entry=text(entry))
-        return JobState(job, name, reason=reason, entry=text(entry))
+            return JobState(job, name, due=ms / 1000, reason=reason, traceback=traceback)
+        since = (now - ms) / 1000 if name == "leased" else None
+        return JobState(
+            job, name, text(worker) if name == "leased" else None, since, None, reason, text(entry), traceback
+        )
 
     def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
         """Decode a dead letter. An entry that a foreign client put there is shown as a job with all its fields."""
@@ -203,7 +206,8 @@ class Jobs:
             job, _, wrong = self.job(entry, fields)
             return JobState(job, "dead", None, died, None, wrong or "put here by somebody else", text(entry))
         job, _, wrong = self.job(entry, fields[6:], 0, _number(fields[5]))
-        return JobState(job, "dead", text(fields[3]), died, None, text(fields[1]) or wrong or "", text(entry))
+        reason, traceback = text(fields[1]) or wrong or "", _kept(fields[6:], _TRACEBACK)
+        return JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), traceback)
 
     def page(self, reply: Any) -> Page:
         """Decode one page of a listing."""
@@ -214,6 +218,11 @@ class Jobs:
         """Decode the answer of `find`, and the cursor to continue from."""
         now, row, cursor = reply
         return self.state(row, now) if row else None, text(cursor)
+
+
+def _kept(fields: Any, name: bytes) -> str | None:
+    """Decode what is kept of the last retry, `None` if nothing is."""
+    return next((text(fields[i + 1]) or None for i in range(0, len(fields) - 1, 2) if raw(fields[i]) == name), None)
 
 
 def _number(value: Any, limit: int = 1 << 53) -> int:

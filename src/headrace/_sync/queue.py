@@ -43,11 +43,11 @@ class Lease(BaseLease["Queue[T]", T], Generic[T]):
         """Like `Queue.release`."""
         return self._queue.release(self)
 
-    def retry(self, delay: Delay = 0.0, reason: str = "") -> bool:
+    def retry(self, delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
         """Like `Queue.retry`."""
         return self._queue.retry(self, delay, reason)
 
-    def dead_letter(self, reason: str) -> bool:
+    def dead_letter(self, reason: str | BaseException) -> bool:
         """Like `Queue.dead_letter`."""
         return self._queue.dead_letter(self, reason)
 
@@ -67,6 +67,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
       present holder instead of letting the first completer win. *codec*: see `JSONCodec`.
     - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
       seconds after which a job that waits goes to the level before its own, so that none waits for ever.
+    - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
 
     One object may be shared by threads, and survives a fork.
     """
@@ -217,18 +218,22 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
         return self._run(*self._settle(lambda claim: self.ops.release([claim]), lease))[0]
 
-    def retry(self, lease: Lease[T], delay: Delay = 0.0, reason: str = "") -> bool:
+    def retry(self, lease: Lease[T], delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
         """Try the job again later: to the back, or after *delay*. `False`: the lease was lost. retry.lua.
 
-        An attempt is spent; after the last one the job goes to the dead letters with *reason*.
+        An attempt is spent; after the last one the job goes to the dead letters with *reason*, and until then the first
+        500 bytes of it are shown by `find`, `waiting` and `delayed`. An exception for a *reason* is described, and its
+        traceback kept, too, if the queue keeps `tracebacks`.
         """
-        return self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, reason)]), lease))[0]
+        cause = self._cause(reason)
+        return self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease))[0]
 
-    def dead_letter(self, lease: Lease[T], reason: str) -> bool:
-        """Take the job out of the queue for good, and keep it with *reason*. `False`: the lease was lost.
-        dead_letter.lua.
+    def dead_letter(self, lease: Lease[T], reason: str | BaseException) -> bool:
+        """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
+        was lost. dead_letter.lua.
         """
-        return self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, reason)]), lease))[0]
+        cause = self._cause(reason)
+        return self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease))[0]
 
     def renew(self, lease: Lease[T], duration: float | timedelta | None = None) -> bool:
         """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""

@@ -4,13 +4,15 @@
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
--- Items: entry, delivery count, reason. At most 1,000 jobs. A dead entry's fields: `reason`, `worker`,
--- `released` (deliveries that spent no attempt), then the job's, with `attempt` the number of all deliveries.
+-- Items: entry, delivery count, reason (behind it, after the byte 255, the traceback, if it is to be kept). At most
+-- 1,000 jobs. A dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's,
+-- with `attempt` the number of all deliveries.
 -- @include fields
 -- @include held_by
 -- @include keep_dead
 -- @include marks
 -- @include publish
+-- @include reason
 -- @include record
 -- @include require_types
 -- @include retire
@@ -23,7 +25,7 @@ require_types('HLEN', ids, released, stats)
 require_types('ZCARD', leases, flows, limited)
 require_types('XLEN', dead)
 local heard = listeners(stats, events, 'dead')
-local entries, counts, reasons, reply, buried = {}, {}, {}, {}, {}
+local entries, counts, reasons, reply, buried, why = {}, {}, {}, {}, {}, {}
 for i = items, #ARGV, 3 do
   entries[#entries + 1], counts[#counts + 1], reasons[#reasons + 1] = unpack(ARGV, i, i + 2)
 end
@@ -37,9 +39,10 @@ for i, entry in ipairs(entries) do
     retire(q, entry, fields.id, DIED)
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
-    keep_dead(dead, stats, dead_limit, reasons[i], worker, releases, compose(fields, headers))
-    reply[i], buried[#buried + 1] = 1, fields.id
+    local reason = set_reason(fields, reasons[i])
+    reply[i], buried[#buried + 1], why[#buried + 1] = 1, fields.id, fields.reason or ''
+    keep_dead(dead, stats, dead_limit, reason, worker, releases, fields, headers)
   end
 end
-if heard.dead then publish(events, 'dead', buried, worker) end
+if heard.dead then publish(events, 'dead', buried, worker, why) end
 return answer(reply)

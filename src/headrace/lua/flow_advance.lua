@@ -196,7 +196,7 @@ function ended(run, id, job)
       local own, headers = parse(stored(body))
       local reason = failed .. ' of ' .. #children .. ' children failed, the last ' .. id
       own.attempt = own.attempt or '1'
-      keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, compose(own, headers))
+      keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, own, headers)
       note(q, 'dead', parent)
       set(run, parent, at, 'dead')
     else
@@ -326,7 +326,7 @@ local function move(run, item)
   end
   if body and not known_job then -- redriven so late that the run's state is gone
     local mine, headers, kept = parse(body[2])
-    mine.attempt, mine.enq, kept = nil, nil, {}
+    mine.attempt, mine.enq, mine.reason, mine.traceback, kept = nil, nil, nil, nil, {}
     for i = 1, #headers, 2 do
       if headers[i] ~= 'headrace-nonce' then kept[#kept + 1], kept[#kept + 2] = headers[i], headers[i + 1] end
     end
@@ -358,7 +358,7 @@ local function set_aside(run, item)
   own.attempt = string.format('%.0f', tonumber(own.attempt or 0) + (row and row[4] or 0))
   own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
   local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'
-  keep_dead(q.dead, q.stats, dead_limit, reason, worker, releases, compose(own, headers))
+  keep_dead(q.dead, q.stats, dead_limit, reason, worker, releases, own, headers)
   note(q, 'dead', id)
   return 0
 end

@@ -92,7 +92,7 @@ if first[2] and tonumber(first[2]) <= now then
 end
 
 -- 5. The number that may be handed out, by the limits of the whole queue and by bytes.
-local taken, fresh, entries, buried = {}, {}, {}, {}
+local taken, fresh, entries, buried, why = {}, {}, {}, {}, {}
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
 limit, hold = room(rates, limits, exact, limit)
@@ -143,8 +143,11 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
       own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
       own.enq = own.enq or string.match(entry, '^%d+')
       local reason = 'no attempts left: its workers died, or let its leases expire'
-      keep_dead(dead, stats, dead_limit, reason, worker, releases, compose(own, headers))
-      buried[#buried + 1] = own.id
+      if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- of a redriven one
+        reason = reason .. '; before that: ' .. own.reason
+      end
+      keep_dead(dead, stats, dead_limit, reason, worker, releases, own, headers)
+      buried[#buried + 1], why[#buried + 1] = own.id, reason
     else
       taken[#taken + 1] = {entry, fields, count, releases}
       entries[#entries + 1] = entry
@@ -306,7 +309,7 @@ if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end
-if heard.dead then publish(events, 'dead', buried, worker) end
+if heard.dead then publish(events, 'dead', buried, worker, why) end
 if heard.leased then
   local ids_leased = {}
   for i = 1, #taken do ids_leased[i] = parse(taken[i][2]).id or taken[i][1] end

@@ -6,8 +6,10 @@
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
 -- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
--- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason. At most
--- 1,000 jobs.
+-- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason (behind it,
+-- after the byte 255, the traceback, if it is to be kept). At most 1,000 jobs. A job that goes round again has the
+-- first 500 bytes of its reason, and 4,096 of the traceback, as fields `headrace-reason` and `headrace-traceback`,
+-- until it is retried once more.
 -- @include clock
 -- @include due_at
 -- @include fields
@@ -18,6 +20,7 @@
 -- @include marks
 -- @include number
 -- @include publish
+-- @include reason
 -- @include record
 -- @include require_types
 -- @include retire
@@ -33,7 +36,7 @@ require_types('ZCARD', leases, delayed, flows, limited)
 require_types('XLEN', dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
-local reply, first, retried, buried = {}, false, {}, {}
+local reply, first, retried, buried, why, why_buried = {}, false, {}, {}, {}, {}
 local now = clock()
 for i = items, #ARGV, 5 do
   local at = #entries + 1
@@ -58,10 +61,12 @@ for i, entry in ipairs(entries) do
     remove_entry(q, entry) -- first, so that a full server permits the rest
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
+    local reason = set_reason(own_fields, reasons[i])
+    local short = own_fields.reason or ''
     if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
       free_id(q, id, entry, DIED)
-      keep_dead(dead, stats, dead_limit, reasons[i], worker, releases, compose(own_fields, headers))
-      reply[i], buried[#buried + 1] = 2, id
+      keep_dead(dead, stats, dead_limit, reason, worker, releases, own_fields, headers)
+      reply[i], buried[#buried + 1], why_buried[#buried + 1] = 2, id, short
     else
       local due, key = dues[i], ours and id or entry
       if due > 0 then
@@ -74,11 +79,11 @@ for i, entry in ipairs(entries) do
         if ours then redis.call('HSET', ids, id, key) end
       end
       if releases > 0 then redis.call('HSET', released, key, releases) end
-      reply[i], retried[#retried + 1] = 1, id
+      reply[i], retried[#retried + 1], why[#retried + 1] = 1, id, short
     end
   end
 end
 if first then wake_one(wake) end
-if heard.retried then publish(events, 'retried', retried, worker) end
-if heard.dead then publish(events, 'dead', buried, worker) end
+if heard.retried then publish(events, 'retried', retried, worker, why) end
+if heard.dead then publish(events, 'dead', buried, worker, why_buried) end
 return answer(reply)

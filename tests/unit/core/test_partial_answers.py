@@ -60,10 +60,15 @@ def test_steps_of_large_jobs_go_apart() -> None:
     assert runs(hand.go()) == [["r0"], ["r1"], ["r2", "r3"], ["r4"]]
 
 
-@pytest.mark.parametrize(("result", "child"), [(b"r" * 100, b"c"), (b"r" * 100, b"c" * 100), (b"r", b"c" * 100)])
+@pytest.mark.parametrize(
+    ("result", "child"),
+    [(b"r" * 100, b"c"), (b"r" * 100, b"c" * 100), (b"r", b"c" * 100)],
+    ids=["result", "both", "child"],
+)
 def test_a_step_whose_result_the_server_refuses_goes_without(result: bytes, child: bytes) -> None:
     """Its handler is not run again; children that are too large are its failure, as they have to be there."""
     consumer = flow_consumer(10)
+    consumer.phase = Phase.RUNNING
     settlement = consumer.done.pop()
     step = evolve(settlement.step, args=[*settlement.step.args[:5], 1, result, "", "fail", 1, child])
     consumer.done.append(evolve(settlement, step=step))
@@ -71,7 +76,7 @@ def test_a_step_whose_result_the_server_refuses_goes_without(result: bytes, chil
     hand.go()
     error = TooLarge("a value of 100 bytes")
     error.limit = 99
-    (op,) = hand.thrown(error).ops
+    op = hand.thrown(error).ops[0]
     if len(child) < 100:
         assert op.args[-10:] == ["r0", "a", "0-0", 1, 0, "", "", "fail", 1, child]
         assert notes == [("result_dropped", "0-0", error)]

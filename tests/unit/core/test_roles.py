@@ -1028,3 +1028,43 @@ def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
     roles.phase = Phase.HALTING
     held.started = 201.0
     assert farewell.over(201.5, 6)  # told to give up, it is not waited for
+
+
+# -- tracebacks ------------------------------------------------------------------------------------------------
+
+
+def raises(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_tracebacks_are_kept_where_they_are_asked_for(keeps: bool) -> None:
+    consumer = make_consumer(retry=Retry(on={OSError: DeadLetter}))
+    consumer.ops = evolve(consumer.ops, settings=evolve(consumer.ops.settings, tracebacks=keeps))
+    made = [make_held(consumer, number) for number in (1, 2, 3, 4)]
+    for held, error in zip(made, (ValueError("no"), OSError("never"), RetryLater(5), Release()), strict=True):
+        with pytest.raises(type(error)):
+            raises(error)
+        consumer.ended(held, error)
+    found = {settlement.claim.entry: settlement for settlement in consumer.done}
+    assert [found[held.entry].kind for held in made] == ["retry", "dead", "retry", "release"]
+    ends = ["ValueError: no\n", "OSError: never\n", "RetryLater: retry in 5 s\n"] if keeps else ["", "", ""]
+    for held, end in zip(made, ends, strict=False):
+        settlement = found[held.entry]
+        assert settlement.traceback.endswith(end)
+        assert bool(settlement.traceback) == keeps
+        assert settlement.size == len(settlement.reason) + len(settlement.traceback)
+    assert found[made[3].entry].traceback == ""
+    assert ("\\xffTraceback" in "".join(map("".join, settled(consumer)))) == keeps
+
+
+def test_what_is_written_with_jobs_counts_as_bytes() -> None:
+    """A script reads and writes about 1 MiB: 120 jobs with reasons of 10,000 characters go in two."""
+    consumer = make_consumer()
+    for number in range(120):
+        consumer.settle(make_held(consumer, number), judged(consumer, number))
+    assert [op[0] for op in settled(consumer)] == ["retry", "retry"]
+
+
+def judged(consumer: Consumer, number: int) -> Any:
+    return consumer.judge(make_held(consumer, number), ValueError("x" * 20_000))

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, cast
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from headrace._core.effects import Held, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
@@ -26,7 +26,7 @@ from headrace._protocol.answers import Reclaimed
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import said
+from headrace.errors import said, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
 LEASE_AT_MOST = 250  # jobs in one lease call: an answer over 64 KiB is sent in pieces, between those to others
@@ -167,6 +167,8 @@ class Consumer:
     def settle(self, held: Held, verdict: Settlement, error: BaseException | None = None) -> None:
         """Record how a job ends, and stop counting it as held."""
         held.ended = True
+        if error is not None and self.ops.settings.tracebacks and verdict.kind in ("retry", "dead"):
+            verdict = evolve(verdict, traceback=traced(error))
         if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
             if verdict.kind != "complete":

@@ -13,6 +13,7 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_
 from headrace._protocol.op import Op, parts
 from headrace._protocol.queue_ops import Ops
 
+size = attrgetter("size")
 alike = attrgetter(
     "kind", "claim.worker", "attempts", "pause"
 )  # the attributes that settlements of one operation share
@@ -26,14 +27,14 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
                 results = {one.claim.entry: one.result for one in part if one.result is not None}
                 yield ops.complete([one.claim for one in part], results=results)
         case "release":
-            for part in parts(some, _size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT):
+            for part in parts(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT):
                 yield ops.release([one.claim for one in part], pause=some[0].pause)
         case "dead":
-            for part in parts(some, _size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-                yield ops.dead_letter([(one.claim, one.reason) for one in part])
+            for part in parts(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+                yield ops.dead_letter([(one.claim, one.cause) for one in part])
         case _:
-            for part in parts(some, _size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-                items = [(one.claim, one.delay, one.spend, one.reason) for one in part]
+            for part in parts(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+                items = [(one.claim, one.delay, one.spend, one.cause) for one in part]
                 yield ops.retry(items, max_attempts=some[0].attempts)
 
 
@@ -55,7 +56,3 @@ class Settling:
         """Return the seconds until the first of these jobs comes back, as far as it is for us to look for it."""
         some = [one for one in self.verdicts if one.kind == "retry" or (one.kind == "release" and one.delay)]
         return min((one.delay for one in some if isinstance(one.delay, float)), default=None)
-
-
-def _size(settlement: Settlement) -> int:
-    return settlement.claim.size

@@ -1,14 +1,19 @@
--- Split an entry's fields into those we own (own.data, own.id, own.attempt, own.enq) and the headers, in order. An
--- `attempt` that is no number is a header, an `id` that is empty is none: a foreign producer may write anything, and
--- must not stop the queue.
+-- Split an entry's fields into those we own (own.data, own.id, own.attempt, own.enq; of a job that was retried
+-- own.reason, why, and own.traceback) and the headers, in order. An `attempt` that is no number is a header, an `id`
+-- that is empty is none: a foreign producer may write anything, and must not stop the queue.
+local OURS = {
+  data = 'data', id = 'id', attempt = 'attempt', enq = 'enq',
+  ['headrace-reason'] = 'reason', ['headrace-traceback'] = 'traceback',
+}
+local ORDER = {'data', 'id', 'attempt', 'enq', 'headrace-reason', 'headrace-traceback'}
 local function parse(fields)
   local own, headers = {}, {}
   for i = 1, #fields, 2 do
     local name, value = fields[i], fields[i + 1]
-    local ours = name == 'data' or name == 'id' or name == 'enq'
-    if name == 'attempt' then ours = #value < 10 and string.match(value, '^%d+$') end
-    if ours and own[name] == nil and (name ~= 'id' or value ~= '') then
-      own[name] = value
+    local ours = OURS[name]
+    if ours == 'attempt' and not (#value < 10 and string.match(value, '^%d+$')) then ours = nil end
+    if ours and own[ours] == nil and (ours ~= 'id' or value ~= '') then
+      own[ours] = value
     elseif name ~= 'id' or value ~= '' then
       headers[#headers + 1] = name
       headers[#headers + 1] = value
@@ -21,10 +26,11 @@ end
 -- lost.
 local function compose(own, headers)
   local fields = {}
-  for _, name in ipairs({'data', 'id', 'attempt', 'enq'}) do
-    if own[name] then
-      fields[#fields + 1] = name
-      fields[#fields + 1] = own[name]
+  for i = 1, #ORDER do
+    local value = own[OURS[ORDER[i]]]
+    if value then
+      fields[#fields + 1] = ORDER[i]
+      fields[#fields + 1] = value
     end
   end
   for i = 1, math.min(#headers, 7000) do fields[#fields + 1] = headers[i] end

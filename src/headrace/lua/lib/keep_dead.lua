@@ -1,9 +1,13 @@
--- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own. `attempt` is
--- all deliveries, *releases* those that spent no attempt: a redriven job's token must grow beyond every earlier one.
--- Where the limit has become smaller each that comes takes the place of ten, however many there are.
-local function keep_dead(dead, stats, limit, reason, worker, releases, fields)
+-- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own, without the
+-- reason of an earlier retry. `attempt` is all deliveries, *releases* those that spent no attempt: a redriven job's
+-- token must grow beyond every earlier one. Where the limit has become smaller each that comes takes the place of ten,
+-- however many there are.
+-- @include fields
+local function keep_dead(dead, stats, limit, reason, worker, releases, own, headers)
   if limit > 0 then
     local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
+    own.reason = nil
+    local fields = compose(own, headers)
     for i = 1, #fields do letter[#letter + 1] = fields[i] end
     redis.call('XADD', dead, '*', unpack(letter))
   end

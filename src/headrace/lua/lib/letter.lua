@@ -1,11 +1,14 @@
 -- The job of a dead letter: the fields we own, and its headers. A letter of ours begins with `reason`, `worker` and
--- `released`; all fields of a foreign one are the job's. It has the letter's ID for an id, if it was given none.
+-- `released`; all fields of a foreign one are the job's. It has the letter's ID for an id, if it was given none. What
+-- it died of is from now on the reason of its last retry.
 -- @include fields
+-- @include reason
 local function letter_of(row)
   local fields, job = row[2], {}
   local ours = fields[1] == 'reason' and fields[3] == 'worker' and fields[5] == 'released'
   for i = ours and 7 or 1, #fields do job[#job + 1] = fields[i] end
   local own, headers = parse(job)
   own.id = own.id or row[1]
+  if ours and fields[2] ~= '' then own.reason = shortened(fields[2], REASON_BYTES) end
   return own, headers
 end

@@ -14,10 +14,11 @@ local function listeners(stats, events, ...)
   end
   return heard
 end
--- Without *ids*: all there were.
-local function publish(events, kind, ids, worker)
+-- Without *ids*: all there were. *reasons*: one for each of them.
+local function publish(events, kind, ids, worker, reasons)
   if ids and #ids == 0 then return end
   local time = redis.call('TIME')
-  local message = {at = time[1] * 1000 + math.floor(time[2] / 1000), ids = ids, worker = worker ~= '' and worker or nil}
+  local message = {at = time[1] * 1000 + math.floor(time[2] / 1000), ids = ids, reasons = reasons}
+  message.worker = worker ~= '' and worker or nil
   redis.pcall('PUBLISH', events .. ':' .. kind, cjson.encode(message))
 end
