@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -47,8 +47,10 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     anything: Any = client  # exists and scan_iter are half annotated
     if create or anything.exists(*map(keys.part, SIGNS)):
         return
-    seen: Iterable[Any] = islice(anything.scan_iter(pattern(namespace), count=1000), LOOKED_AT)
-    names = {found for key in seen if (found := queue_of(text(key)))}
+    names: set[str] = set()
+    with suppress(redis.ResponseError):  # a user that may not SCAN
+        seen: Iterable[Any] = islice(anything.scan_iter(pattern(namespace), count=1000), LOOKED_AT)
+        names = {found for key in seen if (found := queue_of(text(key)))}
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
     raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))

@@ -13,13 +13,13 @@ from typer.core import TyperGroup
 from headrace._protocol.keys import job_id
 
 
-def _each_an_id(ids: list[str] | None) -> list[str] | None:
+def _each_an_id(ids: list[str] | None) -> list[str]:
     for value in ids or ():
         try:
             job_id(value)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
-    return ids
+    return ids or []  # some versions of typer take no None
 
 
 Url = Annotated[
