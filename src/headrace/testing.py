@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -55,7 +55,7 @@ for i = 1, #rows, 2 do redis.call('ZADD', KEYS[1], string.format('%.0f', rows[i 
 
 
 @contextmanager
-def private_server(folder: Path) -> Iterator[EmbeddedServer]:
+def private_server(folder: Path) -> Generator[EmbeddedServer, None, None]:
     """Yield a private server with its data in *folder*; it stops with the last of its users."""
     server = EmbeddedServer.join(folder)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 from headrace._base.address import Address
 
 
-class Connected(ABC):
+class Connected:
     """The base of queues and flows: an address, and connections to it, which are made by the first call."""
 
     _address: Address
 
-    @property
-    @abstractmethod
+    @cached_property
     def _executor(self) -> Any:
         """The executor, made when it is first needed."""
+        raise NotImplementedError
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:

@@ -65,7 +65,8 @@ def queues(in_json: Json = False, url: Url = None, namespace: Namespace = "headr
 def _stats(queue: Queue) -> dict[str, Any]:
     counts = queue.counts()
     workers = [attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in queue.workers() if one.alive]
-    due = next(iter(queue._run(queue.ops.listing("delayed", "", 1))), None)  # noqa: SLF001 - a page of one
+    page = queue._run(queue.ops.listing("delayed", "", 1))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    due = next(iter(page), None)
     more = {"reason": None if due is None else due.reason}  # why the job that is due next was retried
     return {**attrs.asdict(counts), "lost": counts.lost, "paused": queue.paused(), "workers": workers, **more}
 
