@@ -54,8 +54,8 @@ MEMBERS = {
         "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "leased", "lost",
         "parked", "present", "waiting",
     },
-    "Event": {"at", "id", "kind", "queue", "worker"},
-    "JobState": {"due", "entry", "job", "reason", "since", "state", "worker"},
+    "Event": {"at", "id", "kind", "queue", "reason", "worker"},
+    "JobState": {"due", "entry", "job", "reason", "since", "state", "traceback", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Rate": {"burst", "key", "limit", "per", "step", "tokens"},
     "Repairs": {

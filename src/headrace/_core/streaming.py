@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from attrs import define, field
 
@@ -26,7 +26,9 @@ class Filling:
 
     def full(self, job: Any) -> bool:
         """Add a job to the part that is to be sent; tell whether to send it now."""
-        payload: object = cast("NewJob[Any]", job).payload if isinstance(job, NewJob) else job
+        payload: Any = job
+        if isinstance(job, NewJob):
+            payload = job.payload  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         self.part.append(job)
         self.size += len(payload) if isinstance(payload, (bytes, str)) else 0
         return len(self.part) >= JOBS_AT_ONCE or self.size >= BYTES_AT_ONCE
