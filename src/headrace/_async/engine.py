@@ -1,4 +1,4 @@
-"""One run of an `AsyncWorker`: its roles and handlers as tasks."""
+"""One run of an `AsyncWorker`: its roles and handlers as tasks, and in a thread those that keep jobs ours."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 from headrace._async.driver import AsyncDriver
 from headrace._async.executor import AsyncExecutor
+from headrace._async.pulse import Pulse
+from headrace._async.stalls import StallWatch
 from headrace._async.subscription import AsyncSubscription
 from headrace._async.threads import Threads
 from headrace._base.connections import Attend
@@ -114,9 +116,14 @@ class Engine(BaseEngine):
         self._finishing: asyncio.Task[None] | None = None
         self.forsaken: Callable[[], None] | None = None  # called at the end, once nobody waits for it any more
         self._slots = {id(one): _Slots(one, loop, self.telemetry(one)) for one in lifecycle.consumers}
+        self.pulse = Pulse(pulse)
         self._begin()
+        self.pulse.run(StallWatch(lifecycle, self.pulse, self._handles).run(), "headrace-stalls")
 
-    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> asyncio.Task[None]:
+    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> asyncio.Future[None]:
+        if channel == "pulse":
+            there = PulseDriver(self, consumer, channel, self.pulse.bell())
+            return self.pulse.run(there.run(role), f"headrace-{name}")
         driver = RoleDriver(self, consumer, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
@@ -152,6 +159,14 @@ class Engine(BaseEngine):
                 if isinstance(run, asyncio.Task) and not run.cancelling() and all(x.job.lost for x in unit):
                     run.cancel()  # pyright: ignore[reportUnknownMemberType]
                     run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
+
+    def _handles(self, task: Any) -> tuple[Unit, Callable[..., Any]] | None:
+        """Return the unit that *task* works on, and its handler's function; asked from another thread."""
+        for slots in self._slots.values():
+            for run, unit in list(slots.tasks.values()):
+                if run is task:
+                    return unit, slots.consumer.of(unit[0]).function
+        return None
 
     def _fill(self, slots: _Slots) -> None:
         """Start waiting units, as far as there are slots."""
@@ -260,12 +275,12 @@ class Engine(BaseEngine):
                 slots.threads.close()
         await self.subscription.close()
         await self.executors["work"].close()
-        await self.executors["pulse"].close()
+        await self.pulse.close()
         self._stopped()
         if self.forsaken is not None:
             self.forsaken()
 
-    async def _await(self, tasks: Sequence[asyncio.Task[None]], farewell: Farewell) -> None:
+    async def _await(self, tasks: Sequence[asyncio.Future[None]], farewell: Farewell) -> None:
         """Wait until the tasks have ended, or the server is given up. Cancelling the caller does not cancel them."""
         left = {task for task in tasks if not task.done()}
         while left:
@@ -287,7 +302,10 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            self._engine.failed(error, self._channel)
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self._engine.failed(error, self._channel)
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
@@ -305,3 +323,22 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
                 return self._engine.perform(effect, self._consumer)
             case _:
                 return await super()._perform(effect)
+
+
+class PulseDriver(RoleDriver):
+    """The driver of a role in the pulse: what concerns the worker's loop is performed there."""
+
+    def _failed(self, error: BaseException) -> None:
+        self._engine.pulse.tell(self._engine.failed, error, self._channel)
+
+    async def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Abort(held):
+                for one in held:  # at once: handlers in threads look at it
+                    one.job.lost.set()
+                self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
+            case Wake():
+                self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
+            case _:
+                return await super()._perform(effect)
+        return None

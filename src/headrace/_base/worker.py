@@ -51,6 +51,14 @@ def is_async(function: object) -> bool:
     )
 
 
+def called(function: object) -> str:
+    """Return the name by which a message calls a function: its module's, and its own."""
+    while isinstance(function, partial):
+        function = function.func
+    own = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{getattr(function, '__module__', None) or type(function).__module__}.{own}"
+
+
 def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
     """Call the handler for the job's kind; jobs of a kind without one do not get here."""
     return (kinds.get(job.headers.get(settings.KIND)) or kinds[None]).function(job)

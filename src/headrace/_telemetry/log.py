@@ -24,6 +24,8 @@ EVENTS = {  # their levels
     "job_dead_lettered": logging.ERROR,
     "result_dropped": logging.ERROR,
     "lease_lost": logging.WARNING,
+    "loop_blocked": logging.WARNING,
+    "loop_unblocked": logging.INFO,
     "worker_started": logging.INFO,
     "worker_stopped": logging.INFO,
     "leases_left": logging.ERROR,

@@ -35,6 +35,7 @@ from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.leases import died, lose
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
@@ -678,6 +679,10 @@ def keep(*consumers: Consumer, heartbeat: float = 2.0, timeout: float = 10.0) ->
     return Hand(upkeep.keep(Lifecycle(WorkerSettings(heartbeat, timeout), consumers)))
 
 
+def renewal(*consumers: Consumer) -> Hand:
+    return Hand(renew(Lifecycle(WorkerSettings(), consumers)))
+
+
 NOTHING = Reclaimed(0)
 
 
@@ -691,27 +696,26 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
 
 def test_leases_are_renewed_after_a_third() -> None:
     consumer = make_consumer(lease=9.0)
-    hand = keep(consumer)
+    hand = renewal(consumer)
     consumer.held = {"1-0": make_held(consumer, 1, since=hand.now), "2-0": make_held(consumer, 2, since=hand.now - 3.0)}
-    assert [op[0] for op in sent(hand.go())] == ["renew", "reclaim"]
-    assert hand.go([[True], NOTHING]) == Sleep(1.0)
+    assert names(hand.go()) == ["renew"]
+    assert hand.go([[True]]) == Sleep(1.0)
     assert consumer.held["2-0"].since == hand.now
     for _ in range(2):
         hand.now += 1.0
-        assert names(hand.go()) == ["reclaim"]
-        hand.go([NOTHING])
+        assert hand.go() == Sleep(1.0)
     hand.now += 1.0
-    assert names(hand.go()) == ["renew", "reclaim"]  # with two thirds of it to spare
+    assert names(hand.go()) == ["renew"]  # with two thirds of it to spare
 
 
 def test_a_lease_that_is_not_renewed_is_lost() -> None:
     consumer = make_consumer(lease=9.0)
-    hand = keep(consumer)
+    hand = renewal(consumer)
     running, waiting = make_held(consumer, 1), make_held(consumer, 2)
     consumer.held = {"1-0": running, "2-0": waiting}
     consumer.begin([running], 1.0)
     hand.go()
-    hand.go([[False, False], NOTHING])
+    hand.go([[False, False]])
     assert hand.aborted == [running]
     assert running.job.lost
     assert waiting.ended
@@ -721,18 +725,50 @@ def test_a_lease_that_is_not_renewed_is_lost() -> None:
 def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
     """At one look: with a short lease there is no other in time."""
     consumer = make_consumer(lease=9.0)
-    hand = keep(consumer)
+    hand = renewal(consumer)
     consumer.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * CLAIMS_PER_SCRIPT + 300)}
     sizes: list[int] = []
     effect = hand.go()
     while not isinstance(effect, Sleep):
-        (renew, *others) = effect.ops
-        assert renew.name == "renew"
-        entries = [arg for arg in renew.args if str(arg).endswith("-0")]
+        (op,) = effect.ops
+        assert op.name == "renew"
+        entries = [arg for arg in op.args if str(arg).endswith("-0")]
         sizes.append(len(entries))
-        effect = hand.go([[True] * len(entries), *([NOTHING] if others else [])])
+        effect = hand.go([[True] * len(entries)])
     assert sorted(sizes) == [300, CLAIMS_PER_SCRIPT, CLAIMS_PER_SCRIPT]
     assert consumer.renewals(hand.now) == []
+
+
+@pytest.mark.parametrize(("deadline", "bound"), [(None, 9.0), (4.0, 9.0), (30.0, 30.0)])
+def test_leases_are_renewed_for_a_bounded_time_while_nothing_turns(deadline: float | None, bound: float) -> None:
+    """A lease, or a deadline that is longer: then what runs the handlers is taken for dead, and they are told."""
+    consumer = make_consumer(lease=9.0, deadline=deadline)
+    worker = Lifecycle(WorkerSettings(), [consumer])
+    hand = Hand(renew(worker))
+    held, name = make_held(consumer), consumer.name
+    consumer.held = {"1-0": held}
+    consumer.begin([held], hand.now)
+    worker.stalled_since = hand.now
+    hand.now += bound - 0.1
+    assert names(hand.go()) == ["renew"]
+    hand.go([[True]])
+    assert not held.job.lost
+    hand.now += 0.1
+    assert isinstance(hand.go(), Sleep)
+    assert held.job.lost
+    assert (consumer.name != name, consumer.registered, consumer.held) == (True, False, {})
+    consumer.finished([held], hand.now, None)
+    assert not consumer.unsettled()
+
+
+def test_what_turned_again_is_not_given_up() -> None:
+    consumer = make_consumer(lease=9.0)
+    worker = Lifecycle(WorkerSettings(), [consumer], stalled_since=1.0)
+    hand = Hand(renew(worker))
+    consumer.held = {"1-0": make_held(consumer, since=hand.now)}
+    worker.stalled_since = None
+    assert isinstance(hand.go(), Sleep)
+    assert consumer.held
 
 
 def test_past_the_deadline() -> None:
@@ -775,13 +811,13 @@ def test_who_is_not_registered_reclaims_nothing() -> None:
 def test_leases_are_kept_while_handlers_finish() -> None:
     consumer = make_consumer(lease=9.0)
     roles = Lifecycle(WorkerSettings(), [consumer])
-    hand = Hand(upkeep.keep(roles))
+    hand = Hand(renew(roles))
     held = make_held(consumer)
     consumer.held = {"1-0": held}
     roles.advance_to(Phase.DRAINING)
     assert "renew" in names(hand.go())
     roles.advance_to(Phase.HALTING)
-    assert hand.go([[True], NOTHING]) is not None
+    assert hand.go([[True]]) is not None
     assert hand.go() is None
 
 

@@ -65,6 +65,7 @@ class Consumer:
     tick_at: float | None = None  # when a schedule is due
     losses_told: int = 0  # messages that leases were taken from us
     lost: int = 0  # settlements that came too late
+    given_back: int = 0  # jobs, as the worker stops
     tend_soon: bool = False  # call `tend` at once
     paused: bool = False
     named: bool = False  # `worker` was given by the user: no other worker may live under it
@@ -81,6 +82,12 @@ class Consumer:
         self.name = f"{self.worker}.{secrets.token_hex(6)}"
         self.registered = False
         self.name_claim = NameClaim(self.ops, self.worker)
+
+    @property
+    def stalls_at_most(self) -> float:
+        """Seconds for which jobs are kept while what runs handlers stands still: a lease, or a longer deadline."""
+        handlers = list(self.handler.kinds.values()) or [self.handler]
+        return max(self.ops.settings.lease, *(handler.deadline or 0.0 for handler in handlers))
 
     # -- hooks: what kinds of consumers do differently ---------------------------------------------
 
@@ -171,6 +178,8 @@ class Consumer:
             verdict = evolve(verdict, traceback=traced(error))
         if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
+            if verdict.kind == "release" and self.phase is not Phase.RUNNING:
+                self.given_back += 1
             if verdict.kind != "complete":
                 self.note("settled", held, verdict, error)
         else:

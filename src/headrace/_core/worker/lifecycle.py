@@ -18,6 +18,7 @@ class Lifecycle:
     settings: WorkerSettings
     consumers: Sequence[Consumer]
     phase: Phase = Phase.RUNNING
+    stalled_since: float | None = None  # since when what runs the handlers has not answered the engine
 
     def advance_to(self, phase: Phase) -> None:
         """Go on to *phase*, never back."""
@@ -29,6 +30,11 @@ class Lifecycle:
         """Tell whether handlers run that a stop waits for."""
         return self.phase < Phase.HALTING and any(consumer.running(now) for consumer in self.consumers)
 
+    def stalled(self, now: float) -> float:
+        """Return the seconds for which what runs the handlers has stood still."""
+        since = self.stalled_since
+        return 0.0 if since is None else now - since
+
     def kept(self) -> list[tuple[str, str]]:
         """Return queue and id of every job that we could not give back."""
         claims = {claim.entry: claim for consumer in self.consumers if consumer.registered for claim in consumer.kept()}
@@ -39,7 +45,8 @@ class Lifecycle:
         for consumer in (consumer for consumer in self.consumers if consumer.registered):
             more = "1"
             while more == "1":
-                _, more = yield from send(consumer.ops.leave(consumer.name))
+                number, more = yield from send(consumer.ops.leave(consumer.name))
+                consumer.given_back += int(number)
             consumer.registered = False
 
 

@@ -16,10 +16,12 @@ from headrace._core.worker.fetch import fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import watch
+from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
 from headrace._core.worker.upkeep import keep
 
-# Connections of their own: a heartbeat waits for no other call, and blocked reads can be closed.
+# Connections of their own: a heartbeat waits for no other call, and blocked reads can be closed. What keeps jobs ours
+# has the heartbeat's, and waits for no handler either.
 Channel = Literal["work", "pulse", "blocking"]
 
 
@@ -29,12 +31,13 @@ def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role,
     *fetchers*: the number of `fetch` roles of each consumer.
     """
     yield "beat", beat(worker), None, "pulse"
+    yield "renew", renew(worker), None, "pulse"
     yield "keep", keep(worker), None, "work"
     yield "listen", listen(worker), None, "work"
     for consumer in worker.consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
-            yield "watch", watch(consumer, worker.settings), consumer, "work"
+            yield "watch", watch(consumer, worker.settings), consumer, "pulse"
     for consumer in worker.consumers:
         yield "wait", wait(consumer), consumer, "blocking"
     for consumer in worker.consumers:

@@ -1,27 +1,18 @@
-"""The upkeep role: renews leases, reclaims jobs and promotes those that are due.
-
-A lease is renewed once a third of it has passed.
-"""
+"""The upkeep role: ends what runs past its deadline, reclaims jobs and promotes those that are due."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Wake, current_time, send, send_all
+from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Wake, current_time, send
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.leases import check, renewed
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._protocol.answers import Reclaimed
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT
-from headrace._protocol.op import Op
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two looks for dead workers, at most
 SWEEP_EVERY_S = 1.0  # seconds between two looks at most: an expired lease is found as soon
 
 
 def keep(worker: Lifecycle) -> Role:
-    """Renew our leases; put back the jobs of dead workers and of expired leases; promote those that are due."""
+    """Put back the jobs of dead workers and of expired leases; promote those that are due."""
     spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, SWEEP_EVERY_S]
     for consumer in worker.consumers:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
@@ -34,24 +25,16 @@ def keep(worker: Lifecycle) -> Role:
                 consumer.ended(held, TimeoutError(overran(consumer.of(held).deadline)))
                 yield Abort([held])
                 yield Wake()
-            due = [held for held in consumer.renewals(now) if held.worker == consumer.name]
-            yield from check(consumer, due[CLAIMS_PER_SCRIPT:])  # in bounded scripts, each in a round trip of its own
-            renew = due[:CLAIMS_PER_SCRIPT]
-            ops: list[Op[Any]] = [consumer.ops.renew(renew)] if renew else []
-            if consumer.registered:
-                ops.append(consumer.ops.reclaim(consumer.name, worker.settings.timeout))
             yield from consumer.tend()
             yield from _measure(consumer)
             yield from _declare(consumer)
-            if not ops:
+            if not consumer.registered:
                 continue
-            replies = yield from send_all(ops)
-            if renew:
-                yield from renewed(consumer, renew, replies[0])
-            if consumer.registered and isinstance(replies[-1], Reclaimed):
-                if consumer.note_due((yield from current_time()), replies[-1]):
+            swept = yield from send(consumer.ops.reclaim(consumer.name, worker.settings.timeout))
+            if consumer.registered:
+                if consumer.note_due((yield from current_time()), swept):
                     yield Wake(whose=consumer)
-                again = min(again, 0.01 if replies[-1].more else tick, replies[-1].again or tick)
+                again = min(again, 0.01 if swept.more else tick, swept.again or tick)
         yield Sleep(again)
 
 
