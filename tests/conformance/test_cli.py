@@ -444,7 +444,7 @@ def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
 # -- work -----------------------------------------------------------------------------------------------------
 
 APP = """
-import os, time
+import logging, os, time
 from pathlib import Path
 from headrace import AsyncWorker, Retry, Worker
 
@@ -467,6 +467,13 @@ slow.handler("q", concurrency=1)(handle)
 
 awaited = AsyncWorker(heartbeat=0.2, timeout=1.0)
 
+failing = Worker()
+
+@failing.handler("q", concurrency=3, retry=Retry(attempts=2, wait=0.1))
+def fail(job):
+    logging.getLogger("app").info("mine")
+    raise ValueError("no")
+
 named = AsyncWorker(name="mail", heartbeat=0.2, timeout=1.0)
 
 @named.handler("q")
@@ -481,6 +488,7 @@ class Working:
 
     def __init__(self, folder: Path, url: str, *arguments: str) -> None:
         (folder / "app.py").write_text(APP)
+        (folder / "spoken.py").write_text(f"{APP}\nlogging.basicConfig(format='its own %(message)s', level='ERROR')")
         self._log = folder / "work.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -523,6 +531,55 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -> None:
+    """What they serve when they start, what fails, and what the stop gave back; with their numbers."""
+    work = working("app:failing", "--processes", "2")
+    queue.enqueue(b"x", id="a")
+    until(lambda: queue.counts().dead == 1, patience=PATIENCE)
+    until(lambda: work.said.count("worker_started") == 2, patience=PATIENCE)
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+    for pid in work.pids():
+        assert re.search(
+            rf"(?m)^{stamp} {pid} INFO worker_started: worker-\w+ serves 'q' with app\.fail, 3 at once", work.said
+        )
+        assert re.search(rf"(?m)^{stamp} {pid} INFO worker_stopped: worker-\w+; given back: nothing", work.said)
+    job = "job a of queue 'q'"
+    assert re.search(
+        rf"(?m)^{stamp} \d+ WARNING job_failed: {job} failed on attempt 1 of 2, and runs again in", work.said
+    )
+    assert re.search(rf"(?m)^{stamp} \d+ INFO app: mine$", work.said)
+    assert re.search(rf"(?m)^{stamp} \d+ ERROR job_dead_lettered: {job} is dead after attempt 2 of 2: ", work.said)
+
+
+def test_log_lines_as_json(working: Callable[..., Working], queue: Queue) -> None:
+    """Everything, the supervisor's lines and those of other loggers too."""
+    work = working("app:failing", "--log-format", "json", "--log-level", "warning")
+    queue.enqueue(b"x", id="a")
+    until(lambda: queue.counts().dead == 1, patience=PATIENCE)
+    work.process.send_signal(signal.SIGTERM)
+    assert work.wait() == 0
+    lines = [json.loads(line) for line in work.said.splitlines()]
+    assert [line["event"] for line in lines] == ["process_ready", "job_failed", "job_dead_lettered", "stopping"]
+    ready, failed, _, _ = lines
+    assert {name: failed[name] for name in ("level", "queue", "job_id", "attempt", "error", "process")} == {
+        "level": "warning", "queue": "q", "job_id": "a", "attempt": 1,
+        "error": "ValueError: no", "process": ready["pid"],
+    }  # fmt: skip
+    assert "in fail" in failed["traceback"]
+
+
+def test_an_application_with_logging_of_its_own(working: Callable[..., Working], queue: Queue) -> None:
+    work = working("spoken:failing", "--log-format", "json", "--log-level", "debug")
+    queue.enqueue(b"x")
+    until(lambda: queue.counts().dead == 1, patience=PATIENCE)
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
+    assert "spoken:failing has set up logging itself: --log-level and --log-format change nothing there" in work.said
+    assert re.findall(r"(?m)^its own (\w+)", work.said) == ["job_dead_lettered"]
 
 
 def test_processes_have_names_of_their_own(working: Callable[..., Working], queue: Queue) -> None:
@@ -708,7 +765,7 @@ def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "app_of_none": "MODULE:NAME",
         "app_of_none.py:worker": "not of a file",
         "absent:worker": "no module 'absent' in ",
-        "app_of_none:wrong": "it has awaited, named, nothing, slow, worker",
+        "app_of_none:wrong": "it has awaited, failing, named, nothing, slow, worker",
         "app_of_none:number": "of type int; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:Worker": "the class Worker; give a headrace.Worker or headrace.AsyncWorker",
         "app_of_none:nothing": "no handlers",

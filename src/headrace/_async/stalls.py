@@ -17,7 +17,7 @@ from headrace._core.worker.lifecycle import Lifecycle
 from headrace._telemetry import log
 
 LATE_S = 1.0  # seconds by which our own wake-up may be late; if it is later, the whole process stood still
-AGAIN_AFTER_S = 60.0  # seconds between two warnings of the same handler
+AGAIN_AFTER_S = 60.0  # seconds between two warnings of one standstill, or of one handler
 LOOPS = frozenset(("asyncio", "selectors", "uvloop"))
 ADVICE = "make it a plain def, which runs in a thread, or move what blocks into asyncio.to_thread()"
 Running = Callable[[Any], tuple[Unit, Callable[..., Any]] | None]
@@ -43,7 +43,7 @@ class StallWatch:
             await asyncio.sleep(self._limit / 4)
 
     async def _answered(self, turned: asyncio.Event, asked: float) -> None:
-        told = False
+        told = 0.0  # when we last said so
         while True:
             since = time.monotonic()
             if await _within(turned, self._limit):
@@ -52,8 +52,8 @@ class StallWatch:
             if now - since > self._limit + LATE_S:  # we ourselves were late: the whole process stood still
                 asked += now - since
                 self._lifecycle.stalled_since = asked
-            else:
-                told = self._tell(now - asked, now) or told
+            elif (not told or now - told >= AGAIN_AFTER_S) and self._tell(now - asked, now):
+                told = now
         if told:
             log.say("loop_unblocked", "after %.1f s", time.monotonic() - asked, worker=self._worker)
 
@@ -73,8 +73,8 @@ class StallWatch:
             what = f"handler {name} of queue {unit[0].job.queue!r}, on job {unit[0].job.id}{more}"
             advice, claim, code = ADVICE, unit[0], getattr(function, "__code__", None)
         elif task is not None:
-            name, advice, claim, code = task.get_name(), "let it await, or run it in a thread", None, None
-            what = f"task {name!r}, which is no handler of this worker"
+            name, advice, claim, code = _coroutine(task), "let it await, or run it in a thread", None, None
+            what = f"task {task.get_name()!r}, {name}, which is no handler of this worker"
         elif not self._loop.is_running():
             name, advice, claim, code = "", "run it for as long as the worker works", None, None
             what = "nothing: it is not running"
@@ -93,6 +93,10 @@ class StallWatch:
             fields["worker"] = self._worker
         log.say("loop_blocked", words, seconds, what, where and f" ({where})", advice, claim=claim, **fields)
         return True
+
+
+def _coroutine(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", "") or task.get_name()
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

@@ -12,7 +12,7 @@ import redis.asyncio
 
 from headrace._async.engine import Engine
 from headrace._base.worker import BaseWorker, Seconds
-from headrace._telemetry import log
+from headrace._telemetry.lines import speak
 
 
 class AsyncWorker(BaseWorker):
@@ -37,6 +37,7 @@ class AsyncWorker(BaseWorker):
 
     async def serve(self, url: str | None = None) -> None:
         """Work like `run`, on the event loop that is running already."""
+        speak()
         loop = asyncio.get_running_loop()
         engine: Engine | None = None
         error: BaseException | None = None
@@ -75,7 +76,7 @@ class AsyncWorker(BaseWorker):
         self._address.leave()  # the last run, if its end was not waited for
         at = self._reach(url)
         self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
-        log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
+        self._started()
         return self._running
 
     async def stop(self, wait: bool = True) -> None:

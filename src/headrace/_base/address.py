@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from headrace._base.connections import Attend
 from headrace.errors import ConfigurationError
@@ -107,3 +108,24 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
         shown = re.sub(r".*@", "…@", found)  # without a password
         raise ConfigurationError(f"url {shown!r}: give redis://…, rediss://…, unix://… or embedded:DIR")
     return found
+
+
+def shown(url: str) -> str:
+    """Return *url* without its secrets."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition(":")[0] + "://…"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}:{'//' if '//' in url else ''}{host}{parts.path}"
+
+
+def shown_settings(client: Any) -> str:
+    """Return the address of a client's server."""
+    pool = client.connection_pool
+    settings = pool.connection_kwargs
+    if service := getattr(pool, "service_name", None):
+        return f"{service} (by Sentinel)"
+    if path := settings.get("path"):
+        return f"unix://{path}"
+    return f"redis://{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{settings.get('db') or 0}"

@@ -138,12 +138,22 @@ class BaseEngine(ABC):
 
     def drain(self) -> None:
         """Take nothing new, and let handlers finish."""
+        begins = self.lifecycle.phase < Phase.DRAINING
         self.lifecycle.advance_to(Phase.DRAINING)
         self.stopping.set()
+        if begins:
+            self._say_stopping()
         for consumer in self.lifecycle.consumers:
             self.abort(consumer.endless())
         self.wake()
         self._stop_waiting()
+
+    def _say_stopping(self) -> None:
+        consumers = self.lifecycle.consumers
+        running = sum(bool(held.started) for consumer in consumers for held in list(consumer.held.values()))
+        waits = f", and waits for {running} that run; told again, it gives them back" if running else ""
+        words = "%s takes no more jobs%s"
+        log.say("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
 
     def halt(self) -> None:
         """Release all jobs now; handlers are told, async ones cancelled."""
@@ -159,7 +169,10 @@ class BaseEngine(ABC):
         """Finish the run: everything has ended."""
         self.error = self.error or left_behind(self.lifecycle)
         self.finished = True
-        log.say("worker_stopped", "%s", self.lifecycle.consumers[0].worker, worker=self.lifecycle.consumers[0].worker)
+        worker = self.lifecycle.consumers[0].worker
+        back = {one.ops.keys.queue: one.given_back for one in self.lifecycle.consumers if one.given_back}
+        what = ", ".join(f"{number} of {queue!r}" for queue, number in back.items()) or "nothing"
+        log.say("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
 
 
 class BaseRoleDriver:

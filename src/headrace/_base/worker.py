@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack
 from attrs import evolve
 from tenacity import wait_exponential_jitter
 
-from headrace._base.address import Address, given
+from headrace._base.address import Address, given, shown, shown_settings
 from headrace._base.queue import BaseQueue
 from headrace._base.stages import Stages
 from headrace._core.worker.by_kind import KindConsumer
@@ -89,6 +89,16 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
         QueueSettings(**shared), chosen(agreed("codec", codecs, None)),
         grace=agreed("grace", [handler.grace for handler in handlers], GRACE_S), kinds=kinds,
     )  # fmt: skip
+
+
+def _serves(handler: HandlerSettings) -> str:
+    """Describe a handler: its queue, its functions, how many run at once."""
+    functions = [
+        called(one.function) + (f" (kind {kind})" if kind is not None else " (other kinds)" if handler.kinds else "")
+        for kind, one in (handler.kinds or {None: handler}).items()
+    ]
+    batch = f"batches of up to {handler.max_size}, " if handler.batch else ""
+    return f"{handler.queue!r} with {', '.join(functions)}, {batch}{handler.concurrency} at once"
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
@@ -297,6 +307,16 @@ class BaseWorker:
         self._address = self._own if url is None else Address(given(url))
         self._address.join()
         return self._address
+
+    def _started(self) -> None:
+        """Log what this worker serves."""
+        serves = "; ".join(map(_serves, self.handlers.values()))
+        at = self._address
+        server = shown(given(at.url)) if at.client is None else shown_settings(at.client)
+        log.say(
+            "worker_started", "%s serves %s; on %s", self.name, serves, server,
+            worker=self.name, server=server, queues=list(self.handlers),
+        )  # fmt: skip
 
     def _lifecycle(self) -> Lifecycle:
         consumers: list[Consumer] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from headrace.errors import without_extra
@@ -15,6 +16,7 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
             raise
         sys.exit(f"headrace: {without_extra('the command line', 'cli')}")
+    logging.getLogger("headrace").addHandler(logging.NullHandler())  # commands tell of errors in lines of their own
     app(prog_name="headrace")
 
 

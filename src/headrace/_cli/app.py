@@ -16,6 +16,7 @@ from headrace._cli import changing, dead, flows, looking, schedules
 from headrace._cli.console import reported
 from headrace._cli.demo import demo as run_demo
 from headrace._cli.enqueue import enqueue
+from headrace._cli.logs import LogFormat, LogLevel, Logs
 from headrace._cli.options import Json, Namespace, Url, Yes, hand_on
 from headrace._cli.output import print_out
 from headrace._cli.processes import Supervisor
@@ -63,19 +64,27 @@ def work(
         int | None,
         typer.Option(min=0, max=65535, show_default=False, help="Serve /metrics there, for each process one port on."),
     ] = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(case_sensitive=False, show_default=False, help="What is logged: info, if not given."),
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(case_sensitive=False, show_default=False, help="text, if not given; json: an object a line."),
+    ] = None,
 ) -> None:
     """Run workers in processes. One that dies is started again.
 
     MODULE is imported from the working directory or Python's path; WORKER is a headrace.Worker or AsyncWorker in it.
-    On SIGTERM or SIGINT (Ctrl-C) jobs under way are finished; on a second signal they are given back.
+    On SIGTERM or SIGINT (Ctrl-C) jobs under way are finished; on a second signal they are given back. Its log lines go
+    to standard error; an application that has set up logging itself is left alone.
     """
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
         serving = {"health_port": health_port, "metrics_port": metrics_port}
-        raise typer.Exit(
-            Supervisor(list(dict.fromkeys(targets)), processes, max_outage, burst=burst, reload=reload, **serving).run()
-        )
+        chosen, logs = list(dict.fromkeys(targets)), Logs(log_level, log_format)
+        raise typer.Exit(Supervisor(chosen, processes, max_outage, logs, burst=burst, reload=reload, **serving).run())
 
 
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001

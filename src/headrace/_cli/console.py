@@ -6,29 +6,41 @@ reader of our output has gone.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from headrace._base.address import Address, given
+from headrace._base.address import Address, given, shown
 from headrace._sync.executor import Executor, meet
+from headrace._telemetry.lines import JsonLines
 from headrace.errors import ConfigurationError, HeadraceError
 
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141  # exit codes
+_in_json = False
 CONNECT_WITHIN_S = 5.0  # seconds; an operating system waits minutes for a host that is silent
 
 
-def say(text: str) -> None:
-    """Write one line for the user to standard error."""
-    sys.stderr.write(f"headrace: {text}\n")
+def say(text: str, level: str = "INFO", **fields: object) -> None:
+    """Write one line for the user to standard error; as JSON, where that was asked for, it has these *fields*, too."""
+    if _in_json:
+        record = logging.makeLogRecord({"name": "headrace", "levelname": level, "msg": text, **fields})
+        sys.stderr.write(f"{JsonLines().format(record)}\n")
+    else:
+        sys.stderr.write(f"headrace: {text}\n")
     sys.stderr.flush()
+
+
+def say_in_json() -> None:
+    """Make all lines of `say` JSON objects from now on."""
+    global _in_json  # noqa: PLW0603 - the form of a whole process
+    _in_json = True
 
 
 @contextmanager
@@ -57,16 +69,6 @@ def reported() -> Generator[None, None, None]:
 def server(url: str | None) -> str:
     """Return the URL to use: *url*, or else the environment's."""
     return given(url, "give --url", "")
-
-
-def shown(url: str) -> str:
-    """Return *url* without its secrets."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url.partition(":")[0] + "://…"
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}:{'//' if '//' in url else ''}{host}{parts.path}"
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from typing import Any
 
 import redis
 
-from headrace._cli.console import say, shown
+from headrace._base.address import shown
+from headrace._cli.console import say
 from headrace.errors import ConfigurationError
 
 ASKED_FOR_S = 2.0  # seconds that a server has to answer

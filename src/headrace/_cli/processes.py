@@ -33,9 +33,11 @@ from headrace._cli.burst import end_when_empty
 from headrace._cli.console import FAILED, WRONG, reached, say
 from headrace._cli.deaths import Identity, declare_dead
 from headrace._cli.health import Health, away
+from headrace._cli.logs import Logs
 from headrace._cli.metrics import serve
 from headrace._cli.reload import changes
 from headrace._sync.worker import Worker
+from headrace._telemetry.log import log
 from headrace.errors import ConfigurationError, HeadraceError
 
 REFUSED = 78  # EX_CONFIG: this worker cannot be loaded
@@ -118,9 +120,11 @@ class Supervisor:
 
     def __init__(
         self, targets: Sequence[str], processes: int, max_outage: float | None = None,
+        logs: Logs | None = None,
         burst: bool = False, reload: bool = False, health_port: int | None = None, metrics_port: int | None = None,
     ) -> None:  # fmt: skip
         self.targets, self.processes, self.max_outage = targets, processes, max_outage
+        self.logs = Logs() if logs is None else logs
         self.burst, self.reload, self.health_port, self.metrics_port = burst, reload, health_port, metrics_port
         self._running: list[Process] = []
         self._due: list[tuple[float, int]] = []  # when to start a process, and its number
@@ -132,6 +136,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until all have ended, on request or by themselves; return the exit code."""
+        self.logs.apply_to_us()
         with ExitStack() as stack:
             wake = stack.enter_context(_signals())
             changed = stack.enter_context(changes()) if self.reload else None
@@ -179,7 +184,7 @@ class Supervisor:
             number = (due[1] - 1) % self.processes + 1 if self.processes > 1 else 0
             bound = "" if self.max_outage is None else str(self.max_outage)
             arguments = ["-m", "headrace._cli.processes", self._target(due[1]), str(number), bound]
-            arguments += ["burst" if self.burst else "", self._metrics_port(due[1])]
+            arguments += ["burst" if self.burst else "", self._metrics_port(due[1]), self.logs.packed()]
             self._running.append(Process.start(arguments, number=due[1]))
 
     def _metrics_port(self, number: int) -> str:
@@ -210,7 +215,7 @@ class Supervisor:
     def _ready(self, process: Process) -> None:
         process.ready = True
         target = self._target(process.number)
-        say(f"process {process.popen.pid} works on {target}")
+        self._say("process_ready", process, f"works on {target}")
         if target not in self._proven:
             self._proven.add(target)
             if not self._asked:
@@ -220,7 +225,7 @@ class Supervisor:
         """Start all processes again, each when it has finished its jobs."""
         if self._asked:
             return
-        say("a module has changed: processes are started again")
+        self._say("reload", None, "a module has changed: processes are started again")
         self._refused = False
         there = {process.number for process in self._running}
         self._due = [(0.0, number) for number in self._firsts() if number not in there]
@@ -234,16 +239,15 @@ class Supervisor:
         process.link.close()
         if status not in (0, AWAY) and process.identity is not None:
             declare_dead(process.identity)
-        name = f"process {process.popen.pid}"
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         if process.stale and not self._asked:
             self._due.append((0.0, process.number))
         elif self._asked:
             if status not in (0, -signal.SIGTERM, -signal.SIGINT):
-                say(f"{name} {how}")
+                self._say("process_ended", process, how)
                 self._code = FAILED
         elif status == 0:
-            say(f"{name} has stopped by itself")
+            self._say("process_ended", process, "has stopped by itself")
         elif status == AWAY:
             self._code = FAILED
             self._stop()
@@ -252,14 +256,15 @@ class Supervisor:
         elif self._target(process.number) not in self._proven:
             self._code = WRONG if status == REFUSED else FAILED
             if status < 0:
-                say(f"{name} {how}")
+                self._say("process_ended", process, how)
             if self._running or self._due:  # other workers
                 self._stop()
         else:
             now = time.monotonic()
             self._failures = 0 if process.ready and now - process.began >= STABLE_AFTER_S else self._failures + 1
             pause = 0.0 if not self._failures else min(RESTART_PAUSE_S, 0.05 * 2**self._failures)
-            say(f"{name} {how}; another is started" + (f" in {pause:.1f} s" if pause >= 1 else ""))
+            again = "another is started" + (f" in {pause:.1f} s" if pause >= 1 else "")
+            self._say("process_ended", process, f"{how}; {again}")
             self._due.append((now + pause, process.number))
 
     def _stop(self) -> None:
@@ -268,12 +273,18 @@ class Supervisor:
         self._due.clear()
         self._refused = False
         if self._asked == 1:
-            say("stopping: jobs under way are finished; a second signal gives them back, a third kills")
+            words = "stopping: jobs under way are finished; a second signal gives them back, a third kills"
+            self._say("stopping", None, words)
         number = {1: signal.SIGTERM, 2: signal.SIGINT}.get(
             self._asked, signal.SIGKILL
         )  # two kinds never merge into one
         for process in self._running:
             process.signal(number)
+
+    def _say(self, event: str, process: Process | None, words: str) -> None:
+        if process is not None:
+            words = f"process {process.popen.pid} {words}"
+        say(words, event=event, pid=None if process is None else process.popen.pid)
 
 
 @contextmanager
@@ -346,12 +357,17 @@ def _refuse(why: str) -> NoReturn:
     raise ConfigurationError(why)
 
 
-def work(target: str, number: int, max_outage: str, burst: str, metrics_port: str, link: socket.socket) -> int:
+def work(
+    target: str, number: int, max_outage: str, burst: str, metrics_port: str, logs: Logs, link: socket.socket
+) -> int:  # fmt: skip
     """Load the worker, check that its server is there, and run it; return the exit code.
 
     *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
     unique.
     """
+    logs.apply_to_us()
+    quiet = logging.NullHandler()
+    log.addHandler(quiet)  # until we work: one line says why we don't
     with ExitStack() as stack:
         try:
             worker = load(target)
@@ -367,16 +383,17 @@ def work(target: str, number: int, max_outage: str, burst: str, metrics_port: st
             if url is not None:  # with a client of the user's it will show
                 stack.enter_context(reached(url))
         except ConfigurationError as error:
-            say(f"{target}: {error}")
+            say(f"{target}: {error}", "ERROR")
             return REFUSED
         except HeadraceError as error:
-            say(str(error))
+            say(str(error), "ERROR")
             return FAILED
         except Exception:
             traceback.print_exc()
-            say(f"{target} could not be imported")
+            say(f"{target} could not be imported", "ERROR")
             return REFUSED
-        logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+        log.removeHandler(quiet)
+        logs.apply_to_logging(target)
         identity = Identity.of(worker, url)
         link.send(identity.packed())
         if burst:
@@ -384,11 +401,11 @@ def work(target: str, number: int, max_outage: str, burst: str, metrics_port: st
         try:
             worker.run()
         except (redis.RedisError, HeadraceError) as error:
-            say(f"{target}: {error}")
+            say(f"{target}: {error}", "ERROR")
             return AWAY if heals(error) else FAILED
     return 0
 
 
 if __name__ == "__main__":
-    name, place, bound, until, port, socket_number = sys.argv[1:]
-    sys.exit(work(name, int(place), bound, until, port, follow(int(socket_number))))
+    name, place, bound, until, port, words, socket_number = sys.argv[1:]
+    sys.exit(work(name, int(place), bound, until, port, Logs.unpacked(words), follow(int(socket_number))))

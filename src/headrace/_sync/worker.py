@@ -11,7 +11,7 @@ import redis
 
 from headrace._base.worker import BaseWorker, Seconds
 from headrace._sync.engine import Engine
-from headrace._telemetry import log
+from headrace._telemetry.lines import speak
 
 
 class Worker(BaseWorker):
@@ -44,8 +44,10 @@ class Worker(BaseWorker):
 
         *url*: the server of this run, in place of the worker's own; without either, `HEADRACE_URL` or `REDIS_URL`.
 
-        Raises the error that ended the worker, if there was one.
+        Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
+        was one.
         """
+        speak()
         main = threading.current_thread() is threading.main_thread()
         before: dict[int, Any] = {}
         early: list[int] = []  # signals that came before there was anything to stop
@@ -87,7 +89,7 @@ class Worker(BaseWorker):
             raise RuntimeError("this worker is running already")
         at = self._reach(url)
         self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
-        log.say("worker_started", "%s, for %s", self.name, ", ".join(self.handlers), worker=self.name)
+        self._started()
         return self._running
 
     def stop(self, wait: bool = True) -> None:

@@ -1,8 +1,8 @@
-"""Log events with stable names, on the logger `headrace`; quiet unless a program sets up logging.
+"""Log events with stable names, on the logger `headrace`. Where they go is for the program to say, and else `lines`.
 
-A message is `<event>: <words>`; its record has the attributes `event`, `queue`, `job_id`, `attempt` and `worker` (as
-far as there are any), and `trace_id` and `span_id` of the span that it belongs to. Above DEBUG, nothing is logged of a
-job that ends well.
+A message is `<event>: <words>`; its record has the attributes `event`, `queue`, `job_id`, `attempt`, `worker` and
+`error` (as far as there are any), and `trace_id` and `span_id` of the span that it belongs to. Above DEBUG, nothing is
+logged of a job that ends well.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from headrace._model.job import Claim
 from headrace._telemetry.tracing import ids
+from headrace.errors import said
 
 log = logging.getLogger("headrace")
-log.addHandler(logging.NullHandler())
 EVENTS = {  # their levels
     "job_failed": logging.WARNING,
     "job_put_back": logging.INFO,
@@ -27,6 +27,7 @@ EVENTS = {  # their levels
     "loop_blocked": logging.WARNING,
     "loop_unblocked": logging.INFO,
     "worker_started": logging.INFO,
+    "worker_stopping": logging.INFO,
     "worker_stopped": logging.INFO,
     "leases_left": logging.ERROR,
     "worker_declared_dead": logging.ERROR,
@@ -58,6 +59,8 @@ def say(
     if claim is not None:
         job = claim.job
         fields = {"queue": job.queue, "job_id": job.id, "attempt": job.attempt, "worker": claim.worker, **fields}
+    if error is not None:
+        fields.setdefault("error", said(error))
     text = f"{event}: {words}"
     with suppress(Exception):
         log.log(level, text, *args, exc_info=error, extra={"event": event, **fields, **ids(span)})

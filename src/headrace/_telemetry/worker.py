@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -194,6 +195,7 @@ class WorkerTelemetry:
     def _judged(self, held: Held, verdict: Settlement, error: BaseException | None, span: Any) -> None:
         spent = verdict.spend == 1 and verdict.attempts and held.job.attempt >= verdict.attempts
         meters, common = self.meters, self.place.common
+        attempt = f"{held.job.attempt} of {verdict.attempts}" if verdict.attempts else str(held.job.attempt)
         cause = None if error is None or isinstance(error, Verdict) else error
         if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):
             words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
@@ -202,7 +204,11 @@ class WorkerTelemetry:
             if meters is not None:
                 meters.died.add(1, common)
                 meters.attempts.record(held.job.attempt, common)
-            log.say("job_dead_lettered", "job %s: %s", held.job.id, verdict.reason, claim=held, span=span, error=cause)
+            words = "job %s of queue %r is dead after attempt %s: %s"
+            log.say(
+                "job_dead_lettered", words, held.job.id, held.job.queue, attempt, verdict.reason,
+                claim=held, span=span, error=cause, reason=verdict.reason,
+            )  # fmt: skip
         elif verdict.kind == "retry":
             if meters is not None:
                 meters.retried.add(1, common)
@@ -210,8 +216,12 @@ class WorkerTelemetry:
                 isinstance(error, RetryLater) and not error.spend
             )  # or it asked for nonsense
             event = "job_failed" if verdict.spend and failed else "job_put_back"
-            words = "job %s goes round again: %s"
-            log.say(event, words, held.job.id, verdict.reason, claim=held, span=span, error=cause)
+            did = "failed on" if event == "job_failed" else "is put back on"
+            words = "job %s of queue %r %s attempt %s, and runs again %s: %s"
+            log.say(
+                event, words, held.job.id, held.job.queue, did, attempt, _when(verdict.delay), verdict.reason,
+                claim=held, span=span, error=cause, reason=verdict.reason, again=_when(verdict.delay),
+            )  # fmt: skip
         elif verdict.kind == "release":
             log.say("job_released", "job %s is back at the front", held.job.id, claim=held, span=span)
 
@@ -226,6 +236,14 @@ class WorkerTelemetry:
     def read(self, counts: Counts, oldest: float) -> None:
         """Store the counts that were read."""
         metrics.readings.read(self._key, counts, oldest)
+
+
+def _when(delay: float | timedelta | datetime) -> str:
+    """Say when a job runs again, if a worker is free then."""
+    if isinstance(delay, datetime):
+        return f"at {delay.isoformat(sep=' ', timespec='seconds')}"
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    return f"in {seconds:.{1 if seconds < 100 else 0}f} s" if seconds >= 0.05 else "at once"
 
 
 class _Run:
