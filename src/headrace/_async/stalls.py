@@ -65,7 +65,7 @@ class StallWatch:
         """Say what blocks the loop; false if that was said a short while ago."""
         task = asyncio.current_task(self._loop)
         found = self._running(task)
-        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - for just this
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - for just this
         if found is not None:
             unit, function = found
             name = called(function)
