@@ -458,7 +458,8 @@ def handle(job):
         return str(os.getpid()).encode()
     if job.payload == b"hold":
         Path(f"held-{os.getpid()}").touch()
-        while not job.lost and not (Path("go").exists() and worker._running.stopping.is_set()):
+        running = next(one._running for one in (worker, slow) if one._running)
+        while not job.lost and not (Path("go").exists() and running.stopping.is_set()):
             time.sleep(0.01)
     return b"done"
 
@@ -625,7 +626,9 @@ def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Qu
     os.kill(work.pids()[0], signal.SIGKILL)
     until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "the job in another process", 50.0)  # of 100 s
     assert [state.job.attempt for state in queue.running()] == [2]
-    work.process.kill()
+    (tmp_path / "go").touch()
+    work.signal(signal.SIGTERM)
+    assert work.wait() == 0
 
 
 @pytest.mark.parametrize("name", ["worker", "awaited"])
