@@ -55,6 +55,7 @@ from headrace import (
     FlowState,
     Job,
     Lease,
+    LeasesLeft,
     NewJob,
     Queue,
     Rate,
@@ -523,8 +524,8 @@ def run(orders: Orders) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         ROLES[orders.role](actor)
-    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError):
-        sys.exit(GAVE_UP)  # faults for longer than it tries; nothing may be lost by that
+    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError, LeasesLeft):
+        sys.exit(GAVE_UP)  # faults for longer than it tries, or than a stop waits; nothing may be lost by that
     except BaseException as error:
         actor.write(f"bad {actor.name} {error!r:.300}".replace("\n", " "))
         raise

@@ -208,7 +208,7 @@ def test_fields_in_one_order(queue, client):
     assert queue.lease().dead_letter("no")
     assert list(client.xrange(key("dead"))[0][1])[-6:] == order
     assert queue.redrive() == 1
-    assert list(client.xrange(key("jobs"))[0][1]) == order
+    assert list(client.xrange(key("jobs"))[0][1]) == [*order[:4], b"headrace-reason", *order[4:]]
     lease = queue.lease()
     assert (lease.job.id, lease.job.attempt, lease.token, lease.job.enqueued_at) == ("x", 1, 6, 5.0)
     assert list(lease.job.headers.items()) == [("b", "1"), ("a", "2")]

@@ -23,6 +23,7 @@ JOBS = {"counts": 2, "delete": 2, "lease": 3, "measure": 3, "repair": 3}
 
 WITHOUT = {  # touch no payload, and nothing that grows with the queue
     "beat": "two keys of one worker",
+    "declare": "one field, of at most 16 options",
     "flow_events": "names of jobs, at most 200 of a stage",
     "flow_find": "names of runs, at most 1,000",
     "levels": "one field",
