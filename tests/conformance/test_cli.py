@@ -623,6 +623,7 @@ def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Qu
     work = working("app:slow")
     queue.enqueue(b"hold")
     until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
+    until(work.pids, "the line that names the process", PATIENCE)
     os.kill(work.pids()[0], signal.SIGKILL)
     until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "the job in another process", 50.0)  # of 100 s
     assert [state.job.attempt for state in queue.running()] == [2]
