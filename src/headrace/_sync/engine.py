@@ -47,6 +47,9 @@ class Engine(BaseEngine):
             for number in range(consumer.handler.concurrency)
         ]
         self._begin()
+
+    def begin(self) -> None:
+        """Start the threads; by now whoever made this can be asked to stop it, as the first handler may do."""
         for thread in [*self._runners, *chain(*self._running.values())]:
             thread.start()
 

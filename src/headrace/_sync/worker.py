@@ -90,6 +90,7 @@ class Worker(BaseWorker):
         at = self._reach(url)
         self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
         self._started()
+        self._running.begin()
         return self._running
 
     def stop(self, wait: bool = True) -> None:
