@@ -26,7 +26,10 @@ class ServerClock:
         received = time.clock_gettime(_CLOCK) if ours is None else ours
         least, most = now - received, now - received + took
         with self._lock:
-            before, self._bounds = self._bounds, (least, most, received)
+            before = self._bounds
+            if before is not None and received - took < before[2]:
+                return 0.0  # it was on its way as the last one came: the server may have said either first
+            self._bounds = (least, most, received)
         if before is None:
             return 0.0
         forgiven = TOLERANCE_S + DRIFT_S_PER_S * abs(received - before[2])

@@ -27,3 +27,12 @@ def test_a_reply_that_took_long_is_none() -> None:
 def test_clocks_that_drift() -> None:
     clock = ServerClock()
     assert not any(clock.jump(1000.0 + 3600.0 * at * 1.0005, 0.0, ours=3600.0 * at) for at in range(9))
+
+
+def test_replies_that_overtake_each_other_tell_no_second_jump() -> None:
+    """One that was on its way as another came may be from before the jump that the other has told."""
+    clock = ServerClock()
+    assert clock.jump(1000.0, 0.01, ours=0.0) == 0
+    assert clock.jump(1021.0, 0.01, ours=1.0) == pytest.approx(20, abs=0.02)
+    assert clock.jump(1000.95, 0.06, ours=1.01) == 0  # the server said so before, and it is read after
+    assert clock.jump(1021.1, 0.01, ours=1.1) == 0
