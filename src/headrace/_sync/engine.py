@@ -49,7 +49,7 @@ class Engine(BaseEngine):
         self._begin()
 
     def begin(self) -> None:
-        """Start the threads; by now whoever made this can be asked to stop it, as the first handler may do."""
+        """Start the threads. The worker knows its engine by now: the first handler may ask it to stop."""
         for thread in [*self._runners, *chain(*self._running.values())]:
             thread.start()
 
