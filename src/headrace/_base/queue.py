@@ -24,6 +24,7 @@ from headrace._model.job import Cause, Claim, NewJob, Receipt, is_new
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.answers import Declaration
+from headrace._protocol.declaring import declaration, differing
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -65,15 +66,18 @@ class BaseQueue(Connected):
     def _declaration(self) -> Op[Declaration] | None:
         """Make the operation that declares this queue; `None` if this process has declared it so."""
         self._undeclared = False
-        said = (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self.ops.declaration().items())
+        said = (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
         if said in _DECLARED:
             return None
         _DECLARED.add(said)
         return self.ops.declare(serving=False)
 
+    def _ours(self) -> dict[str, str]:
+        return declaration(self.ops.codec, self.ops.settings)
+
     def _declares(self, answer: Declaration | None) -> None:
         """Warn of what others declare otherwise."""
-        for text in [] if answer is None else self.ops.differing(answer, serving=False):
+        for text in [] if answer is None else differing(self.name, self._ours(), answer, serving=False):
             log.say("declaration_differs", "%s", text, queue=self.name)
 
     def _new(

@@ -24,6 +24,7 @@ from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerSta
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
 from headrace._protocol import replies
 from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed, SchedulePlan
+from headrace._protocol.declaring import declaration
 from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, wire_id, worker_name
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
@@ -322,25 +323,10 @@ class Ops:
         args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
         return self._op("register", args, replies.entered)
 
-    def declaration(self) -> dict[str, str]:
-        """Return what `declare` says: the codec, and the options that were given and that all users must agree on."""
-        codec = self.codec
-        return {"codec": str(getattr(codec, "name", type(codec).__name__)), **self.settings.declared()}
-
     def declare(self, *, serving: bool) -> Op[Declaration]:
         """Say how this queue is meant to be used. What a worker, *serving* it, says counts from then on."""
-        words = [word for pair in self.declaration().items() for word in pair]
+        words = [word for pair in declaration(self.codec, self.settings).items() for word in pair]
         return self._op("declare", [int(serving), *words], replies.declaration)
-
-    def differing(self, declaration: Declaration, *, serving: bool) -> list[str]:
-        """Say, option by option, where others have declared this queue otherwise."""
-        ours = self.declaration()
-        counts = "this one counts now" if serving else "theirs counts"
-        return [
-            f"queue {self.keys.queue!r}: {name} is {ours.get(name)} here, and {theirs} as others declare it; {counts} "
-            f"(version {declaration.version}); declare the queue once, for all who use it"
-            for name, theirs in declaration.others.items()
-        ]
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
         """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. 400 at a time."""

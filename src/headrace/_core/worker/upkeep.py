@@ -6,6 +6,7 @@ from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Wake, current
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
+from headrace._protocol.declaring import declaration, differing
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two looks for dead workers, at most
 SWEEP_EVERY_S = 1.0  # seconds between two looks at most: an expired lease is found as soon
@@ -43,7 +44,9 @@ def _declare(consumer: Consumer) -> Role:
     if consumer.declared or not consumer.registered:
         return
     consumer.declared = True
-    for text in consumer.ops.differing((yield from send(consumer.ops.declare(serving=True))), serving=True):
+    ops = consumer.ops
+    answer = yield from send(ops.declare(serving=True))
+    for text in differing(ops.keys.queue, declaration(ops.codec, ops.settings), answer, serving=True):
         yield Log("declaration_differs", text)
 
 

@@ -1,0 +1,22 @@
+"""The declaration of a queue in words: what its users say of it, and where they differ."""
+
+from __future__ import annotations
+
+from headrace._model.codec import Codec
+from headrace._model.settings import QueueSettings
+from headrace._protocol.answers import Declaration
+
+
+def declaration(codec: Codec, settings: QueueSettings) -> dict[str, str]:
+    """Return what a user of a queue declares: its codec, and the options that were given and that all must agree on."""
+    return {"codec": str(getattr(codec, "name", type(codec).__name__)), **settings.declared()}
+
+
+def differing(queue: str, ours: dict[str, str], answer: Declaration, *, serving: bool) -> list[str]:
+    """Say, option by option, where others have declared *queue* otherwise than *ours*. *serving*: we are a worker."""
+    counts = "this one counts now" if serving else "theirs counts"
+    return [
+        f"queue {queue!r}: {name} is {ours.get(name)} here, and {theirs} as others declare it; {counts} "
+        f"(version {answer.version}); declare the queue once, for all who use it"
+        for name, theirs in answer.others.items()
+    ]
