@@ -13,9 +13,9 @@ finds by itself; they call what is here.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -131,19 +131,8 @@ async def _until(worker: AsyncWorker, over: Callable[[], bool]) -> None:
 
 def _beside(story: Coroutine[Any, Any, None]) -> None:
     """Run *story* on an event loop of its own, whether or not this thread has one."""
-    ended: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            asyncio.run(story)
-        except BaseException as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=body, name="headrace-testing")
-    thread.start()
-    thread.join()
-    if ended:
-        raise ended[0]
+    with ThreadPoolExecutor(1, "headrace-testing") as other:
+        other.submit(asyncio.run, story).result()
 
 
 def _observed(handler: HandlerSettings, note: Callable[[BaseException], None]) -> HandlerSettings:
@@ -152,21 +141,22 @@ def _observed(handler: HandlerSettings, note: Callable[[BaseException], None]) -
         return together({kind: _observed(one, note) for kind, one in handler.kinds.items()}, handler.concurrency)
     function = handler.function
 
-    async def awaited(*given: Any) -> Any:
+    @contextmanager
+    def noted() -> Generator[None, None, None]:
         try:
-            return await function(*given)
+            yield
         except Exception as error:
             if not isinstance(error, Verdict):
                 note(error)
             raise
 
+    async def awaited(*given: Any) -> Any:
+        with noted():
+            return await function(*given)
+
     def called(*given: Any) -> Any:
-        try:
+        with noted():
             return function(*given)
-        except Exception as error:
-            if not isinstance(error, Verdict):
-                note(error)
-            raise
 
     return evolve(handler, function=wraps(function)(awaited if is_async(function) else called))
 
@@ -175,7 +165,7 @@ def _to_run(queues: Sequence[Queue], delayed: bool) -> int:
     """Count the jobs that are to run: those that are there, and ticks of schedules that are due."""
     ticks = sum(one.next_due <= time.time() for queue in queues for one in queue.schedules())
     counts = [queue.counts() for queue in queues]
-    return ticks + sum(one.present - one.dead - (0 if delayed else one.delayed) for one in counts)
+    return ticks + _jobs_left(counts) - (0 if delayed else sum(one.delayed for one in counts))
 
 
 def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> None:

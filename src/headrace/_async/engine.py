@@ -122,7 +122,7 @@ class Engine(BaseEngine):
 
     def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
-            there = PulseDriver(self, consumer, channel, self.pulse.bell())
+            there = PulseDriver(self, consumer, channel, self.pulse.event())
             return self.pulse.run(there.run(role), f"headrace-{name}")
         driver = RoleDriver(self, consumer, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")

@@ -1,7 +1,8 @@
 """The pulse of an `AsyncWorker`: a thread whose own event loop beats and renews leases, whatever the handlers do.
 
-What crosses over: roles begin in the pulse and tell the worker's loop by `tell`; its loop wakes them by a `Bell`. The
-state of consumers is made for threads anyway. If the worker's loop is closed without a stop, the pulse ends by itself.
+What crosses over: roles begin in the pulse and tell the worker's loop by `tell`; its loop wakes them by a `LoopEvent`.
+The state of consumers is made for threads anyway. If the worker's loop is closed without a stop, the pulse ends by
+itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from headrace._async.executor import AsyncExecutor
 END_WITHIN_S = 2.0  # seconds that a stopping worker waits for its pulse
 
 
-class Bell(asyncio.Event):
+class LoopEvent(asyncio.Event):
     """An event of the pulse's loop, which any thread may set."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -38,14 +39,14 @@ class Pulse:
         self._home = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
         self._roles: set[asyncio.Task[None]] = set()
-        self._ending = Bell(self._loop)
+        self._ending = LoopEvent(self._loop)
         self._ended: asyncio.Future[None] = self._home.create_future()
         detach_sentinel(executor.pool)
         threading.Thread(target=self._work, name="headrace-pulse", daemon=True).start()
 
-    def bell(self) -> Bell:
+    def event(self) -> LoopEvent:
         """Make an event on which a role sleeps."""
-        return Bell(self._loop)
+        return LoopEvent(self._loop)
 
     def run(self, role: Coroutine[Any, Any, None], name: str) -> asyncio.Future[None]:
         """Run a role in the pulse; the future is done when it has ended, and cancels it if cancelled."""

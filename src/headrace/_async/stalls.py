@@ -35,7 +35,7 @@ class StallWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            turned = self._pulse.bell()
+            turned = self._pulse.event()
             asked = self._lifecycle.stalled_since = time.monotonic()
             self._pulse.tell(turned.set)
             await self._answered(turned, asked)

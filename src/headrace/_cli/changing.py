@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated
@@ -14,19 +13,11 @@ import typer
 from headrace._cli.console import reported, say
 from headrace._cli.opening import confirm, opened
 from headrace._cli.options import Create, Ids, Json, Name, Namespace, SomeIds, Url, Yes
-from headrace._cli.output import outcome, print_json, print_out, show, succeed
+from headrace._cli.output import all_of, outcome, print_json, print_out, show, succeed
 from headrace._protocol.keys import worker_name
 from headrace.errors import ConfigurationError, HeadraceError
 
 # -- jobs -----------------------------------------------------------------------------------------------
-
-
-def all_of(number: int, ids: Sequence[str] | None, why: str) -> None:
-    """End with exit code 1 if nothing was done, or less than was asked for."""
-    if ids and number < (wanted := len(set(ids))):
-        sys.stdout.flush()
-        raise HeadraceError(f"{wanted - number} of {wanted}: {why}")
-    succeed(number)
 
 
 def _each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str) -> None:

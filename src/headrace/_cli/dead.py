@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
-from headrace._cli.changing import all_of
 from headrace._cli.console import reported
 from headrace._cli.opening import confirm, opened
-from headrace._cli.options import Ids, Json, Jsonl, Limit, Name, Namespace, Url, Verbs, Yes, hand_on
-from headrace._cli.output import bounded, bytes_of, clock, outcome, plain, show, show_jobs, start_of
+from headrace._cli.options import Ids, Json, Jsonl, Limit, Name, Namespace, Url, Yes, verbs
+from headrace._cli.output import all_of, bounded, bytes_of, clock, outcome, plain, show, show_jobs, start_of
 
-group = typer.Typer(
-    cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help="List dead letters, send them back, remove them."
-)
-
-
-@group.callback()
-def options(
-    context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
-) -> None:
-    hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
+group = verbs("List dead letters, send them back, remove them.")
 
 
 @group.command("list")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
@@ -12,20 +11,31 @@ import redis
 import typer
 
 from headrace._cli.console import connected, reported, server
-from headrace._cli.options import Json, Limit, Namespace, SomeIds, Url, Verbs, Yes, hand_on
-from headrace._cli.output import as_json, bounded, clock, plain, print_json, print_out, show, show_fields, start_of
+from headrace._cli.options import Json, Limit, Namespace, SomeIds, Url, verbs
+from headrace._cli.output import (
+    as_json,
+    bounded,
+    clock,
+    missing,
+    plain,
+    print_json,
+    print_out,
+    show,
+    show_fields,
+    start_of,
+)
 from headrace._core import flow_calls
 from headrace._model.flow import FlowState
 from headrace._protocol.keys import QUEUE, Keys
 from headrace._protocol.replies import text
 from headrace._sync.discovery import queues
 from headrace._sync.flow import Flow
-from headrace.errors import ConfigurationError, HeadraceError
+from headrace.errors import ConfigurationError
 
 NO_STAGE = "-"  # stands for all stages where their results are not asked for
 READ_AT_ONCE = 50  # runs
 
-group = typer.Typer(cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help="List the runs of flows, show them.")
+group = verbs("List the runs of flows, show them.")
 
 
 class Shown(StrEnum):
@@ -49,13 +59,6 @@ class Found(Flow):
     def states(self, names: Sequence[str]) -> list[FlowState | None]:
         """Return the states of runs or their children, as workers have left them."""
         return self._drive(flow_calls.read(self.ops, names))
-
-
-@group.callback()
-def options(
-    context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
-) -> None:
-    hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
 
 
 def _runs(client: redis.Redis, namespace: str, flow: str | None) -> Iterator[tuple[str, list[str]]]:
@@ -86,9 +89,8 @@ def list_runs(
 ) -> None:
     """List runs of flows that are under way or have ended not long ago, in no order."""
     with reported(), connected(server(url)) as client:
-        stages = _stages(client, flow, namespace) if flow is not None else ()
-        if flow is not None and not stages:
-            raise ConfigurationError(f"there is no flow {flow} in namespace {namespace}")
+        if flow is not None:
+            _stages(client, flow, namespace)
 
         def found() -> Iterator[tuple[str, FlowState]]:
             for name, ids in _runs(client, namespace, flow):
@@ -109,9 +111,12 @@ def list_runs(
 
 
 def _stages(client: redis.Redis, flow: str, namespace: str) -> list[str]:
-    """Return the stages of a flow that have had a job."""
+    """Return the stages of a flow that have had a job. Raises `ConfigurationError` if none has."""
     Keys.of(flow, namespace)
-    return [name.partition("/")[2] for name in queues(client, namespace=namespace) if name.startswith(f"{flow}/")]
+    found = [name.partition("/")[2] for name in queues(client, namespace=namespace) if name.startswith(f"{flow}/")]
+    if not found:
+        raise ConfigurationError(f"there is no flow {flow} in namespace {namespace}")
+    return found
 
 
 def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[str, Any]:
@@ -137,8 +142,6 @@ def show_runs(
     """Show all there is to know of runs, or of their children: where they are, and the results of their stages."""
     with reported(), connected(server(url)) as client:
         stages = _stages(client, flow, namespace)
-        if not stages:
-            raise ConfigurationError(f"there is no flow {flow} in namespace {namespace}")
         with Found(flow, client, namespace, stages) as found:
             runs = [run for run in found.states(ids) if run is not None]
         for number, run in enumerate(runs):
@@ -148,9 +151,7 @@ def show_runs(
             if number:
                 print_out("")
             show_fields(_fields(run, stages))
-        if missing := len(ids) - len(runs):
-            sys.stdout.flush()
-            raise HeadraceError(f"{missing} of {len(ids)}: no such run in {flow}")
+        missing(len(ids) - len(runs), len(ids), f"no such run in {flow}")
 
 
 def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object]]:

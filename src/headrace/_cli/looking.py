@@ -21,6 +21,7 @@ from headrace._cli.output import (
     bytes_of,
     clock,
     job_as_json,
+    missing,
     plain,
     print_json,
     print_out,
@@ -33,7 +34,6 @@ from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
 from headrace._sync import discovery
 from headrace._sync.queue import Queue
-from headrace.errors import HeadraceError
 
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
 COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
@@ -150,12 +150,6 @@ def list_jobs(
         show_jobs(bounded(_listed(queue, state), limit), in_json)
 
 
-def _missing(number: int, wanted: int, what: str) -> None:
-    if number:
-        sys.stdout.flush()
-        raise HeadraceError(f"{number} of {wanted}: {what}")
-
-
 def find(name: Name, ids: SomeIds, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
     """Say in which state jobs are.
 
@@ -165,7 +159,7 @@ def find(name: Name, ids: SomeIds, in_json: Json = False, url: Url = None, names
         found = [state for one in ids if (state := queue.find(one)) is not None]
         if found:
             show_jobs(found, in_json)
-        _missing(len(ids) - len(found), len(ids), f"no such job in {name}")
+        missing(len(ids) - len(found), len(ids), f"no such job in {name}")
 
 
 def show_job(
@@ -180,20 +174,20 @@ def show_job(
         if not ids:
             _show_queue(queue, in_json)
             return
-        missing = 0
+        absent = 0
         for number, one in enumerate(ids):
             state = queue.find(one)
             if state is None:
-                missing += 1
+                absent += 1
                 continue
             position = queue.position(one) if state.state in ("waiting", "parked") else None
             if in_json:
                 print_json({**job_as_json(state), "position": position})
             else:
-                if number > missing:
+                if number > absent:
                     print_out("")
                 show_fields(_fields(state, position))
-        _missing(missing, len(ids), f"no such job in {name}")
+        missing(absent, len(ids), f"no such job in {name}")
 
 
 def _show_queue(queue: Queue, in_json: bool) -> None:
@@ -250,7 +244,7 @@ def result(
             for data in found.values():
                 _write(data)
         wanted = len(set(ids))
-        _missing(wanted - len(found), wanted, "no result, or none yet")
+        missing(wanted - len(found), wanted, "no result, or none yet")
 
 
 def _write(data: bytes) -> None:

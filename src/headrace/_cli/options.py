@@ -59,6 +59,19 @@ class Verbs(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+def verbs(about: str) -> typer.Typer:
+    """Make a group of commands about a queue, which takes the options that they share."""
+    group = typer.Typer(cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help=about)
+
+    @group.callback()
+    def options(
+        context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
+    ) -> None:  # pyright: ignore[reportUnusedFunction]
+        hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
+
+    return group
+
+
 def hand_on(context: typer.Context, **options: object) -> None:
     """Make the *options* that were given the defaults of all commands of this group."""
     given = {name: value for name, value in options.items() if value not in (None, False)}

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from headrace._cli.console import FAILED, say
 from headrace._model.state import JobState
+from headrace.errors import HeadraceError
 
 T = TypeVar("T")
 ON_A_TERMINAL = 100  # rows of a listing, unless --limit says otherwise
@@ -53,6 +54,21 @@ def succeed(done: object) -> None:
     if not done:
         sys.stdout.flush()
         raise typer.Exit(FAILED)
+
+
+def missing(number: int, wanted: int, why: str) -> None:
+    """End with an error if *number* of those that were *wanted* are not there."""
+    if number > 0:
+        sys.stdout.flush()
+        raise HeadraceError(f"{number} of {wanted}: {why}")
+
+
+def all_of(number: int, ids: Sequence[str] | None, why: str) -> None:
+    """End with exit code 1 if nothing was done, or less than was asked for."""
+    if ids:
+        wanted = len(set(ids))
+        missing(wanted - number, wanted, why)
+    succeed(number)
 
 
 def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:

@@ -13,13 +13,11 @@ import typer
 from headrace._cli.console import reported
 from headrace._cli.enqueue import header_of
 from headrace._cli.opening import opened
-from headrace._cli.options import Create, Json, Name, Namespace, Url, Verbs, Yes, hand_on
+from headrace._cli.options import Create, Json, Name, Namespace, Url, verbs
 from headrace._cli.output import clock, outcome, plain, print_json, show
 from headrace.errors import HeadraceError
 
-group = typer.Typer(
-    cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help="List, add and remove jobs that recur."
-)
+group = verbs("List, add and remove jobs that recur.")
 
 
 class Missed(StrEnum):
@@ -28,13 +26,6 @@ class Missed(StrEnum):
     SKIP = "skip"
     ONCE = "once"
     ALL = "all"
-
-
-@group.callback()
-def options(
-    context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
-) -> None:
-    hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
 
 
 @group.command("list")

@@ -118,8 +118,8 @@ class QueueSettings:
 
     def declared(self) -> dict[str, str]:
         """Map each option that all users of a queue must agree on, and that was given, to its value in words."""
-        given = {str(one.alias): (getattr(self, one.name), one.default) for one in attrs.fields(type(self))}
-        return {name: f"{given[name][0]}" for name in AGREED if given[name][0] not in (given[name][1], ())}
+        ours, usual = self.options(), QueueSettings().options()
+        return {name: str(ours[name]) for name in AGREED if ours[name] != usual[name]}
 
     def options(self) -> dict[str, Any]:
         """Map the name of every option to its value here."""
