@@ -36,11 +36,10 @@ def calls(client: Any, command: str) -> int:
     return int(client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-def older(client: Any, lease: Any, idle: float = LONG) -> None:
-    """As if this job had been leased so long ago."""
-    client.xclaim(
-        key("jobs"), "workers", lease.worker, 0, [lease.claim.entry], idle=round(idle * 1000), justid=True
-    )  # fmt: skip
+def older(client: Any, *leases: Any, idle: float = LONG) -> None:
+    """As if these jobs of one worker had been leased so long ago."""
+    entries = [lease.claim.entry for lease in leases]
+    client.xclaim(key("jobs"), "workers", leases[0].worker, 0, entries, idle=round(idle * 1000), justid=True)
 
 
 def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, client: Any) -> None:
@@ -91,7 +90,7 @@ def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, 
     ]
     long = {"idle": 600_000, "justid": True}
     client.xclaim(key("jobs"), "workers", row["consumer"], 0, [row["message_id"]], **long)
-    older(client, expired, 600.0)
+    older(client, expired, idle=600.0)
     sweep(queue, 1)
     for _ in range(3):
         queue._run(queue.ops.reclaim("sweeper", 10.0))
@@ -162,10 +161,9 @@ def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any,
 
 def test_many_that_expire_at_once(connect: Any, client: Any) -> None:
     """They do not wait for each other's steps."""
-    queue = connect(lease=2.0)  # a busy machine needs more than a second to lease them all
+    queue = connect(lease=60.0)
     queue.enqueue_many([b"x"] * 5000)
-    queue.lease_many(5000)
-    until(lambda: client.xpending_range(key("jobs"), "workers", "-", "+", 5000, idle=2000)[4999:])
+    older(client, *queue.lease_many(5000))
     began = time.monotonic()
     sweep(queue, 5000)
     assert time.monotonic() - began < 5.0  # twelve times what it takes

@@ -127,7 +127,7 @@ def test_a_handler_that_gives_up_has_not_finished(work: Work, queue: Queue, clie
     worker = work(heartbeat=0.1, timeout=5.0)
     over = threading.Event()
 
-    @worker.handler("q", lease=0.6)
+    @worker.handler("q", lease=3.0)
     def body(job: Job) -> Iterator[float]:
         while not job.lost:
             with suppress(asyncio.CancelledError):  # a coroutine that does not want to hear it

@@ -136,11 +136,11 @@ def test_a_second_one_under_a_name(work: Work, queue: Queue, record: Recorder) -
 @pytest.mark.parametrize("kind", ["threads"])
 def test_a_frozen_one_loses_its_name(processes: Processes, queue: Queue) -> None:
     """Another takes its name and jobs over; woken, it learns so, and ends."""
-    frozen = processes.start("w1", concurrency=1, heartbeat=0.3, timeout=NEVER)
+    frozen = processes.start("w1", concurrency=1, heartbeat=1.0, timeout=NEVER)
     queue.enqueue(b"hold")
     processes.await_notes(1, "began")
     os.kill(frozen.pid, signal.SIGSTOP)
-    other = processes.start("w1", concurrency=1, heartbeat=0.3, timeout=NEVER)
+    other = processes.start("w1", concurrency=1, heartbeat=1.0, timeout=NEVER)
     assert [note.pid for note in processes.await_notes(1, "done")] == [other.pid]
     os.kill(frozen.pid, signal.SIGCONT)
     processes.await_notes(1, "lost", pid=frozen.pid)

@@ -74,8 +74,7 @@ def test_workers_reach_the_limit_and_stay_below(
 ) -> None:
     """While jobs wait and slots are free, 95 % of the limit is used at least, but for what this machine is late by."""
     rate = Rate(50 if burst != 1 else 20, burst=burst, key=key)
-    number = rate.tokens + rate.limit
-    queue.enqueue_many(NewJob(b"x", headers={"group": "a"}) for _ in range(3 * number))
+    queue.enqueue_many(NewJob(b"x", headers={"group": "a"}) for _ in range(rate.tokens + 5 * rate.limit))
     made = [work() for _ in range(workers)]
     for worker in made:
 
@@ -89,16 +88,18 @@ def test_workers_reach_the_limit_and_stay_below(
         events = stack.enter_context(queue.events(["leased"], timeout=20))
         for worker in made:
             stack.enter_context(worker)
-        while len(at) < number and (event := next(events, None)):
-            at.append(event.at)
-    assert len(at) == number
-    for first, last in itertools.combinations(range(number), 2):
+        for number in range(rate.tokens + rate.limit, rate.tokens + 4 * rate.limit, rate.limit):
+            at.extend(event.at for event in itertools.islice(events, number - len(at)))
+            assert len(at) == number
+            took = at[-1] - at[-1 - rate.limit]
+            # A bucket of few tokens overflows while nobody comes; one of many has them still.
+            missed = 3 * statistics.fmean(late) * rate.limit if burst == 1 else 3 * max(late) / took
+            if 1 / took >= 0.95 - missed:
+                break  # a machine that stood still for a moment may try again: a worker that starves, starves always
+        else:
+            pytest.fail(f"1 s of the limit took {took:.2f} s; late by {statistics.fmean(late)}, {max(late)}")
+    for first, last in itertools.combinations(range(len(at)), 2):
         assert last - first + 1 <= rate.tokens + (at[last] - at[first] + 0.002) * rate.limit
-    took = at[-1] - at[rate.tokens - 1]
-    used = (number - rate.tokens) / (rate.limit * took)
-    # A bucket of few tokens overflows while nobody comes; one of many has them still.
-    missed = 3 * statistics.fmean(late) * rate.limit if burst == 1 else 3 * max(late) / took
-    assert used >= 0.95 - missed, (used, statistics.fmean(late), max(late))
 
 
 @ENGINES
