@@ -23,10 +23,11 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncFlow", "AsyncLease", "Codec", "CodecError", "Complete", "Compressed", "ConfigurationError", "DirectoryStore",
-    "Encrypted", "Event", "FanOut", "Flow", "FlowJob", "FlowState", "JSONCodec", "LeasesLeft", "MsgpackCodec",
-    "NameTaken", "Next", "Offloaded", "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs",
-    "ReplyError", "Schedule", "StreamStopped", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
+    "AsyncFlow", "AsyncLease", "AsyncReceipt", "Codec", "CodecError", "Complete", "Compressed",
+    "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob", "FlowState",
+    "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded", "OutcomeUnknown",
+    "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs", "ReplyError", "Schedule", "StreamStopped",
+    "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
@@ -49,7 +50,7 @@ MEMBERS = {
     },
     "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "lost", "payload", "queue"},
     "NewJob": {"delay", "headers", "id", "payload", "priority", "queue"},
-    "Receipt": {"added", "id"},
+    "Receipt": {"added", "id", "result"},
     "Counts": {
         "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "leased", "lost",
         "parked", "present", "waiting",
@@ -100,6 +101,7 @@ def test_twins_have_the_same_members() -> None:
     assert public(headrace.AsyncQueue) == MEMBERS["Queue"]
     assert public(headrace.AsyncFlow) == MEMBERS["Flow"]
     assert public(headrace.AsyncLease) == MEMBERS["Lease"]
+    assert public(headrace.AsyncReceipt) == MEMBERS["Receipt"]
     assert public(headrace.AsyncWorker) == MEMBERS["Worker"] | {"serve"}
 
 
@@ -132,6 +134,7 @@ MADE: dict[str, Any] = {
     "BatchError": headrace.BatchError({"i": headrace.DeadLetter("no")}),
     "Complete": headrace.Complete(b"r"),
     "DeadLetter": headrace.DeadLetter("no"),
+    "JobFailed": headrace.JobFailed("i", "dead", "why"),
     "LeasesLeft": headrace.LeasesLeft([("q", "i")]),
     "PrioritiesMismatch": headrace.PrioritiesMismatch(3),
     "RetryLater": headrace.RetryLater(5, "why", spend=True),

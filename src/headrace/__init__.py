@@ -3,7 +3,8 @@
 from importlib.metadata import version as _version
 
 from headrace._async.flow import AsyncFlow
-from headrace._async.queue import AsyncLease, AsyncQueue
+from headrace._async.lease import AsyncLease
+from headrace._async.queue import AsyncQueue
 from headrace._async.worker import AsyncWorker
 from headrace._codecs.by_msgspec import JSONCodec, MsgpackCodec
 from headrace._codecs.by_pydantic import PydanticCodec
@@ -14,12 +15,14 @@ from headrace._codecs.store import DirectoryStore
 from headrace._model.codec import Codec
 from headrace._model.event import Event
 from headrace._model.flow import FanOut, FlowJob, FlowState, Next
-from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.job import Job, NewJob
 from headrace._model.policy import Rate, Retry
+from headrace._model.receipt import AsyncReceipt, Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._sync.discovery import queues, workers
 from headrace._sync.flow import Flow
-from headrace._sync.queue import Lease, Queue
+from headrace._sync.lease import Lease
+from headrace._sync.queue import Queue
 from headrace._sync.worker import Worker
 from headrace.errors import (
     BatchError,
@@ -28,6 +31,7 @@ from headrace.errors import (
     ConfigurationError,
     DeadLetter,
     HeadraceError,
+    JobFailed,
     LeasesLeft,
     NameTaken,
     OutcomeUnknown,
@@ -47,6 +51,7 @@ __all__ = [
     "AsyncFlow",
     "AsyncLease",
     "AsyncQueue",
+    "AsyncReceipt",
     "AsyncWorker",
     "BatchError",
     "Codec",
@@ -66,6 +71,7 @@ __all__ = [
     "HeadraceError",
     "JSONCodec",
     "Job",
+    "JobFailed",
     "JobState",
     "Lease",
     "LeasesLeft",

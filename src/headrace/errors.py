@@ -9,6 +9,7 @@
     ├── OutcomeUnknown                    a call was too long on its way: it happened, or did not
     ├── StreamStopped                     `enqueue_stream` ended early: how many jobs are in
     ├── LeasesLeft                        a worker has stopped while its server was away
+    ├── JobFailed                         a job whose result was asked for ended without one: how, and why
     ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
     ├── NameTaken                         another worker lives under this worker's name
     └── BatchError                        raised by batch handlers: a verdict per job
@@ -36,6 +37,7 @@ __all__ = [
     "ConfigurationError",
     "DeadLetter",
     "HeadraceError",
+    "JobFailed",
     "LeasesLeft",
     "NameTaken",
     "OutcomeUnknown",
@@ -137,6 +139,20 @@ class LeasesLeft(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.leases,)
+
+
+class JobFailed(HeadraceError):
+    """The job *id* has ended, or is dead, and has no result: *state* is `dead`, `cancelled` or `deleted`.
+
+    *reason*: why it is dead, as its dead letter says; `None` where nothing says why.
+    """
+
+    def __init__(self, id: str, state: str, reason: str | None = None) -> None:
+        super().__init__(f"job {id!r} is {state}{f': {reason}' if reason else ''}")
+        self.id, self.state, self.reason = id, state, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.id, self.state, self.reason)
 
 
 class WorkerLost(HeadraceError):

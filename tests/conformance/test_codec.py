@@ -38,10 +38,12 @@ def test_json(connect, client):
 
 
 def test_json_results(connect):
-    """A result is encoded by the codec, and read as the bytes that are kept."""
+    """A result is encoded by the codec, and decoded by it."""
     queue = connect(codec=JSONCodec())
     assert leased(queue, {}, id="a").complete({"answer": 42}, then=[NewJob([1])])
-    assert queue.result("a") == b'{"answer":42}'
+    assert queue.result("a") == {"answer": 42}
+    assert queue.results(["a", "b"]) == {"a": {"answer": 42}}
+    assert connect().result("a") == b'{"answer":42}'
     assert payloads(queue.waiting()) == [[1]]
     with pytest.raises(CodecError, match="result: payload does not encode as JSON"):
         queue.lease().complete(object())

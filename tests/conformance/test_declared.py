@@ -100,7 +100,7 @@ def test_a_handler_takes_what_its_queue_declares(newest: Server) -> None:
         run_until_empty(worker, mails, many)
         assert {"n": 1} in got
         assert [1] in got
-        assert mails.result("i") == b'{"n":2}'
+        assert mails.result("i") == {"n": 2}
 
 
 @pytest.mark.parametrize("options", [{"lease": 5}, {"codec": JSONCodec()}, {"max_attempts": 2}])

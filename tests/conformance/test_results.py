@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, NewJob, Queue
+from headrace import AsyncQueue, JobFailed, NewJob, Queue
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
 from tests.support.servers import Server
@@ -95,6 +95,16 @@ ENDS: dict[str, Callable[[Queue], object]] = {
 }
 
 
+HOW = {
+    "dead": ("dead", "why"),
+    "out of attempts": ("dead", ""),
+    "cancelled": ("cancelled", ""),
+    "cancelled by payload": ("cancelled", ""),
+    "purged": ("deleted", ""),
+    "deleted": ("deleted", ""),
+}
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurried: None, end: str) -> None:
     """Its waiter is told as soon as it is certain."""
@@ -111,7 +121,12 @@ def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurr
     thread = threading.Thread(target=act)
     thread.start()
     began = time.monotonic()
-    assert queue.result("i", timeout=PATIENCE) is None
+    if end.startswith("completed"):
+        assert queue.result("i", timeout=PATIENCE) is None
+    else:
+        with pytest.raises(JobFailed) as failed:
+            queue.result("i", timeout=PATIENCE)
+        assert (failed.value.id, failed.value.state, failed.value.reason or "") == ("i", *HOW[end])
     assert time.monotonic() - began < PATIENCE
     assert waiting.wait(PATIENCE)
     thread.join()
@@ -158,7 +173,8 @@ def test_results_of_many(queue: Any, once_awaited: Then, unhurried: None) -> Non
 def test_time_is_over(queue: Any, client: redis.Redis) -> None:
     queue.enqueue(b"x", id="i")
     began = time.monotonic()
-    assert queue.result("i", timeout=0.3) is None
+    with pytest.raises(TimeoutError, match=r"job 'i' has not ended within 0\.3 s"):
+        queue.result("i", timeout=0.3)
     assert queue.results(["i"], timeout=0) == {}
     assert 0.3 <= time.monotonic() - began < PATIENCE
 
@@ -254,12 +270,14 @@ def test_the_subscription_ends_when_nobody_waits(
     queue = newest_connect()
     queue.enqueue(b"x", id="i")
     with redis.Redis(unix_socket_path=newest_connect.server.path) as client:
-        assert queue.result("i", timeout=0.1) is None
+        with pytest.raises(TimeoutError):
+            queue.result("i", timeout=0.1)
         if linger:
             assert listeners(client) == 1
         else:
             until(lambda: queue.counts() and not listeners(client))
-        assert queue.result("i", timeout=0.1) is None
+        with pytest.raises(TimeoutError):
+            queue.result("i", timeout=0.1)
 
 
 @pytest.mark.parametrize("ids", ["i", b"i", 5, None])

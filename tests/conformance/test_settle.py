@@ -148,7 +148,8 @@ def test_complete_the_old_entry(queue):
 def test_result(queue, result):
     """The winner's result is kept, and only the winner's."""
     lease = leased(queue, id="a")
-    assert queue.result("a") is None
+    with pytest.raises(TimeoutError, match="job 'a' has not ended"):
+        queue.result("a")
     assert lease.complete(result) is True
     assert lease.complete(b"late") is False
     assert queue.result("a") == (result.encode() if isinstance(result, str) else result)

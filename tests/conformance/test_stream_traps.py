@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Counts, Lease, NewJob, Queue
-from headrace._async.queue import AsyncLease
+from headrace._async.lease import AsyncLease
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, expire, key, leased, payloads, present
@@ -505,7 +505,9 @@ def test_t19_nothing_is_told_from_something(queue):
     queue.enqueue(b"", id="empty", headers={"a": ""})
     lease = queue.lease()
     assert (lease.job.payload, lease.job.headers) == (b"", {"a": ""})
-    assert (queue.lease(), queue.peek(), queue.find("no"), queue.result("empty"), queue.result("no")) == (None,) * 5
+    assert (queue.lease(), queue.peek(), queue.find("no"), queue.result("no")) == (None,) * 4
+    with pytest.raises(TimeoutError):
+        queue.result("empty")
     assert (queue.cancel("no"), queue.cancel_payload(b"no"), queue.redrive("no"), queue.purge_dead("no")) == (0,) * 4
     assert queue.enqueue(b"", id="empty").added is False
     assert lease.complete(result=b"")

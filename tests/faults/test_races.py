@@ -20,7 +20,7 @@ from headrace import AsyncQueue, Counts, Queue
 from headrace._async import executor
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, Job
-from headrace._sync.queue import Lease
+from headrace._sync.lease import Lease
 from headrace._sync.subscription import Subscription
 from tests.support.awaiting import PATIENCE
 from tests.support.processes import CONTEXT

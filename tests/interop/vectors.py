@@ -33,7 +33,8 @@ import redis
 from headrace import NewJob
 from headrace._model.checks import headers
 from headrace._model.codec import BytesCodec
-from headrace._model.job import Claim, Job, Receipt
+from headrace._model.job import Claim, Job
+from headrace._model.receipt import Receipt
 from headrace._protocol import replies
 from headrace._protocol.export import protocol
 from headrace._protocol.keys import Keys, job_id, worker_name

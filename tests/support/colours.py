@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from headrace import AsyncQueue, Queue
-from headrace._async.queue import AsyncLease
+from headrace._async.lease import AsyncLease
 from tests.support.servers import Server
 
 

@@ -21,6 +21,7 @@ from headrace import (
     AsyncFlow,
     AsyncLease,
     AsyncQueue,
+    AsyncReceipt,
     AsyncWorker,
     BatchError,
     Codec,
@@ -198,8 +199,8 @@ def on_a_server(client: redis.Redis) -> None:
 async def asynchronously(client: redis.asyncio.Redis) -> None:
     async with AsyncQueue("emails", client=client, lease=timedelta(minutes=1)) as queue:
         assert_type(queue, AsyncQueue)
-        assert_type(await queue.enqueue(b"x", id="a", delay=MOMENT, headers={}), Receipt)
-        assert_type(await queue.enqueue_many([b"a"]), list[Receipt])
+        assert_type(await queue.enqueue(b"x", id="a", delay=MOMENT, headers={}), AsyncReceipt)
+        assert_type(await queue.enqueue_many([b"a"]), list[AsyncReceipt])
         lease = await queue.lease(block=5)
         assert_type(lease, AsyncLease | None)
         leases = await queue.lease_many(10, at_most_once=True)

@@ -15,6 +15,7 @@ import msgspec
 from headrace import (
     AsyncLease,
     AsyncQueue,
+    AsyncReceipt,
     AsyncWorker,
     Codec,
     Compressed,
@@ -138,7 +139,7 @@ def leasing() -> None:
 
 
 async def asynchronously(queue: AsyncQueue[Mail]) -> None:
-    assert_type(await queue.enqueue(Mail("ada")), Receipt)
+    assert_type(await queue.enqueue(Mail("ada")), AsyncReceipt)
     await queue.enqueue_many([Mail("ada"), NewJob(Mail("ben"))])
     lease = await queue.lease()
     assert_type(lease, AsyncLease[Mail] | None)

@@ -1,4 +1,4 @@
-"""`AsyncQueue` and `AsyncLease`: the twins of `Queue` and `Lease`, with `await`."""
+"""`AsyncQueue`: the twin of `Queue`, with `await`."""
 
 from __future__ import annotations
 
@@ -13,43 +13,20 @@ import redis.asyncio
 
 from headrace._async.driver import AsyncDriver
 from headrace._async.events import AsyncEventStream
+from headrace._async.lease import AsyncLease
 from headrace._async.waiters import AsyncWaiters
 from headrace._base.address import Address
 from headrace._base.closing import AsyncClosing
-from headrace._base.lease import BaseLease
 from headrace._base.queue import BaseQueue, Delay
 from headrace._core import calls
 from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
-from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
+from headrace._model.receipt import AsyncReceipt
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
-
-
-class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
-    """Like `Lease`; its methods are awaited."""
-
-    async def complete(self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None) -> bool:
-        """Like `Queue.complete`."""
-        return await self._queue.complete(self, result, then, fenced)
-
-    async def release(self) -> bool:
-        """Like `Queue.release`."""
-        return await self._queue.release(self)
-
-    async def retry(self, delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
-        """Like `Queue.retry`."""
-        return await self._queue.retry(self, delay, reason)
-
-    async def dead_letter(self, reason: str | BaseException) -> bool:
-        """Like `Queue.dead_letter`."""
-        return await self._queue.dead_letter(self, reason)
-
-    async def renew(self, duration: float | timedelta | None = None) -> bool:
-        """Like `Queue.renew`."""
-        return await self._queue.renew(self, duration)
 
 
 async def each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
@@ -83,6 +60,8 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.asyncio.Redis, self), settings, codec, namespace)
 
+    _receipt = AsyncReceipt
+
     @cached_property
     def _waiters(self) -> AsyncWaiters:
         return AsyncWaiters(self.ops, self._executor)
@@ -91,31 +70,31 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def enqueue(
         self: AsyncQueue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
         priority: int = 0, headers: Mapping[str, str] | None = None,
-    ) -> Receipt: ...  # fmt: skip
+    ) -> AsyncReceipt: ...  # fmt: skip
     @overload
     async def enqueue(
         self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None,
-    ) -> Receipt: ...  # fmt: skip
+    ) -> AsyncReceipt: ...  # fmt: skip
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None,
-    ) -> Receipt:  # fmt: skip
+    ) -> AsyncReceipt:  # fmt: skip
         """Like `Queue.enqueue`."""
-        receipt = (await self._run(*self._new(payload, id, headers, delay, priority)))[0]
+        receipts: list[AsyncReceipt] = self._bound(await self._run(*self._new(payload, id, headers, delay, priority)))
         if self._undeclared:
             await self._declare()
-        return receipt
+        return receipts[0]
 
     @overload
     async def enqueue_many(
         self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False
-    ) -> list[Receipt]: ...  # fmt: skip
+    ) -> list[AsyncReceipt]: ...  # fmt: skip
     @overload
-    async def enqueue_many(self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False) -> list[Receipt]: ...
-    async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
+    async def enqueue_many(self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False) -> list[AsyncReceipt]: ...
+    async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[AsyncReceipt]:
         """Like `Queue.enqueue_many`."""
-        receipts = await self._drive(*self._many(jobs, trace_each))
+        receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each))
         if self._undeclared:
             await self._declare()
         return receipts
@@ -202,11 +181,21 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         """Like `Queue.renew`."""
         return (await self._run(self._renew(lease, duration)))[0]
 
-    async def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
+    @overload
+    async def result(self: AsyncQueue[bytes], id: str, timeout: float | timedelta | None = None) -> bytes | None: ...
+    @overload
+    async def result(self, id: str, timeout: float | timedelta | None = None) -> Any: ...
+    async def result(self, id: str, timeout: float | timedelta | None = None) -> Any:
         """Like `Queue.result`."""
         return await self._drive(self._result(id, timeout))
 
-    async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, bytes]:
+    @overload
+    async def results(
+        self: AsyncQueue[bytes], ids: Iterable[str], timeout: float | timedelta | None = None
+    ) -> dict[str, bytes]: ...
+    @overload
+    async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, Any]: ...
+    async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, Any]:
         """Like `Queue.results`."""
         return await self._drive(self._results(ids, timeout))
 

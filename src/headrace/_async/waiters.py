@@ -17,7 +17,7 @@ from headrace._base.subscription import (
     channels_of,
 )
 from headrace._core.notices import Received, Waiter, Waitlist
-from headrace._model.event import ENDS
+from headrace._model.event import ENDS, Event
 from headrace._protocol.queue_ops import Ops
 
 
@@ -48,7 +48,7 @@ class AsyncWaiters:
         self._waitlist.about_to_read(waiter)
         return waiter
 
-    async def wait(self, waiter: Waiter, seconds: float) -> tuple[set[str], bool]:
+    async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
         """Like `Waiters.wait`."""
         woken = True
         try:

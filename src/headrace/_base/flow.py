@@ -13,7 +13,8 @@ from headrace._base.stages import Stages
 from headrace._core import flow_calls
 from headrace._core.effects import Step
 from headrace._model import checks
-from headrace._model.job import Claim, Receipt
+from headrace._model.job import Claim
+from headrace._model.receipt import Receipt
 from headrace._protocol.op import Op
 from headrace._telemetry.client import SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place

@@ -15,12 +15,14 @@ from headrace._base.address import Address
 from headrace._base.connected import Connected
 from headrace._base.lanes import place
 from headrace._base.lease import BaseLease
-from headrace._core import calls, leasing
+from headrace._base.results import Decode, QueueSource, decoded, value_of
+from headrace._core import calls, leasing, results
 from headrace._core.effects import Step
 from headrace._model import checks
 from headrace._model.codec import Codec, chosen
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Cause, Claim, NewJob, Receipt, is_new
+from headrace._model.job import Cause, Claim, NewJob, is_new
+from headrace._model.receipt import BaseReceipt, Receipt, bind
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.answers import Declaration
@@ -39,6 +41,8 @@ _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 class BaseQueue(Connected):
     """The base of both queues: settings, and arguments turned into operations and calls, with their spans."""
+
+    _receipt: type[BaseReceipt[Any]]  # of its colour
 
     def __init__(
         self, name: str, address: Address, settings: QueueSettings, codec: Codec[Any] | None, namespace: str
@@ -96,9 +100,10 @@ class BaseQueue(Connected):
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
         return self.ops.enqueue([self.ops.item(job, None if sending is None else sending.context)]), sending
 
-    def _many(self, jobs: Iterable[Any], trace_each: bool) -> tuple[Step[list[Receipt]], SendSpan | None]:
+    def _many(self, jobs: Iterable[Any], trace_each: bool) -> tuple[Step[Any], SendSpan | None]:
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
-        return calls.enqueue_many(self.ops, jobs, None if sending is None else sending.context), sending
+        context = None if sending is None else sending.context
+        return calls.enqueue_many(self.ops, jobs, context, self._bound), sending
 
     def _leasing(
         self,
@@ -183,14 +188,22 @@ class BaseQueue(Connected):
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
         return calls.drain(self.ops, None if timeout is None else checks.seconds("timeout", timeout))
 
-    def _result(self, id: str, timeout: float | timedelta | None) -> Step[bytes | None]:
-        return calls.result(self.ops, id, None if timeout is None else checks.seconds("timeout", timeout))
+    def _bound(self, receipts: Sequence[Receipt], decode: Decode | None = None) -> Any:
+        """Let *receipts* ask this queue for results, which *decode* makes of bytes, if the codec is not to."""
+        bind(receipts, self._receipt, QueueSource(self, decode))
+        return receipts
 
-    def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, bytes]]:
+    def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
+        name, limit = job_id(id), 0.0 if timeout is None else checks.seconds("timeout", timeout)
+        return value_of(self.ops.codec, id, (yield from results.end_of(self.ops, name, limit, own=False)))
+
+    def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]
-        return calls.results(self.ops, names, None if timeout is None else checks.seconds("timeout", timeout))
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        found = yield from results.results(self.ops, names, limit)
+        return {name: decoded(self.ops.codec, name, data) for name, data in found.items()}
 
     def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:
         quiet = None if timeout is None else checks.seconds("timeout", timeout, zero=False)

@@ -12,18 +12,16 @@ from typing import Any
 from attrs import define, evolve, field
 
 from headrace._core.effects import (
-    ForgetEnds,
     Sleep,
     Step,
-    await_ends,
     current_time,
     overlap,
     send,
     send_all,
-    watch_ends,
 )
 from headrace._model.checks import Context
-from headrace._model.job import Claim, Receipt
+from headrace._model.job import Claim
+from headrace._model.receipt import Receipt
 from headrace._model.state import JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
 from headrace._protocol import replies
@@ -35,7 +33,6 @@ from headrace._protocol.queue_ops import Ops
 from headrace.errors import TooManySchedules
 
 TICKS_LEFT = 2  # what `tick` answers when one script was not enough
-RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of others
 
 
 @define
@@ -43,6 +40,7 @@ class _Parts:
     """The parts of an `enqueue_many`: the one to send next, and an answer that is not decoded yet."""
 
     parts: Iterator[Op[list[Receipt]]]
+    bind: Callable[[list[Receipt]], object]
     next: Op[Callable[[], list[Receipt]]] | None = None
     unread: Callable[[], list[Receipt]] | None = None
     receipts: list[Receipt] = field(factory=list[Receipt])
@@ -50,8 +48,9 @@ class _Parts:
     def read(self) -> None:
         """Decode the last answer."""
         if self.unread is not None:
-            self.receipts += self.unread()
-            self.unread = None
+            made, self.unread = self.unread(), None
+            self.bind(made)
+            self.receipts += made
 
     def prepare(self) -> None:
         """Make the next part and decode the last answer, while the server works on the part between."""
@@ -64,11 +63,13 @@ class _Parts:
         self.read()
 
 
-def enqueue_many(ops: Ops, jobs: Iterable[Any], context: Context | None = None) -> Step[list[Receipt]]:
-    """Add all jobs, and return their receipts. If a later part fails, its error's `receipts` are those of the earlier
-    ones.
+def enqueue_many(
+    ops: Ops, jobs: Iterable[Any], context: Context | None = None, bind: Callable[[list[Receipt]], object] = len
+) -> Step[list[Receipt]]:
+    """Add all jobs, and return their receipts, after *bind*. If a later part fails, its error's `receipts` are those of
+    the earlier ones.
     """
-    parts = _Parts(iter(ops.batches(jobs, context)))
+    parts = _Parts(iter(ops.batches(jobs, context)), bind)
     parts.prepare()
     try:
         while (part := parts.next) is not None:
@@ -181,60 +182,6 @@ def drain(ops: Ops, timeout: float | None) -> Step[bool]:
             return False
         yield Sleep(min(pause, left))
         pause = min(0.5, 1.5 * pause)
-
-
-def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
-    """Fetch the results of jobs that have one."""
-    found: dict[str, bytes] = {}
-    while names:
-        some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
-        answers = [*zip(some, (yield from send(ops.results(some))), strict=True)]
-        found |= {name: result for name, result in answers if isinstance(result, bytes)}
-        names = [*(name for name, result in answers if result is False), *names]
-    return found
-
-
-def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Step[dict[str, bytes]]:
-    """Fetch kept results; wait up to *timeout* seconds for those that are missing and may still come."""
-    start = yield from current_time()
-    left = list(dict.fromkeys(names))
-    found = yield from kept(ops, left)
-    left = [name for name in left if name not in found]
-    if not left or not timeout:
-        return found
-    waiter = yield from watch_ends(left, timeout)
-    try:
-        ended, look = set[str](), True  # what came between
-        while True:
-            found |= yield from kept(ops, left if look else [name for name in left if name in ended])
-            gone = yield from without(ops, [name for name in left if name in ended and name not in found])
-            found |= yield from kept(ops, gone)  # one may have come just before
-            left = [name for name in left if name not in found and name not in gone]
-            rest = start + timeout - (yield from current_time())
-            if not left or rest <= 0:
-                return found
-            ended, look = yield from await_ends(waiter, rest)
-    finally:
-        yield ForgetEnds(waiter)
-
-
-def without(ops: Ops, names: Sequence[str]) -> Step[list[str]]:
-    """Return the jobs among *names* that no longer exist, or are dead.
-
-    They are read from the server, because an event may be about an earlier job of the same id, or come from another
-    database (Pub/Sub ignores database numbers).
-    """
-    gone: list[str] = []
-    for name in names:
-        state = yield from find(ops, name)
-        if state is None or state.state == "dead":
-            gone.append(name)
-    return gone
-
-
-def result(ops: Ops, name: str, timeout: float | None) -> Step[bytes | None]:
-    """Fetch the kept result of one job."""
-    return (yield from results(ops, [name], timeout)).get(name)
 
 
 def schedules(ops: Ops) -> Step[list[Schedule]]:

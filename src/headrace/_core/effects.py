@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from attrs import define, frozen
 
 from headrace._core.notices import Received, Waiter
+from headrace._model.event import Event
 from headrace._model.job import Claim
 from headrace._protocol.op import Arg, Op
 
@@ -92,7 +93,7 @@ class WatchEnds:
 
 @frozen
 class AwaitEnds:
-    """Wait so many seconds at most; answered with the jobs that have ended, and true if to read all others, too."""
+    """Wait so many seconds at most; answered with the ends of jobs, by id, and true if to read all others, too."""
 
     waiter: Waiter
     seconds: float
@@ -209,9 +210,9 @@ def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:
     return cast(Waiter, (yield WatchEnds(names, seconds)))
 
 
-def await_ends(waiter: Waiter, seconds: float) -> Step[tuple[set[str], bool]]:
-    """Wait for an end; return the jobs that have ended, and true if all others are to be read, too."""
-    return cast("tuple[set[str], bool]", (yield AwaitEnds(waiter, seconds)))
+def await_ends(waiter: Waiter, seconds: float) -> Step[tuple[dict[str, Event], bool]]:
+    """Wait for an end; return those that came, by id, and true if all other jobs are to be read, too."""
+    return cast("tuple[dict[str, Event], bool]", (yield AwaitEnds(waiter, seconds)))
 
 
 def receive(channels: Sequence[str], seconds: float) -> Step[Received]:

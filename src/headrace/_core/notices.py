@@ -52,7 +52,7 @@ class Waiter:
 
     ids: frozenset[str]
     wake: Any
-    ended: set[str] = field(factory=set[str])
+    ended: dict[str, Event] = field(factory=dict[str, Event])  # the last of each job
     missed: bool = False  # a message may have been missed
 
 
@@ -88,13 +88,13 @@ class Waitlist:
                 if event.id is None:
                     self._all(event)
                 for waiter in self.waiters.get(event.id or "", ()):
-                    waiter.ended.add(event.id or "")
+                    waiter.ended[event.id or ""] = event
                     waiter.wake.set()
 
     def _all(self, event: Event | None) -> None:
         for waiter in {id(waiter): waiter for some in self.waiters.values() for waiter in some}.values():
             waiter.missed = waiter.missed or event is None
-            waiter.ended.update(waiter.ids if event else ())
+            waiter.ended.update(dict.fromkeys(waiter.ids, event) if event else {})
             waiter.wake.set()
 
     def about_to_read(self, waiter: Waiter) -> None:
@@ -103,11 +103,11 @@ class Waitlist:
         if not waiter.ended:
             waiter.wake.clear()
 
-    def read(self, waiter: Waiter) -> tuple[set[str], bool]:
-        """Return the jobs of *waiter* that have ended since the last call, and true if the end of others may have been
+    def read(self, waiter: Waiter) -> tuple[dict[str, Event], bool]:
+        """Return the ends of *waiter*'s jobs since the last call, by id, and true if the end of others may have been
         missed.
         """
         ended, missed = waiter.ended, waiter.missed
-        waiter.ended, waiter.missed = set(), False
+        waiter.ended, waiter.missed = {}, False
         waiter.wake.clear()
         return ended, missed

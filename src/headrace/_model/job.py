@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Generic, TypeGuard
@@ -163,31 +163,6 @@ class Cause:
     def size(self) -> int:
         """Its bytes, about."""
         return sum(len(text.encode("utf-8", "replace")) for text in (self.reason, self.traceback))
-
-
-@define
-class _OpenReceipt:
-    """A receipt under construction, like `_Open`."""
-
-    id: str
-    added: bool
-
-
-@frozen  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
-class Receipt(_OpenReceipt):
-    """The outcome of an enqueue: the job's `id`, and whether it was `added`.
-
-    `added=False`: a job of that id is in the queue already, and was left as it is.
-    """
-
-
-def receipts(ids: Iterable[str]) -> list[Receipt]:
-    """Make `Receipt(id, True)` of each id."""
-    made: Any = [_OpenReceipt(name, True) for name in ids]
-    for receipt in made:
-        receipt.__class__ = Receipt
-    done: list[Receipt] = made
-    return done
 
 
 class Traceable:

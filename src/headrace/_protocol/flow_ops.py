@@ -13,7 +13,8 @@ from attrs import evolve, field, frozen
 from headrace._model.checks import Context, fits, millis, together
 from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FanOut, FlowState, Next
-from headrace._model.job import Claim, Job, NewJob, Receipt, is_new
+from headrace._model.job import Claim, Job, NewJob, is_new
+from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts
 from headrace._protocol import replies

@@ -18,7 +18,8 @@ from attrs import frozen
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import BytesCodec, Codec, as_bytes, inline, untyped
-from headrace._model.job import PRIORITY, Cause, Claim, NewJob, Receipt, is_new, on_wire
+from headrace._model.job import PRIORITY, Cause, Claim, NewJob, is_new, on_wire
+from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy

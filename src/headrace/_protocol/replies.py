@@ -9,11 +9,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
-from headrace._model import job as job_values
+from headrace._model import receipt as receipt_values
 from headrace._model.checks import ENTRY_FIELDS, KEPT_FIELDS
 from headrace._model.codec import Codec, keeper
 from headrace._model.flow import FlowState
-from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, Receipt, make_job
+from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, make_job
+from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
 from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed
@@ -78,8 +79,8 @@ def plain_receipts(reply: Any) -> list[Receipt]:
     """Decode ids, all of them added: either each id, or the first id and how many follow each other."""
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
-        return job_values.receipts([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
-    return job_values.receipts([text(i) for i in reply])
+        return receipt_values.receipts([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
+    return receipt_values.receipts([text(i) for i in reply])
 
 
 class Jobs:

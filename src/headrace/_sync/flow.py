@@ -16,7 +16,7 @@ from headrace._base.queue import Delay
 from headrace._core import flow_calls
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
-from headrace._model.job import Receipt
+from headrace._model.receipt import Receipt
 from headrace._model.state import Counts
 from headrace._sync.driver import Driver
 

@@ -1,4 +1,4 @@
-"""`Queue` and `Lease`. Their operations are made in `_base/queue` and `_core/calls`, and sent by `driver`.
+"""`Queue`. Its operations are made in `_base/queue` and `_core/calls`, and sent by `driver`.
 
 `AsyncQueue` is the twin: the same names and arguments, `await` the only difference (a test checks that). Every method
 may raise redis-py's transport errors once the retries of about 45 s are used up; a method that is called with bad
@@ -17,43 +17,20 @@ import redis
 
 from headrace._base.address import Address
 from headrace._base.closing import Closing
-from headrace._base.lease import BaseLease
 from headrace._base.queue import BaseQueue, Delay
 from headrace._core import calls
 from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
-from headrace._model.job import Job, NewJob, Receipt
+from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
+from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._sync.driver import Driver
 from headrace._sync.events import EventStream
+from headrace._sync.lease import Lease
 from headrace._sync.waiters import Waiters
-
-
-class Lease(BaseLease["Queue[T]", T], Generic[T]):
-    """A claim on a job until a deadline, and the handle that settles it."""
-
-    def complete(self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None) -> bool:
-        """Like `Queue.complete`."""
-        return self._queue.complete(self, result, then, fenced)
-
-    def release(self) -> bool:
-        """Like `Queue.release`."""
-        return self._queue.release(self)
-
-    def retry(self, delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
-        """Like `Queue.retry`."""
-        return self._queue.retry(self, delay, reason)
-
-    def dead_letter(self, reason: str | BaseException) -> bool:
-        """Like `Queue.dead_letter`."""
-        return self._queue.dead_letter(self, reason)
-
-    def renew(self, duration: float | timedelta | None = None) -> bool:
-        """Like `Queue.renew`."""
-        return self._queue.renew(self, duration)
 
 
 class Queue(Closing, Driver, BaseQueue, Generic[T]):
@@ -90,6 +67,8 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
 
+    _receipt = Receipt
+
     @cached_property
     def _waiters(self) -> Waiters:
         return Waiters(self.ops, self._executor)
@@ -113,10 +92,10 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`.
         One script (enqueue.lua), O(1).
         """
-        receipt = self._run(*self._new(payload, id, headers, delay, priority))[0]
+        receipts: list[Receipt] = self._bound(self._run(*self._new(payload, id, headers, delay, priority)))
         if self._undeclared:
             self._declare()
-        return receipt
+        return receipts[0]
 
     @overload
     def enqueue_many(
@@ -133,7 +112,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
         for all.
         """
-        receipts = self._drive(*self._many(jobs, trace_each))
+        receipts: list[Receipt] = self._drive(*self._many(jobs, trace_each))
         if self._undeclared:
             self._declare()
         return receipts
@@ -239,17 +218,32 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
         return self._run(self._renew(lease, duration))[0]
 
-    def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
-        """Return the result that the job's completion kept (raw bytes), waiting up to *timeout* seconds for it.
+    @overload
+    def result(self: Queue[bytes], id: str, timeout: float | timedelta | None = None) -> bytes | None: ...
+    @overload
+    def result(self, id: str, timeout: float | timedelta | None = None) -> Any: ...
+    def result(self, id: str, timeout: float | timedelta | None = None) -> Any:
+        """Return the result that the job's completion kept, decoded by the queue's codec (bytes without one), waiting
+        up to *timeout* seconds for its end; `None` and 0 look once.
 
-        `None` if there is none, and as soon as a job that is waited for ends without a result: completed with none,
-        dead, cancelled or deleted. All waiting calls share one subscription. result.lua, and every 5 seconds while
-        waiting.
+        `None`: it was completed without a result, or nothing is known of this id: with a *timeout*, that is waited for,
+        as it may be enqueued yet. Raises `JobFailed` as soon as the job is dead, cancelled or deleted, `TimeoutError`
+        if it has not ended in time, `CodecError` for what the codec can't read. All waiting calls share one
+        subscription. result.lua, find.lua if there is none, and both every 5 seconds while waiting.
         """
         return self._drive(self._result(id, timeout))
 
-    def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, bytes]:
-        """Like `result`, for any number of jobs: return the results there are, by id, waiting for the others."""
+    @overload
+    def results(
+        self: Queue[bytes], ids: Iterable[str], timeout: float | timedelta | None = None
+    ) -> dict[str, bytes]: ...
+    @overload
+    def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, Any]: ...
+    def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, Any]:
+        """Return the results there are of any number of jobs, by id, decoded; wait up to *timeout* seconds for others.
+
+        A job that has ended without a result is not in the answer. Raises `CodecError`. result.lua for each 99 ids.
+        """
         return self._drive(self._results(ids, timeout))
 
     def _each(self, state: str, limit: int = 200) -> Iterator[JobState[T]]:

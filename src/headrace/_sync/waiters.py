@@ -15,7 +15,7 @@ from headrace._base.subscription import (
     channels_of,
 )
 from headrace._core.notices import Received, Waiter, Waitlist
-from headrace._model.event import ENDS
+from headrace._model.event import ENDS, Event
 from headrace._protocol.queue_ops import Ops
 from headrace._sync.executor import Executor
 from headrace._sync.subscription import Subscription
@@ -62,8 +62,8 @@ class Waiters:
             self._waitlist.about_to_read(waiter)
         return waiter
 
-    def wait(self, waiter: Waiter, seconds: float) -> tuple[set[str], bool]:
-        """Wait for the waiter; return the jobs that ended, and whether to read the results of the others."""
+    def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
+        """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
         woken = waiter.wake.wait(min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S))
         with self._lock:
             ended, missed = self._waitlist.read(waiter)

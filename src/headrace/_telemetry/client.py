@@ -11,7 +11,8 @@ import redis
 from attrs import evolve
 
 from headrace._model.checks import Context as Carried
-from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, Receipt, is_new
+from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, is_new
+from headrace._model.receipt import BaseReceipt
 from headrace._telemetry import log, tracing
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, tracer
@@ -119,7 +120,7 @@ class SendSpan(CallSpan):
             self._meters.sent.add(number, failing(self._place.attributes("send"), error))
 
     def done(self, answer: R) -> R:
-        receipts = cast("list[Receipt]", [answer] if isinstance(answer, Receipt) else answer)
+        receipts = cast("list[BaseReceipt]", [answer] if isinstance(answer, BaseReceipt) else answer)
         self._count(len(receipts), None)
         if self._batch and self._meters is not None:
             self._meters.batch.record(len(receipts), self._place.attributes("send"))

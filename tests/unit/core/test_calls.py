@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from headrace import Receipt, ReplyError
-from headrace._core import calls
+from headrace._core import calls, results
 from headrace._core.effects import AwaitEnds, Block, ForgetEnds, Now, Overlap, Send, Sleep, Undo, Undoable, WatchEnds
 from headrace._core.leasing import Peer
 from headrace._core.notices import Waiter
+from headrace._core.results import End
+from headrace._model.event import Event
 from headrace._model.job import Claim, Job
 from headrace._model.state import JobState
 from headrace._protocol.answers import DueSchedules, Grant, Reclaimed
@@ -37,7 +39,7 @@ class Stage:
         self.sent: list[Op[Any]] = []
         self.waits: list[float] = []
         self.watched: list[str] = []
-        self.told: list[tuple[set[str], bool]] = []
+        self.told: list[tuple[dict[str, Event], bool]] = []
         self.commands: list[str] = []
 
     @property
@@ -69,7 +71,7 @@ class Stage:
                 return Waiter(frozenset(names), None)
             case AwaitEnds(_, seconds):
                 self._passed(min(seconds, 1.0))
-                return self.told.pop(0) if self.told else (set(), True)
+                return self.told.pop(0) if self.told else ({}, True)
             case ForgetEnds(waiter):
                 self.watched = [name for name in self.watched if name not in waiter.ids]
                 return None
@@ -99,6 +101,10 @@ class Stage:
     def _sent(self, op: Op[Any]) -> Any:
         self.sent.append(op)
         return self.answer(op)
+
+
+def told(*names: str, kind: str = "completed") -> dict[str, Event]:
+    return {name: Event(kind, "q", name, 7.0, None, "why") for name in names}
 
 
 def leasing(grants: list[Any], **more: Any) -> tuple[Stage, Peer]:
@@ -390,17 +396,48 @@ def test_dead_letters_are_paged_through() -> None:
 
 
 def test_a_result_is_asked_for_once_or_waited_for() -> None:
-    answers: list[Any] = [None, None, None, b"r"]
-    stage = Stage(lambda _: [answers.pop(0)])
-    assert stage.play(calls.result(OPS, "i", None)) is None
-    assert (stage.waits, len(stage.sent)) == ([], 1)
-    assert stage.play(calls.result(OPS, "i", 5.0)) == b"r"
-    assert (len(stage.waits), len(stage.sent)) == (1, 4)  # before and after it is watched, and when it was time to
+    there = JobState(Job("i", b"x", "q"), "waiting")
+    answers: list[Any] = [[None], (there, ""), [None], (there, ""), [b"r"]]
+    stage = Stage(lambda _: answers.pop(0))
+    with pytest.raises(TimeoutError, match="job 'i' has not ended within 0 s"):
+        stage.play(results.end_of(OPS, "i", 0.0, own=False))
+    assert (stage.waits, stage.names, stage.watched) == ([], ["result", "find"], [])
+    answers[:0] = [[None], (there, "")]
+    assert stage.play(results.end_of(OPS, "i", 5.0, own=False)) == End("completed", b"r")
+    # before and after it is watched, and when it was time to
+    assert (len(stage.waits), stage.names) == (1, ["result", "find"] * 3 + ["result"])
     assert stage.watched == []
-    late = Stage(lambda _: [None])
-    assert late.play(calls.result(OPS, "i", 0.3)) is None
+    late = Stage(lambda op: (there, "") if op.name == "find" else [None])
+    with pytest.raises(TimeoutError):
+        late.play(results.end_of(OPS, "i", 0.3, own=False))
     assert late.now < 1
     assert late.watched == []
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_an_id_of_which_nothing_is_known_may_come_unless_it_was_enqueued(own: bool) -> None:
+    stage = Stage(lambda op: (None, "") if op.name == "find" else [None])
+    assert stage.play(results.end_of(OPS, "7-1", 0.3, own=own)) is results.UNKNOWN
+    assert bool(stage.waits) is not own
+    assert stage.watched == []
+
+
+@pytest.mark.parametrize("kind", ["completed", "cancelled", "deleted", "dead"])
+def test_what_is_told_of_a_job_that_is_gone_is_how_it_ended(kind: str) -> None:
+    found: list[Any] = [JobState(Job("i", b"x", "q"), "leased")] * 2
+    stage = Stage(lambda op: (found.pop(0) if found else None, "") if op.name == "find" else [None])
+    stage.told = [(told("i", kind=kind), False)]
+    assert stage.play(results.end_of(OPS, "i", 5.0, own=False)) == End(kind, None, "why")
+
+
+def test_what_is_told_of_a_job_that_is_there_is_of_an_earlier_one() -> None:
+    """Also its result, if this one was enqueued before."""
+    found: list[Any] = [JobState(Job("i", b"x", "q"), "leased")] * 3
+    kept = [b"old", b"old", b"new"]
+    stage = Stage(lambda op: (found.pop(0) if found else None, "") if op.name == "find" else [kept[-1]])
+    stage.told = [(told("i"), False)]
+    assert stage.play(results.end_of(OPS, "i", 5.0, own=True)) == End("completed", b"new")
+    assert stage.names == ["find"] * 4 + ["result"]
 
 
 def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for() -> None:
@@ -412,11 +449,11 @@ def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for()
         return [b"r" if name in ("b", "d") and len(stage.waits) > 1 + (name == "d") else None for name in op.items]
 
     stage = Stage(answer)
-    stage.told = [({"a"}, False), ({"b", "c", "d"}, False), ({"d"}, False)]
-    assert stage.play(calls.results(OPS, ["a", "b", "c", "d", "a"], 10.0)) == {"b": b"r", "d": b"r"}
+    stage.told = [(told("a"), False), (told("b", "c", "d"), False), (told("d"), False)]
+    assert stage.play(results.results(OPS, ["a", "b", "c", "d", "a"], 10.0)) == {"b": b"r", "d": b"r"}
     every = ["a", "b", "c", "d"]
     asked = [list(op.items) for op in stage.sent if op.name == "result"]
-    assert asked == [every, every, ["a"], ["a"], ["b", "c", "d"], ["c"], ["d"]]
+    assert asked == [every, every, ["a"], ["a"], ["a"], ["b", "c", "d"], ["c", "d"], ["d"]]
     assert [op.args for op in stage.sent if op.name == "find"] == [["a", ""], ["c", ""], ["d", ""]]
     assert len(stage.waits) == 3  # and then all are known to have ended
 
@@ -455,18 +492,18 @@ def test_a_position_is_counted_page_by_page(
 
 def test_many_results_are_asked_for_in_parts() -> None:
     stage = Stage(lambda op: [b"r"] * len(op.items))
-    names = [str(i) for i in range(2 * calls.RESULTS_PER_SCRIPT + 1)]
-    assert list(stage.play(calls.results(OPS, names, None))) == names
-    assert [len(op.items) for op in stage.sent] == [calls.RESULTS_PER_SCRIPT, calls.RESULTS_PER_SCRIPT, 1]
+    names = [str(i) for i in range(2 * results.RESULTS_PER_SCRIPT + 1)]
+    assert list(stage.play(results.results(OPS, names, None))) == names
+    assert [len(op.items) for op in stage.sent] == [results.RESULTS_PER_SCRIPT, results.RESULTS_PER_SCRIPT, 1]
 
 
 def test_who_is_interrupted_is_watched_for_no_more() -> None:
-    stage = Stage(lambda _: [None])
+    stage = Stage(lambda op: (JobState(Job("i", b"x", "q"), "leased"), "") if op.name == "find" else [None])
 
     def interrupted(_seconds: float) -> bool:
         raise ConnectionError
 
     stage._passed = interrupted  # type: ignore[method-assign]
     with pytest.raises(ConnectionError):
-        stage.play(calls.result(OPS, "i", 5.0))
+        stage.play(results.end_of(OPS, "i", 5.0, own=False))
     assert stage.watched == []

@@ -6,6 +6,7 @@ import threading
 
 from headrace import Event
 from headrace._core.notices import Received, Waiter, Waitlist, events
+from headrace._model.event import ENDS
 
 CHANNEL = "headrace:{q}:q:events:completed"
 
@@ -30,17 +31,23 @@ def test_those_are_woken_whom_it_concerns() -> None:
     one, both, other = watch(waitlist, "a"), watch(waitlist, "a", "b"), watch(waitlist, "c")
     waitlist.take(said('{"at": 1, "ids": ["b", "x"]}', '{"at": 1, "ids": ["a"]}'))
     assert [w.wake.is_set() for w in (one, both, other)] == [True, True, False]
-    assert waitlist.read(both) == ({"a", "b"}, False)
+    assert ends(waitlist, both) == ({"a", "b"}, False)
     assert not both.wake.is_set()
-    assert waitlist.read(both) == (set(), False)
-    assert waitlist.read(one) == ({"a"}, False)
+    assert ends(waitlist, both) == (set(), False)
+    assert ends(waitlist, one) == ({"a"}, False)
 
 
 def test_all_have_ended_when_the_queue_is_deleted() -> None:
     waitlist = Waitlist("q")
     one = watch(waitlist, "a", "b")
     waitlist.take(said('{"at": 1}'))
-    assert waitlist.read(one) == ({"a", "b"}, False)
+    assert ends(waitlist, one) == ({"a", "b"}, False)
+
+
+def ends(waitlist: Waitlist, waiter: Waiter) -> tuple[set[str], bool]:
+    told, missed = waitlist.read(waiter)
+    assert all(event.kind in ENDS and event.id in (name, None) for name, event in told.items())
+    return set(told), missed
 
 
 def test_all_look_when_something_may_have_been_missed() -> None:
@@ -50,7 +57,7 @@ def test_all_look_when_something_may_have_been_missed() -> None:
         waitlist.take(said(state=state))
         assert waitlist.sound is sound
         assert one.wake.is_set()
-        assert waitlist.read(one) == (set(), True)
+        assert ends(waitlist, one) == (set(), True)
     waitlist.take(said())
     assert not one.wake.is_set()
 
@@ -63,7 +70,7 @@ def test_who_looks_anyway_need_not_be_told_to() -> None:
     waitlist.about_to_read(one)
     waitlist.about_to_read(other)
     assert (one.wake.is_set(), other.wake.is_set()) == (False, True)
-    assert waitlist.read(other) == ({"b"}, False)
+    assert ends(waitlist, other) == ({"b"}, False)
 
 
 def test_nobody_is_kept() -> None:

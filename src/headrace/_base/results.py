@@ -1,0 +1,53 @@
+"""Results for users: the end of a job as a value, or as the error that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from attrs import frozen
+
+from headrace._core import results
+from headrace._core.effects import Step
+from headrace._core.results import End
+from headrace._model import checks
+from headrace._model.checks import FOREVER_S
+from headrace._model.codec import Codec, untyped
+from headrace._protocol.keys import job_id
+from headrace.errors import CodecError, JobFailed, said
+
+Decode = Callable[[bytes], Any]  # makes a result of its bytes
+
+
+def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = None) -> Any:
+    """Return a job's result by the queue's codec, or by *decode*. Raises `CodecError`."""
+    try:
+        return (decode or untyped(codec).decode)(data)
+    except Exception as error:
+        raise CodecError(f"the result of job {id!r} does not decode: {said(error)}") from error
+
+
+def value_of(codec: Codec[Any], id: str, end: End, decode: Decode | None = None) -> Any:
+    """Return the result of a job that has ended so; `None` if there is none. Raises `JobFailed`, `CodecError`."""
+    if end.state not in ("completed", "unknown"):
+        raise JobFailed(id, end.state, end.reason)
+    return None if end.result is None else decoded(codec, id, end.result, decode)
+
+
+@frozen
+class QueueSource:
+    """The source of the results of a queue's receipts. *decode* makes them of bytes, if the codec is not to."""
+
+    queue: Any
+    decode: Decode | None = None
+
+    def result(self, id: str, timeout: float | timedelta | None) -> Any:
+        """Wait for the end of a job that was enqueued; `None` waits for ever. The queue's colour drives it."""
+        limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
+        return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
+
+    def _result(self, id: str, limit: float) -> Step[Any]:
+        ops = self.queue.ops
+        end = yield from results.end_of(ops, job_id(id), limit, own=True)
+        return value_of(ops.codec, id, end, self.decode)

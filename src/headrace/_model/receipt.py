@@ -1,0 +1,127 @@
+"""`Receipt` and `AsyncReceipt`: values that say how an enqueue went, and know where to ask for the job's result."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from attrs import define, frozen
+
+from headrace.errors import ConfigurationError
+
+if TYPE_CHECKING:  # what a job's result is: anything, unless a task says it
+    from typing_extensions import TypeVar
+
+    R_co = TypeVar("R_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
+
+
+class Source(Protocol):
+    """The source of the results of receipts: a queue."""
+
+    def result(self, id: str, timeout: float | timedelta | None) -> Any:
+        """Return a job's result as a value, or an awaitable of it."""
+        ...
+
+
+class Sourced:
+    """Base of values that know where to ask. It is no field: not compared, not shown, not pickled."""
+
+    __slots__ = ("_source",)
+    _source: Source
+
+
+@define(eq=False)
+class _OpenReceipt(Sourced, Generic[R_co]):
+    """A receipt under construction: filling a frozen class takes 3 times as long."""
+
+    id: str
+    added: bool
+
+
+@frozen(eq=False)  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
+class BaseReceipt(_OpenReceipt[R_co]):
+    """The base of both receipts, which are equal when they say the same."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BaseReceipt):
+            return NotImplemented
+        return (self.id, self.added) == (other.id, other.added)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.added))
+
+    def _ask(self, timeout: float | timedelta | None) -> Any:
+        source: Source | None = getattr(self, "_source", None)
+        if source is None:
+            raise ConfigurationError(
+                f"this receipt of job {self.id!r} knows no queue, as it was pickled or made by hand: "
+                "ask queue.result(id, timeout)"
+            )
+        return source.result(self.id, timeout)
+
+
+class Receipt(BaseReceipt[R_co]):
+    """The outcome of an enqueue: the job's `id`, and whether it was `added`.
+
+    `added=False`: a job of that id is in the queue already, and was left as it is.
+    """
+
+    __slots__ = ()
+
+    def result(self, timeout: float | timedelta | None = None) -> R_co:
+        """Wait until the job has ended, *timeout* seconds at most, and return its result, decoded.
+
+        `None` if it was completed without one, or has ended so long ago that nothing is known of it. Raises
+        `JobFailed` as soon as it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time (0: does not
+        wait), `CodecError` for a result that the queue's codec can't read. See `Queue.result`.
+        """
+        found: R_co = self._ask(timeout)
+        return found
+
+
+class AsyncReceipt(BaseReceipt[R_co]):
+    """The outcome of an enqueue: the job's `id`, and whether it was `added`. Equal to a `Receipt` that says the same.
+
+    `added=False`: a job of that id is in the queue already, and was left as it is. May be awaited itself, for its
+    result: `await asyncio.gather(*receipts)`.
+    """
+
+    __slots__ = ()
+
+    async def result(self, timeout: float | timedelta | None = None) -> R_co:
+        """Wait until the job has ended, *timeout* seconds at most, and return its result, decoded.
+
+        `None` if it was completed without one, or has ended so long ago that nothing is known of it. Raises
+        `JobFailed` as soon as it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time (0: does not
+        wait), `CodecError` for a result that the queue's codec can't read. See `Queue.result`.
+        """
+        found: R_co = await self._ask(timeout)
+        return found
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        return self.result().__await__()
+
+
+def receipts(ids: Iterable[str]) -> list[Receipt]:
+    """Make `Receipt(id, True)` of each id."""
+    made: Any = [_OpenReceipt(name, True) for name in ids]
+    for receipt in made:
+        receipt.__class__ = Receipt
+    done: list[Receipt] = made
+    return done
+
+
+_set_source = Sourced.__dict__["_source"].__set__  # past what is frozen, and quickly
+
+
+def bind(made: Iterable[BaseReceipt[Any]], kind: type[BaseReceipt[Any]], source: Source) -> None:
+    """Make receipts those of *kind*, whose results come from *source*."""
+    for receipt in made:
+        _set_source(receipt, source)
+        if type(receipt) is not kind:
+            object.__setattr__(receipt, "__class__", kind)
