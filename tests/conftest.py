@@ -51,18 +51,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
-    """Whether a case runs: each on every server that is asked for, and in both colours, but not in each on each.
+    """Whether a case runs: each body on every server that is asked for, and in both colours, but not each in each.
 
-    Both colours send the same bytes, and what differs between servers is what scripts meet there.
+    Both colours send the same bytes, and what differs between servers is what scripts meet there. Of a body's cases
+    on a server (its other parameters) all run on the newest and the oldest; between them the first and every third.
     """
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    if not (isinstance(item, pytest.Function) and hasattr(item, "callspec")):
+        return True
+    params, indices = item.callspec.params, item.callspec.indices
     found = [value for value in params.values() if isinstance(value, Binary)]
     if not found:
         return True
-    newest, oldest = found[0] == binaries()[0], found[0] == binaries()[-1]
+    place = binaries().index(found[0])
+    newest, oldest = place == 0, place == len(binaries()) - 1
     if (servers == "newest" and not newest) or (servers == "ends" and not (newest or oldest)):
         return False
-    return full or newest or (params.get("colour") != "async" and (oldest or params.get("protocol") != 3))
+    if full or newest:
+        return True
+    if params.get("colour") == "async" or (params.get("protocol") == 3 and not oldest):
+        return False
+    ways = ("colour", "protocol")
+    number = sum(i for name, i in indices.items() if name not in ways and not isinstance(params[name], Binary))
+    return oldest or number == 0 or number % 3 == place % 3
 
 
 class Servers:
