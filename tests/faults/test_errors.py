@@ -35,10 +35,10 @@ ONE = Counts(waiting=1, enqueued=1)
 class Asked:
     """A queue of either colour, asked from a thread of its own."""
 
-    def __init__(self, colour: str, url: str) -> None:
+    def __init__(self, colour: str, url: str, **options: Any) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._runner = asyncio.Runner() if colour == "async" else None
-        self.queue = (AsyncQueue if self._runner else Queue)("q", url=url)
+        self.queue = (AsyncQueue if self._runner else Queue)("q", url=url, **options)
         self.queue._peer.tidy_at = float("inf")  # the calls under test only
 
     def begin(self, call: Callable[[Any], Any]) -> Future[Any]:
@@ -74,8 +74,8 @@ def colour(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def asking(colour: str, url: str) -> Iterator[Asked]:
-    asked = Asked(colour, url)
+def asking(colour: str, url: str, **options: Any) -> Iterator[Asked]:
+    asked = Asked(colour, url, **options)
     try:
         yield asked
     finally:

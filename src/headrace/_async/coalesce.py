@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import redis
 from attrs import define, field
 
+from headrace._base.retrying import Trip, known
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op
 
@@ -22,23 +24,38 @@ class Coalescer:
     sent as one: with 1,000 awaits at once a job costs a twentieth of a call of its own.
     """
 
-    run_all: Callable[[Sequence[Op[Any]]], Awaitable[list[Any]]]
+    run_all: Callable[..., Awaitable[list[Any]]]
     join: Callable[[Sequence[Any]], Op[Any]]
     under_way: int = 0
     waiting: deque[tuple[Op[Any], asyncio.Future[Any]]] = field(factory=deque[tuple[Op[Any], "asyncio.Future[Any]"]])
     tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
 
-    async def run(self, op: Op[Any]) -> Any:
-        """Run *op*, alone or joined with others; return its decoded reply."""
+    async def run(self, op: Op[Any], within: float | None = None) -> Any:
+        """Run *op*, alone or joined with others, in *within* seconds; return its decoded reply."""
         if self.under_way >= COALESCE_ABOVE and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.waiting.append((op, future))
-            return await future
+            return await future if within is None else await self._answer_within(op, future, within)
         self.under_way += 1
         try:
-            return (await self.run_all([op]))[0]
+            return (await self.run_all([op], within=within))[0]
         finally:
             self._next()
+
+    async def _answer_within(self, op: Op[Any], future: asyncio.Future[Any], within: float) -> Any:
+        """Wait for the answer to *op*, which others may wait for longer."""
+        try:
+            async with asyncio.timeout(within):
+                return await future
+        except TimeoutError:
+            if not future.cancelled():
+                raise
+        trip = Trip([op], within, spent=within)
+        if all(one is not future for _, one in self.waiting):
+            trip.leaves()
+        late = redis.exceptions.TimeoutError(f"no answer within {within:g} s")
+        known(late, trip)
+        raise late
 
     def _next(self) -> None:
         """Send the calls that wait, now that one is no longer under way."""

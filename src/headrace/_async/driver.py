@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._async.executor import AsyncExecutor
-from headrace._base.connected import Connected
+from headrace._base.connected import Connected, Timeout
 from headrace._core.effects import (
     AwaitEnds,
     Block,
@@ -22,6 +22,7 @@ from headrace._core.effects import (
     Undoable,
     WatchEnds,
 )  # fmt: skip
+from headrace._model.checks import seconds
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span
 
@@ -36,28 +37,33 @@ class AsyncDriver(Connected):
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
-        return self._address.open(lambda at: AsyncExecutor(at.target, at.client, attend=at.attend))
+        executor = self._address.open(lambda at: AsyncExecutor(at.target, at.client, attend=at.attend))
+        executor.within = self._within
+        return executor
 
     if TYPE_CHECKING:
 
         @cached_property
         def _waiters(self) -> AsyncWaiters: ...
 
-    async def _run(self, op: Op[R], span: Span | None = None) -> R:
+    async def _run(self, op: Op[R], span: Span | None = None, timeout: Timeout = None) -> R:
+        within = None if timeout is None else seconds("timeout", timeout, zero=False)
         if span is None:
-            return await self._executor.run(op)
+            return await self._executor.run(op, within=within)
         with span:
-            return span.done(await self._executor.run(op))
+            return span.done(await self._executor.run(op, within=within))
 
-    async def _drive(self, call: Step[R], span: Span | None = None) -> R:
+    async def _drive(self, call: Step[R], span: Span | None = None, timeout: Timeout = None) -> R:
+        within = None if timeout is None else seconds("timeout", timeout, zero=False)
         if span is not None:
             with span:
-                return span.done(await self._drive(call))
+                return span.done(await self._drive(call, None, timeout))
+        end = None if within is None else time.monotonic() + within
         try:
             effect = next(call)
             while True:
                 try:
-                    answer = await self._perform(effect)
+                    answer = await self._perform(effect, end)
                 except BaseException as error:
                     effect = call.throw(error)
                 else:
@@ -66,14 +72,17 @@ class AsyncDriver(Connected):
             value: R = done.value
             return value
 
-    async def _perform(self, effect: Effect) -> Any:  # noqa: PLR0911 - a line an effect
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
+        within = None if end is None else max(0.001, end - time.monotonic())
         match effect:
+            case Send((op,)):
+                return [await self._executor.run(op, within=within)]
             case Send(ops):
-                return [await self._executor.run(ops[0])] if len(ops) == 1 else await self._executor.run_all(ops)
+                return await self._executor.run_all(ops, within=within)
             case Now():
                 return time.monotonic()
             case Overlap(op, meanwhile):
-                return await self._executor.run(op, meanwhile)
+                return await self._executor.run(op, meanwhile, within)
             case Undoable():
                 effect.answer = await self._executor.run_whole(effect.op, effect.undo)
                 return effect.answer

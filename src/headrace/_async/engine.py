@@ -307,7 +307,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
     def _failed(self, error: BaseException) -> None:
         self._engine.failed(error, self._channel)
 
-    async def _perform(self, effect: Effect) -> Any:
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:
         match effect:
             case Send(ops):
                 return await self._engine.send(ops, self._executor)
@@ -322,7 +322,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:
-                return await super()._perform(effect)
+                return await super()._perform(effect, end)
 
 
 class PulseDriver(RoleDriver):
@@ -331,7 +331,7 @@ class PulseDriver(RoleDriver):
     def _failed(self, error: BaseException) -> None:
         self._engine.pulse.tell(self._engine.failed, error, self._channel)
 
-    async def _perform(self, effect: Effect) -> Any:
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:
         match effect:
             case Abort(held):
                 for one in held:  # at once: handlers in threads look at it
@@ -340,5 +340,5 @@ class PulseDriver(RoleDriver):
             case Wake():
                 self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
             case _:
-                return await super()._perform(effect)
+                return await super()._perform(effect, end)
         return None

@@ -26,10 +26,12 @@ from headrace._base.retrying import (
     announced,
     first_error,
     heals,
+    known,
     largest,
     missing,
     policy,
     refuses,
+    since_boot,
     stale,
     told_limit,
     too_large,
@@ -72,15 +74,15 @@ class AsyncExecutor(BaseExecutor):
         self._undoing: set[asyncio.Task[None]] = set()
         self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
 
-    async def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
+    async def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
         """Like `Executor.run`. Small calls of one operation that would wait for each other are coalesced."""
         if op.join is not None and meanwhile is None and len(op.items) < COALESCE_BELOW:
             coalescer = self._coalescers.get(op.join)
             if coalescer is None:
                 coalescer = self._coalescers[op.join] = Coalescer(self.run_all, op.join)
-            joined: Any = await coalescer.run(op)
+            joined: Any = await coalescer.run(op, self.within if within is None else within)
             return cast(R, joined)
-        result: R = (await self.run_all([op], meanwhile))[0]
+        result: R = (await self.run_all([op], meanwhile, within=within))[0]
         return result
 
     async def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
@@ -136,19 +138,21 @@ class AsyncExecutor(BaseExecutor):
         self._undoing.add(undoing)
         undoing.add_done_callback(self._undoing.discard)
 
-    async def attempt(self, op: Op[R]) -> R | None:
+    async def attempt(self, op: Op[R], within: float | None = None) -> R | None:
         """Like `Executor.attempt`."""
         with suppress(Exception):
-            return op.decode((await self._attempt(Trip([op]), [self._lane(op)], None))[0])
+            return op.decode((await self._attempt(Trip([op], within), [self._lane(op)], None))[0])
         return None
 
     async def run_all(
-        self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None
-    ) -> list[Any]:
+        self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
         """Like `Executor.run_all`."""
-        async with self._at_once:
+        trip = Trip(ops, self.within if within is None else within)
+        await self._turn(trip)
+        try:
             kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
-            trip = Trip(ops)
             replies: list[Any]
             try:
                 replies = await self._attempt(trip, lanes, meanwhile)
@@ -157,19 +161,42 @@ class AsyncExecutor(BaseExecutor):
                     raise
                 patience = self._failed(error, trip, lanes)
                 try:
+                    if trip.left == 0:
+                        raise
                     again = AsyncRetrying(**policy(patience, self.pause))
                     replies = await again(self._attempt, trip, lanes, meanwhile)
+                except Exception as last:
+                    known(last, trip)
+                    raise
                 finally:
                     self.outage.ends()
             else:
                 if not kept:
                     self._lanes.give(ops, lanes)
+        finally:
+            self._at_once.release()
         return self._answered(ops, replies)
+
+    async def _turn(self, trip: Trip) -> None:
+        """Wait until it is the turn of this trip, among those of this executor."""
+        if trip.within is None or not self._at_once.locked():
+            await self._at_once.acquire()
+            return
+        try:
+            async with asyncio.timeout(trip.within):
+                await self._at_once.acquire()
+        except TimeoutError:
+            trip.spent = trip.within
+            late = errors.TimeoutError(f"no connection was free within {trip.within:g} s")
+            known(late, trip)
+            raise late from None
+        trip.spent = since_boot() - trip.began
 
     async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
         try:
-            replies = await self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
+            replies = await self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves, trip.left)
+            trip.answered()
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
             if (refusal := await self._refusal(ops)) is not None:
                 raise refusal from cut
@@ -177,8 +204,9 @@ class AsyncExecutor(BaseExecutor):
         absent = missing(replies)
         if absent:
             packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
-            for i, reply in zip(absent, await self.send(packed, leaves=trip.leaves), strict=True):
+            for i, reply in zip(absent, await self.send(packed, None, trip.leaves, trip.left), strict=True):
                 replies[i] = reply
+            trip.answered()
         error = first_error(replies)
         if error is not None:
             if refuses(error) and (refusal := await self._refusal(ops)) is not None:
@@ -212,13 +240,17 @@ class AsyncExecutor(BaseExecutor):
             await connection.disconnect(nowait=True)
             await asyncio.shield(self.pool.release(connection))
 
-    async def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
+    async def send(
+        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
         """Like `Executor.send`."""
+        most = self.timeout if within is None else min(within, self.timeout)
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(most):
                 return await self._send(commands, meanwhile, leaves)
         except TimeoutError:
-            raise errors.TimeoutError(f"no answer within {self.timeout:g} s") from None
+            raise errors.TimeoutError(f"no answer within {most:g} s") from None
 
     async def _send(self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile) -> list[Any]:
         connection = await self.pool.get_connection()

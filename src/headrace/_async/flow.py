@@ -15,7 +15,9 @@ from headrace._base.closing import AsyncClosing
 from headrace._base.flow import BaseFlow
 from headrace._base.lease import BaseLease
 from headrace._base.queue import Delay
+from headrace._base.retrying import bounding
 from headrace._core import flow_calls
+from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
 from headrace._model.receipt import Receipt
@@ -29,8 +31,10 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
         dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
+        timeout: float | timedelta = 45.0,
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
+        self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = Address.of(url, client, redis.asyncio.Redis, self)
 
     async def start(

@@ -17,7 +17,8 @@ from headrace._async.lease import AsyncLease
 from headrace._async.waiters import AsyncWaiters
 from headrace._base.address import Address
 from headrace._base.closing import AsyncClosing
-from headrace._base.queue import BaseQueue, Delay
+from headrace._base.connected import Timeout
+from headrace._base.queue import DECLARING_S, BaseQueue, Delay
 from headrace._core import calls
 from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
@@ -69,32 +70,38 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     @overload
     async def enqueue(
         self: AsyncQueue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
-        priority: int = 0, headers: Mapping[str, str] | None = None,
+        priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> AsyncReceipt: ...  # fmt: skip
     @overload
     async def enqueue(
         self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> AsyncReceipt: ...  # fmt: skip
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> AsyncReceipt:  # fmt: skip
         """Like `Queue.enqueue`."""
-        receipts: list[AsyncReceipt] = self._bound(await self._run(*self._new(payload, id, headers, delay, priority)))
+        added = await self._run(*self._new(payload, id, headers, delay, priority), timeout)
+        receipts: list[AsyncReceipt] = self._bound(added)
         if self._undeclared:
             await self._declare()
         return receipts[0]
 
     @overload
     async def enqueue_many(
-        self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False
+        self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
+        timeout: Timeout = None,
     ) -> list[AsyncReceipt]: ...  # fmt: skip
     @overload
-    async def enqueue_many(self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False) -> list[AsyncReceipt]: ...
-    async def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[AsyncReceipt]:
+    async def enqueue_many(
+        self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None
+    ) -> list[AsyncReceipt]: ...
+    async def enqueue_many(
+        self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None
+    ) -> list[AsyncReceipt]:
         """Like `Queue.enqueue_many`."""
-        receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each))
+        receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each), timeout)
         if self._undeclared:
             await self._declare()
         return receipts
@@ -102,24 +109,25 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     @overload
     async def enqueue_stream(
         self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]] | AsyncIterable[Plain | NewJob[Plain]],
-        progress: Callable[[int], object] | None = None,
+        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None,
     ) -> int: ...  # fmt: skip
     @overload
     async def enqueue_stream(
         self, jobs: Iterable[T | NewJob[T]] | AsyncIterable[T | NewJob[T]],
-        progress: Callable[[int], object] | None = None,
+        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None,
     ) -> int: ...  # fmt: skip
     async def enqueue_stream(
-        self, jobs: Iterable[Any] | AsyncIterable[Any], progress: Callable[[int], object] | None = None
-    ) -> int:
+        self, jobs: Iterable[Any] | AsyncIterable[Any], progress: Callable[[int], object] | None = None, *,
+        timeout: Timeout = None,
+    ) -> int:  # fmt: skip
         """Like `Queue.enqueue_stream`; *jobs* may be asynchronous."""
         filling = Filling(progress)
         try:
             async for job in each(jobs):
                 if filling.full(job):
-                    filling.sent(await self.enqueue_many(filling.part))
+                    filling.sent(await self.enqueue_many(filling.part, timeout=timeout))
             if filling.part:
-                filling.sent(await self.enqueue_many(filling.part))
+                filling.sent(await self.enqueue_many(filling.part, timeout=timeout))
         except Exception as error:
             raise filling.stopped(error) from error
         return filling.position
@@ -127,7 +135,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def _declare(self) -> None:
         declaration = self._declaration()
         if declaration is not None:
-            self._declares(await self._executor.attempt(declaration))
+            self._declares(await self._executor.attempt(declaration, DECLARING_S))
 
     async def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
@@ -155,31 +163,41 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         result: Any = None,
         then: Sequence[NewJob[Any]] = (),
         fenced: bool | None = None,
+        *,
+        timeout: Timeout = None,
     ) -> bool:
         """Like `Queue.complete`."""
-        return (await self._run(*self._complete(lease, result, then, fenced)))[0]
+        return (await self._run(*self._complete(lease, result, then, fenced), timeout))[0]
 
-    async def complete_many(self, leases: Sequence[AsyncLease[T]], fenced: bool | None = None) -> list[bool]:
+    async def complete_many(
+        self, leases: Sequence[AsyncLease[T]], fenced: bool | None = None, *, timeout: Timeout = None
+    ) -> list[bool]:
         """Like `Queue.complete_many`."""
-        return await self._drive(*self._complete_many(leases, fenced))
+        return await self._drive(*self._complete_many(leases, fenced), timeout)
 
-    async def release(self, lease: AsyncLease[T]) -> bool:
+    async def release(self, lease: AsyncLease[T], *, timeout: Timeout = None) -> bool:
         """Like `Queue.release`."""
-        return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease)))[0]
+        return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease), timeout))[0]
 
-    async def retry(self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
+    async def retry(
+        self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None
+    ) -> bool:
         """Like `Queue.retry`."""
         cause = self._cause(reason)
-        return (await self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease)))[0]
+        settling = self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease)
+        return (await self._run(*settling, timeout))[0]
 
-    async def dead_letter(self, lease: AsyncLease[T], reason: str | BaseException) -> bool:
+    async def dead_letter(self, lease: AsyncLease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
         """Like `Queue.dead_letter`."""
         cause = self._cause(reason)
-        return (await self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease)))[0]
+        settling = self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease)
+        return (await self._run(*settling, timeout))[0]
 
-    async def renew(self, lease: AsyncLease[T], duration: float | timedelta | None = None) -> bool:
+    async def renew(
+        self, lease: AsyncLease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None
+    ) -> bool:
         """Like `Queue.renew`."""
-        return (await self._run(self._renew(lease, duration)))[0]
+        return (await self._run(self._renew(lease, duration), None, timeout))[0]
 
     @overload
     async def result(self: AsyncQueue[bytes], id: str, timeout: float | timedelta | None = None) -> bytes | None: ...
@@ -207,9 +225,9 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
                 yield item
             cursor, more = page.cursor, bool(page.cursor)
 
-    async def cancel(self, id: str) -> bool:
+    async def cancel(self, id: str, *, timeout: Timeout = None) -> bool:
         """Like `Queue.cancel`."""
-        return await self._run(self.ops.cancel(id))
+        return await self._run(self.ops.cancel(id), None, timeout)
 
     @overload
     async def cancel_payload(self: AsyncQueue[bytes], payload: Plain) -> int: ...
@@ -219,9 +237,9 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         """Like `Queue.cancel_payload`."""
         return await self._drive(self._payload(payload))
 
-    async def counts(self) -> Counts:
+    async def counts(self, *, timeout: Timeout = None) -> Counts:
         """Like `Queue.counts`."""
-        return await self._run(self.ops.counts())
+        return await self._run(self.ops.counts(), None, timeout)
 
     async def peek(self) -> Job[T] | None:
         """Like `Queue.peek`."""
@@ -245,9 +263,9 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         """Like `Queue.dead`."""
         return self._each("dead")
 
-    async def find(self, id: str) -> JobState[T] | None:
+    async def find(self, id: str, *, timeout: Timeout = None) -> JobState[T] | None:
         """Like `Queue.find`."""
-        return await self._drive(calls.find(self.ops, id))
+        return await self._drive(calls.find(self.ops, id), None, timeout)
 
     async def position(self, id: str) -> int | None:
         """Like `Queue.position`."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from headrace._base.address import Address
+
+Timeout = float | timedelta | None
 
 
 class Connected:
     """The base of queues and flows: an address, and connections to it, which are made by the first call."""
 
     _address: Address
+    _within: float | None = None  # seconds that bound each round trip, where it is not the default
 
     @cached_property
     def _executor(self) -> Any:

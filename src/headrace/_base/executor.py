@@ -24,6 +24,7 @@ class BaseExecutor:
         self.timeout: float = pool.connection_kwargs["socket_timeout"]
         self.timeout += pool.connection_kwargs.get("socket_connect_timeout") or 0.0
         self.budget, self.pause = budget, RETRY_PAUSE_S
+        self.within: float | None = None  # seconds that bound each trip, its last attempt included
         self.outage = Outage(pool.connection_kwargs) if outage is None else outage
         pool.connection_class = noticed(pool.connection_class, self.outage, connect)
         self._lanes = shared(pool)
@@ -39,12 +40,13 @@ class BaseExecutor:
         keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
         return [pack(("DEL", *some)) for some in keys if some]
 
-    def _budget_left(self) -> float:
-        return bound(self.outage, self.budget)
-
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
         """Record the failure of the first attempt, and return the counter of the others."""
-        patience = Patience(self.outage, self._budget_left, self.timeout, trip)
+
+        def limit() -> float:
+            return bound(self.outage, self.budget if trip.within is None else trip.within)
+
+        patience = Patience(self.outage, limit, self.timeout, trip)
         patience.failed(error)
         for lane in lanes:
             lane.repeated = True

@@ -16,6 +16,7 @@ from headrace._base.connected import Connected
 from headrace._base.lanes import place
 from headrace._base.lease import BaseLease
 from headrace._base.results import Decode, QueueSource, decoded, value_of
+from headrace._base.retrying import bounding
 from headrace._core import calls, leasing, results
 from headrace._core.effects import Step
 from headrace._model import checks
@@ -36,6 +37,7 @@ from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError, said, traced
 
 Delay = float | timedelta | datetime | None
+DECLARING_S = 1.0  # seconds that a declaration may take, at most: it is sent once, and nothing depends on it
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 
@@ -49,6 +51,7 @@ class BaseQueue(Connected):
     ) -> None:
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)
+        self._within = bounding(settings.timeout)
         self._undeclared = True
         self._peer = self._new_peer()
         self._pid = os.getpid()

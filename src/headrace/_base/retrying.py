@@ -11,7 +11,7 @@ from attrs import define, field
 from redis import exceptions as errors
 from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
 
-from headrace._protocol.limits import HEALING_ERRORS, RECORD_S
+from headrace._protocol.limits import HEALING_ERRORS, RECORD_S, RETRY_BUDGET_S
 from headrace._protocol.op import Op, TooLarge, pack
 from headrace._telemetry.client import Outage
 from headrace.errors import OutcomeUnknown, PrioritiesMismatch
@@ -50,6 +50,11 @@ def answers(error: BaseException) -> bool:
 def bound(outage: Outage, budget: float) -> float:
     """Return the seconds for which to try again: *budget*, or less until the server has shown that it is there."""
     return budget if outage.there or outage.answers else min(FIRST_ANSWER_S, budget)
+
+
+def bounding(timeout: float) -> float | None:
+    """Return the seconds that bound each round trip; `None` for the default, which lets the last attempt end."""
+    return None if timeout == RETRY_BUDGET_S else timeout
 
 
 SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # asks for the largest value that a server takes
@@ -106,6 +111,22 @@ def missing(replies: Sequence[Any]) -> list[int]:
     ]
 
 
+def known(error: Exception, trip: Trip) -> None:
+    """Say with *error*, which ends the retries of *trip*, what is known of it: a note, and the attribute `outcome`."""
+    after = f"after {trip.spent:.1f} s"
+    if trip.unanswered:
+        outcome, text = (
+            "unknown",
+            "sent, and not answered: it happened, or did not, or will yet; look, or repeat it with an id",
+        )
+    elif trip.sent:
+        outcome, text = "refused", "the server took it and refused it: nothing has happened"
+    else:
+        outcome, text = "not sent", "nothing has happened"
+    error.add_note(f"headrace: {outcome} {after}: {text}")
+    error.outcome = outcome  # type: ignore[attr-defined]  # carried by whatever error it is
+
+
 def first_error(replies: Sequence[Any]) -> BaseException | None:
     """Return the error to raise, if any: one that will not heal before one that will."""
     found = [r for r in replies if isinstance(r, Exception)]
@@ -117,17 +138,36 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
 
 @define(eq=False)
 class Trip:
-    """One round trip: its operations, and when they were sent first."""
+    """One round trip: its operations, when they were sent first, and the time there is for it."""
 
     ops: Sequence[Op[Any]]
+    within: float | None = (
+        None  # seconds from the beginning, retries and all; `None`: an attempt takes as long as it may
+    )
+    began: float = field(init=False)
+    spent: float = 0.0
     sent: float = 0.0
+    unanswered: int = 0  # times that it was sent, and not answered
     error: BaseException | None = None  # of the last attempt
+
+    def __attrs_post_init__(self) -> None:
+        self.began = since_boot()
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left of `within`, when the last attempt had ended."""
+        return None if self.within is None else max(0.0, self.within - self.spent)
+
+    def answered(self) -> None:
+        """Note that there is a reply to what was sent last, if only an error."""
+        self.unanswered -= 1
 
     def leaves(self) -> None:
         """Note that it is sent now.
 
         Raises `OutcomeUnknown` for a second time so late that the server may have forgotten its answer to the first.
         """
+        self.unanswered += 1
         now = since_boot()
         if not self.sent:
             self.sent = now
@@ -149,19 +189,18 @@ class Patience:
     limit: Callable[[], float]  # seconds; it may change meanwhile
     step: float  # seconds that an attempt takes at most
     trip: Trip
-    spent: float = 0.0
     since: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.since = since_boot()
+        self.since = self.trip.began
 
     def stop(self, state: RetryCallState) -> bool:
         """Record a failed attempt, and tell tenacity whether it was the last."""
-        self._passed(self.step)
         outcome = state.outcome
         if outcome is not None and (error := outcome.exception()) is not None:
             self.failed(error)
-        return self.spent >= self.limit()
+        pause = 0.0 if self.trip.within is None else state.upcoming_sleep
+        return self.trip.spent + pause >= self.limit()
 
     def before(self, state: RetryCallState) -> None:
         """Note that the pause is over, for tenacity."""
@@ -169,13 +208,14 @@ class Patience:
 
     def failed(self, error: BaseException) -> None:
         """Record the error of an attempt."""
+        self._passed(self.step)
         self.trip.error = error
         self.outage.failed(error, there=answers(error))
 
     def _passed(self, most: float) -> None:
         now = since_boot()
         took, self.since = now - self.since, now
-        self.spent += took if took <= most + SLACK_S else SLACK_S
+        self.trip.spent += took if took <= most + SLACK_S else SLACK_S
 
 
 def policy(patience: Patience, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:

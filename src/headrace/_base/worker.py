@@ -27,8 +27,8 @@ from headrace._model.policy import Retry
 from headrace._model.settings import (
     GRACE_S,
     BatchOptions,
+    HandlerOptions,
     HandlerSettings,
-    QueueOptions,
     QueueSettings,
     WorkerSettings,
     with_options,
@@ -154,7 +154,7 @@ class BaseWorker:
         kind: str | None = None,
         grace: Seconds | None = None,
         persistent: bool = False,
-        **options: Unpack[QueueOptions],
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; its return value is the result (by the codec).
 
@@ -172,7 +172,7 @@ class BaseWorker:
 
         All other options are the queue's, as in `Queue`.
         """
-        name, queue_settings, codec = self._declared("handler", queue, codec, options, QueueOptions)
+        name, queue_settings, codec = self._declared("handler", queue, codec, options, HandlerOptions)
 
         def register(function: F) -> F:
             self._register(
@@ -214,7 +214,7 @@ class BaseWorker:
         return register
 
     def _declared(
-        self, caller: str, queue: str | BaseQueue, codec: Codec[Any] | None, options: QueueOptions | BatchOptions,
+        self, caller: str, queue: str | BaseQueue, codec: Codec[Any] | None, options: HandlerOptions | BatchOptions,
         kind: type,
     ) -> tuple[str, QueueSettings, Codec | None]:  # fmt: skip
         """Return the name, the options and the codec of what a handler is for."""

@@ -71,10 +71,16 @@ class BatchOptions(TypedDict, total=False):
     tracebacks: bool
 
 
-class QueueOptions(BatchOptions, total=False):
-    """Keyword arguments that become `QueueSettings`: those of a queue, and of a handler."""
+class HandlerOptions(BatchOptions, total=False):
+    """Keyword arguments that become `QueueSettings`: those of a handler."""
 
     result_ttl: float | timedelta
+
+
+class QueueOptions(HandlerOptions, total=False):
+    """Keyword arguments that become `QueueSettings`: those of a queue."""
+
+    timeout: float | timedelta
 
 
 @frozen
@@ -90,6 +96,7 @@ class QueueSettings:
     rates: tuple[Rate, ...] = field(default=None, converter=_rates, alias="rate")
     ageing: float | None = field(default=None, converter=_ageing)
     tracebacks: bool = False
+    timeout: float = field(default=45.0, converter=_timeout)  # as RETRY_BUDGET_S
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:

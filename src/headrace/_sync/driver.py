@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace._base.connected import Connected
+from headrace._base.connected import Connected, Timeout
 from headrace._core.effects import (
     AwaitEnds,
     Block,
@@ -22,6 +22,7 @@ from headrace._core.effects import (
     Undoable,
     WatchEnds,
 )  # fmt: skip
+from headrace._model.checks import seconds
 from headrace._protocol.op import Op
 from headrace._sync.executor import Executor
 from headrace._telemetry.client import Span
@@ -37,28 +38,33 @@ class Driver(Connected):
 
     @cached_property
     def _executor(self) -> Executor:
-        return self._address.open(lambda at: Executor(at.target, at.client, attend=at.attend))
+        executor = self._address.open(lambda at: Executor(at.target, at.client, attend=at.attend))
+        executor.within = self._within
+        return executor
 
     if TYPE_CHECKING:
 
         @cached_property
         def _waiters(self) -> Waiters: ...
 
-    def _run(self, op: Op[R], span: Span | None = None) -> R:
+    def _run(self, op: Op[R], span: Span | None = None, timeout: Timeout = None) -> R:
+        within = None if timeout is None else seconds("timeout", timeout, zero=False)
         if span is None:
-            return self._executor.run(op)
+            return self._executor.run(op, within=within)
         with span:
-            return span.done(self._executor.run(op))
+            return span.done(self._executor.run(op, within=within))
 
-    def _drive(self, call: Step[R], span: Span | None = None) -> R:
+    def _drive(self, call: Step[R], span: Span | None = None, timeout: Timeout = None) -> R:
+        within = None if timeout is None else seconds("timeout", timeout, zero=False)
         if span is not None:
             with span:
-                return span.done(self._drive(call))
+                return span.done(self._drive(call, None, timeout))
+        end = None if within is None else time.monotonic() + within
         try:
             effect = next(call)
             while True:
                 try:
-                    answer = self._perform(effect)
+                    answer = self._perform(effect, end)
                 except BaseException as error:
                     effect = call.throw(error)
                 else:
@@ -73,14 +79,17 @@ class Driver(Connected):
                     effect = call.send(self._perform(effect))
             raise
 
-    def _perform(self, effect: Effect) -> Any:  # noqa: PLR0911 - a line an effect
+    def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
+        within = None if end is None else max(0.001, end - time.monotonic())
         match effect:
+            case Send((op,)):
+                return [self._executor.run(op, within=within)]
             case Send(ops):
-                return [self._executor.run(ops[0])] if len(ops) == 1 else self._executor.run_all(ops)
+                return self._executor.run_all(ops, within=within)
             case Now():
                 return time.monotonic()
             case Overlap(op, meanwhile):
-                return self._executor.run(op, meanwhile)
+                return self._executor.run(op, meanwhile, within)
             case Undoable():
                 effect.answer = self._executor.run_whole(effect.op, effect.undo)
                 return effect.answer

@@ -168,7 +168,7 @@ class RoleDriver(BaseRoleDriver, Driver):
         except BaseException as error:
             self._engine.failed(error, self._channel)
 
-    def _perform(self, effect: Effect) -> Any:
+    def _perform(self, effect: Effect, end: float | None = None) -> Any:
         match effect:
             case Send(ops):
                 return self._engine.send(ops, self._executor)
@@ -181,4 +181,4 @@ class RoleDriver(BaseRoleDriver, Driver):
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:
-                return super()._perform(effect)
+                return super()._perform(effect, end)

@@ -34,10 +34,12 @@ from headrace._base.retrying import (
     bound,
     first_error,
     heals,
+    known,
     largest,
     missing,
     policy,
     refuses,
+    since_boot,
     stale,
     told_limit,
     too_large,
@@ -73,18 +75,27 @@ class Executor(BaseExecutor):
                 kind.connect(connection)
 
         def connect(connection: Any, kind: Any) -> None:
+            within: float | None = getattr(self._bounds, "within", None)
+            usual = connection.socket_timeout, connection.socket_connect_timeout
+            if within is not None:
+                connection.socket_timeout, connection.socket_connect_timeout = within, min(within, usual[1] or within)
             try:
                 kind.connect(connection) if attend is None else attended(connection, kind, attend)
             except BaseException:  # Ctrl-C, too: redis-py would keep a connection whose greeting is under way
                 connection.disconnect()
                 raise
+            finally:
+                connection.socket_timeout, connection.socket_connect_timeout = usual
 
         super().__init__(pool, budget, outage, connect)
+        self._bounds = threading.local()  # of the call that this thread makes
         self._given_up = threading.Event()
 
-    def run(self, op: Op[R], meanwhile: Meanwhile = None) -> R:
-        """Run one operation and return its decoded reply. *meanwhile* is called while the server works, each try."""
-        result: R = self.run_all([op], meanwhile)[0]
+    def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
+        """Run one operation and return its decoded reply. *meanwhile* is called while the server works, each try.
+        *within*: seconds, in place of the executor's.
+        """
+        result: R = self.run_all([op], meanwhile, within=within)[0]
         return result
 
     def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
@@ -115,20 +126,21 @@ class Executor(BaseExecutor):
             for op in ops:
                 self._attempt(Trip([op]), [self._lane(op)], None)
 
-    def attempt(self, op: Op[R]) -> R | None:
-        """Run an operation once; return `None` if that fails."""
+    def attempt(self, op: Op[R], within: float | None = None) -> R | None:
+        """Run an operation once, in *within* seconds; return `None` if that fails."""
         with suppress(Exception):
-            return op.decode(self._attempt(Trip([op]), [self._lane(op)], None)[0])
+            return op.decode(self._attempt(Trip([op], within), [self._lane(op)], None)[0])
         return None
 
     def run_all(
-        self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None
-    ) -> list[Any]:
+        self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
         """Run operations in one round trip; return their decoded replies. Each is atomic, all are not. *lanes*: the
         caller's.
         """
         kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
-        trip = Trip(ops)
+        trip = Trip(ops, self.within if within is None else within)
         try:
             replies = self._attempt(trip, lanes, meanwhile)
         except Exception as error:
@@ -136,8 +148,13 @@ class Executor(BaseExecutor):
                 raise
             patience = self._failed(error, trip, lanes)
             try:
+                if trip.left == 0:
+                    raise
                 again = Retrying(**policy(patience, self.pause), sleep=sleep_using_event(self._given_up))
                 replies = again(self._attempt, trip, lanes, meanwhile)
+            except Exception as last:
+                known(last, trip)
+                raise
             finally:
                 self.outage.ends()
         else:
@@ -148,7 +165,8 @@ class Executor(BaseExecutor):
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
         try:
-            replies = self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves)
+            replies = self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves, trip.left)
+            trip.answered()
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
             if (refusal := self._refusal(ops)) is not None:
                 raise refusal from cut
@@ -156,8 +174,9 @@ class Executor(BaseExecutor):
         absent = missing(replies)
         if absent:
             packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
-            for i, reply in zip(absent, self.send(packed, leaves=trip.leaves), strict=True):
+            for i, reply in zip(absent, self.send(packed, None, trip.leaves, trip.left), strict=True):
                 replies[i] = reply
+            trip.answered()
         error = first_error(replies)
         if error is not None:
             if refuses(error) and (refusal := self._refusal(ops)) is not None:
@@ -187,11 +206,17 @@ class Executor(BaseExecutor):
             connection.disconnect()  # it waits for a value that does not come
             self.pool.release(connection)
 
-    def send(self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None) -> list[Any]:
+    def send(
+        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
         """Send packed commands in one round trip; return the replies, errors among them as values. Nothing is repeated.
 
-        *leaves* is called when there is a connection, just before they are sent.
+        *leaves* is called when there is a connection, just before they are sent. *within*: seconds, if that is less
+        than the timeouts of connections; looking up the server's name, and starting one of our own, are not bounded.
         """
+        if within is not None and within < self.timeout:
+            return self._send_within(commands, meanwhile, leaves, within)
         connection = self.pool.get_connection()
         try:
             if leaves is not None:
@@ -202,6 +227,36 @@ class Executor(BaseExecutor):
             return [_read(connection) for _ in commands]
         except BaseException:
             connection.disconnect()  # half a conversation is left on it
+            raise
+        finally:
+            self.pool.release(connection)
+
+    def _send_within(
+        self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile, within: float
+    ) -> list[Any]:
+        """Like `send`, in *within* seconds: what the socket may take is set anew before each step."""
+        end = since_boot() + within
+        self._bounds.within = within
+        try:
+            connection = self.pool.get_connection()
+        finally:
+            self._bounds.within = None
+        sock = connection._sock  # noqa: SLF001 - a timeout of its parser would last for a part of a reply
+        try:
+            sock.settimeout(max(0.001, end - since_boot()))
+            if leaves is not None:
+                leaves()
+            connection.send_packed_command([b"".join(commands)])
+            if meanwhile is not None:
+                meanwhile()
+            replies: list[Any] = []
+            for _ in commands:
+                sock.settimeout(max(0.001, end - since_boot()))
+                replies.append(_read(connection))
+            sock.settimeout(connection.socket_timeout)
+            return replies  # noqa: TRY300 - as in `send`
+        except BaseException:
+            connection.disconnect()
             raise
         finally:
             self.pool.release(connection)

@@ -13,7 +13,9 @@ from headrace._base.closing import Closing
 from headrace._base.flow import BaseFlow
 from headrace._base.lease import BaseLease
 from headrace._base.queue import Delay
+from headrace._base.retrying import bounding
 from headrace._core import flow_calls
+from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
 from headrace._model.receipt import Receipt
@@ -27,7 +29,8 @@ class Flow(Closing, BaseFlow, Driver):
     - *name*: the group's, 1-200 letters, digits, `.`, `_`, `-`.
     - *url* or *client*, *namespace*, *codec*: as for `Queue`.
     - *lookup*: the attributes by which `find` looks runs up.
-    - *result_ttl*: seconds that a run's state is kept after its end. *dead_limit*, *fenced*: as for `Queue`.
+    - *result_ttl*: seconds that a run's state is kept after its end. *dead_limit*, *fenced*, *timeout*: as for
+      `Queue`.
 
     Declare the stages with `stage`, serve them with `worker.flow(flow)`. All programs of a flow declare the same.
     """
@@ -35,9 +38,10 @@ class Flow(Closing, BaseFlow, Driver):
     def __init__(
         self, name: str, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
         codec: Codec[Any] | None = None, lookup: Sequence[str] = (), dead_limit: int = 1000,
-        result_ttl: float | timedelta = 86400, fenced: bool = False,
+        result_ttl: float | timedelta = 86400, fenced: bool = False, timeout: float | timedelta = 45.0,
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
+        self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = Address.of(url, client, redis.Redis, self)
 
     def start(

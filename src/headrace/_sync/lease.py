@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic
 
+from headrace._base.connected import Timeout
 from headrace._base.lease import BaseLease
 from headrace._base.queue import Delay
 from headrace._model.job import NewJob
@@ -18,22 +19,25 @@ if TYPE_CHECKING:
 class Lease(BaseLease["Queue[T]", T], Generic[T]):
     """A claim on a job until a deadline, and the handle that settles it."""
 
-    def complete(self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None) -> bool:
+    def complete(
+        self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None, *,
+        timeout: Timeout = None,
+    ) -> bool:  # fmt: skip
         """Like `Queue.complete`."""
-        return self._queue.complete(self, result, then, fenced)
+        return self._queue.complete(self, result, then, fenced, timeout=timeout)
 
-    def release(self) -> bool:
+    def release(self, *, timeout: Timeout = None) -> bool:
         """Like `Queue.release`."""
-        return self._queue.release(self)
+        return self._queue.release(self, timeout=timeout)
 
-    def retry(self, delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
+    def retry(self, delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None) -> bool:
         """Like `Queue.retry`."""
-        return self._queue.retry(self, delay, reason)
+        return self._queue.retry(self, delay, reason, timeout=timeout)
 
-    def dead_letter(self, reason: str | BaseException) -> bool:
+    def dead_letter(self, reason: str | BaseException, *, timeout: Timeout = None) -> bool:
         """Like `Queue.dead_letter`."""
-        return self._queue.dead_letter(self, reason)
+        return self._queue.dead_letter(self, reason, timeout=timeout)
 
-    def renew(self, duration: float | timedelta | None = None) -> bool:
+    def renew(self, duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
         """Like `Queue.renew`."""
-        return self._queue.renew(self, duration)
+        return self._queue.renew(self, duration, timeout=timeout)

@@ -17,7 +17,8 @@ import redis
 
 from headrace._base.address import Address
 from headrace._base.closing import Closing
-from headrace._base.queue import BaseQueue, Delay
+from headrace._base.connected import Timeout
+from headrace._base.queue import DECLARING_S, BaseQueue, Delay
 from headrace._core import calls
 from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
@@ -45,6 +46,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
     - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
       seconds after which a job that waits goes to the level before its own, so that none waits for ever.
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
+    - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
 
     One object may be shared by threads, and survives a fork.
     """
@@ -76,34 +78,38 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
     @overload
     def enqueue(
         self: Queue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
-        priority: int = 0, headers: Mapping[str, str] | None = None,
+        priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> Receipt: ...  # fmt: skip
     @overload
     def enqueue(
         self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> Receipt: ...  # fmt: skip
     def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> Receipt:  # fmt: skip
         """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
 
         With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`.
         One script (enqueue.lua), O(1).
         """
-        receipts: list[Receipt] = self._bound(self._run(*self._new(payload, id, headers, delay, priority)))
+        added = self._run(*self._new(payload, id, headers, delay, priority), timeout)
+        receipts: list[Receipt] = self._bound(added)
         if self._undeclared:
             self._declare()
         return receipts[0]
 
     @overload
     def enqueue_many(
-        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False
+        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
+        timeout: Timeout = None,
     ) -> list[Receipt]: ...  # fmt: skip
     @overload
-    def enqueue_many(self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False) -> list[Receipt]: ...
-    def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False) -> list[Receipt]:
+    def enqueue_many(
+        self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None
+    ) -> list[Receipt]: ...
+    def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None) -> list[Receipt]:
         """Add payloads or `NewJob`s, any number; return a receipt each, in order.
 
         All are checked first: a bad one means that nothing was sent. Then they go in parts of at most 1,000 jobs or
@@ -112,20 +118,24 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
         for all.
         """
-        receipts: list[Receipt] = self._drive(*self._many(jobs, trace_each))
+        receipts: list[Receipt] = self._drive(*self._many(jobs, trace_each), timeout)
         if self._undeclared:
             self._declare()
         return receipts
 
     @overload
     def enqueue_stream(
-        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], progress: Callable[[int], object] | None = None
+        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], progress: Callable[[int], object] | None = None,
+        *, timeout: Timeout = None,
     ) -> int: ...  # fmt: skip
     @overload
     def enqueue_stream(
-        self, jobs: Iterable[T | NewJob[T]], progress: Callable[[int], object] | None = None
+        self, jobs: Iterable[T | NewJob[T]], progress: Callable[[int], object] | None = None,
+        *, timeout: Timeout = None,
     ) -> int: ...  # fmt: skip
-    def enqueue_stream(self, jobs: Iterable[Any], progress: Callable[[int], object] | None = None) -> int:
+    def enqueue_stream(
+        self, jobs: Iterable[Any], progress: Callable[[int], object] | None = None, *, timeout: Timeout = None
+    ) -> int:
         """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
 
         As `enqueue_many` of 10,000 jobs, or about 4 MiB, at a time; *progress* is called after each, with the number of
@@ -137,9 +147,9 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         try:
             for job in jobs:
                 if filling.full(job):
-                    filling.sent(self.enqueue_many(filling.part))
+                    filling.sent(self.enqueue_many(filling.part, timeout=timeout))
             if filling.part:
-                filling.sent(self.enqueue_many(filling.part))
+                filling.sent(self.enqueue_many(filling.part, timeout=timeout))
         except Exception as error:
             raise filling.stopped(error) from error
         return filling.position
@@ -147,7 +157,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
     def _declare(self) -> None:
         declaration = self._declaration()
         if declaration is not None:
-            self._declares(self._executor.attempt(declaration))
+            self._declares(self._executor.attempt(declaration, DECLARING_S))
 
     def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
@@ -180,6 +190,8 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         result: Any = None,
         then: Sequence[NewJob[Any]] = (),
         fenced: bool | None = None,
+        *,
+        timeout: Timeout = None,
     ) -> bool:
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
@@ -187,17 +199,21 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins.
         One script (complete.lua), O(1).
         """
-        return self._run(*self._complete(lease, result, then, fenced))[0]
+        return self._run(*self._complete(lease, result, then, fenced), timeout)[0]
 
-    def complete_many(self, leases: Sequence[Lease[T]], fenced: bool | None = None) -> list[bool]:
+    def complete_many(
+        self, leases: Sequence[Lease[T]], fenced: bool | None = None, *, timeout: Timeout = None
+    ) -> list[bool]:
         """Like `complete`, for each lease; return a bool each, in order. One script per 1,000, 2-3.5 µs a job."""
-        return self._drive(*self._complete_many(leases, fenced))
+        return self._drive(*self._complete_many(leases, fenced), timeout)
 
-    def release(self, lease: Lease[T]) -> bool:
+    def release(self, lease: Lease[T], *, timeout: Timeout = None) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
-        return self._run(*self._settle(lambda claim: self.ops.release([claim]), lease))[0]
+        return self._run(*self._settle(lambda claim: self.ops.release([claim]), lease), timeout)[0]
 
-    def retry(self, lease: Lease[T], delay: Delay = 0.0, reason: str | BaseException = "") -> bool:
+    def retry(
+        self, lease: Lease[T], delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None
+    ) -> bool:
         """Try the job again later: to the back, or after *delay*. `False`: the lease was lost. retry.lua.
 
         An attempt is spent; after the last one the job goes to the dead letters with *reason*, and until then the first
@@ -205,18 +221,20 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         traceback kept, too, if the queue keeps `tracebacks`.
         """
         cause = self._cause(reason)
-        return self._run(*self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease))[0]
+        settling = self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease)
+        return self._run(*settling, timeout)[0]
 
-    def dead_letter(self, lease: Lease[T], reason: str | BaseException) -> bool:
+    def dead_letter(self, lease: Lease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
         """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
         was lost. dead_letter.lua.
         """
         cause = self._cause(reason)
-        return self._run(*self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease))[0]
+        settling = self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease)
+        return self._run(*settling, timeout)[0]
 
-    def renew(self, lease: Lease[T], duration: float | timedelta | None = None) -> bool:
+    def renew(self, lease: Lease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
         """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
-        return self._run(self._renew(lease, duration))[0]
+        return self._run(self._renew(lease, duration), None, timeout)[0]
 
     @overload
     def result(self: Queue[bytes], id: str, timeout: float | timedelta | None = None) -> bytes | None: ...
@@ -254,9 +272,9 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
                 yield item
             cursor, more = page.cursor, bool(page.cursor)
 
-    def cancel(self, id: str) -> bool:
+    def cancel(self, id: str, *, timeout: Timeout = None) -> bool:
         """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1)."""
-        return self._run(self.ops.cancel(id))
+        return self._run(self.ops.cancel(id), None, timeout)
 
     @overload
     def cancel_payload(self: Queue[bytes], payload: Plain) -> int: ...
@@ -269,9 +287,9 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         """
         return self._drive(self._payload(payload))
 
-    def counts(self) -> Counts:
+    def counts(self, *, timeout: Timeout = None) -> Counts:
         """Count the jobs in each state, at one instant. counts.lua, O(consumers)."""
-        return self._run(self.ops.counts())
+        return self._run(self.ops.counts(), None, timeout)
 
     def peek(self) -> Job[T] | None:
         """Return the job that would be leased next, without leasing it. list.lua."""
@@ -295,9 +313,9 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")
 
-    def find(self, id: str) -> JobState[T] | None:
+    def find(self, id: str, *, timeout: Timeout = None) -> JobState[T] | None:
         """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
-        return self._drive(calls.find(self.ops, id))
+        return self._drive(calls.find(self.ops, id), None, timeout)
 
     def position(self, id: str) -> int | None:
         """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.

@@ -19,6 +19,7 @@ from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec
 from headrace._model.policy import ATTEMPTS
 from headrace._model.settings import BatchOptions, HandlerSettings, QueueOptions, QueueSettings, WorkerSettings
+from headrace._protocol.limits import RETRY_BUDGET_S
 
 INF, NAN = math.inf, math.nan
 
@@ -151,7 +152,7 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    assert attrs.astuple(QueueSettings()) == (60.0, 20, 1, 1000, 86_400.0, False, (), None, False)
+    assert attrs.astuple(QueueSettings()) == (60.0, 20, 1, 1000, 86_400.0, False, (), None, False, RETRY_BUDGET_S)
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S)
     assert attrs.astuple(Retry()) == (20, None, None, None, {})
 

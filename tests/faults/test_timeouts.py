@@ -1,0 +1,149 @@
+"""`timeout=` of a queue and of a call: it bounds the call, retries and all, and the error says what is known."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncQueue, Flow, Queue, StreamStopped
+from tests.faults.test_errors import ONE, Asked, admin, asked, asking, colour, counts, enqueue
+from tests.support.proxy import Proxy
+
+__all__ = ["admin", "asked", "colour"]
+SHORT_S = 0.4
+LATE_S = 3.0  # seconds by which a busy machine may be late, and less than any timeout of a connection
+
+VERBS: dict[str, Callable[[Any, Any], Any]] = {
+    "enqueue": lambda q, _: q.enqueue(b"x", timeout=SHORT_S),
+    "enqueue_many": lambda q, _: q.enqueue_many([b"x"] * 3000, timeout=SHORT_S),
+    "complete": lambda q, lease: q.complete(lease, timeout=SHORT_S),
+    "complete_many": lambda q, lease: q.complete_many([lease], timeout=SHORT_S),
+    "release": lambda q, lease: lease.release(timeout=SHORT_S),
+    "retry": lambda q, lease: lease.retry(timeout=SHORT_S),
+    "dead_letter": lambda q, lease: lease.dead_letter("why", timeout=SHORT_S),
+    "renew": lambda q, lease: lease.renew(timeout=SHORT_S),
+    "cancel": lambda q, _: q.cancel("a", timeout=SHORT_S),
+    "find": lambda q, _: q.find("a", timeout=SHORT_S),
+    "counts": lambda q, _: q.counts(timeout=SHORT_S),
+}
+
+
+def late(asked: Asked, call: Callable[[Any], Any], outcome: str, kind: type[Exception] = redis.RedisError) -> Exception:
+    """The error of a call that ends in time, and says *outcome*, or one of several."""
+    start = time.monotonic()
+    with pytest.raises(kind) as raised:
+        asked(call)
+    assert time.monotonic() - start < SHORT_S + LATE_S
+    error = raised.value.__cause__ if isinstance(raised.value, StreamStopped) else raised.value
+    said = error.outcome
+    assert said in outcome.split("|"), error.__notes__
+    assert any(note.startswith(f"headrace: {said} after") for note in error.__notes__)
+    return raised.value
+
+
+@pytest.fixture
+def leased(asked: Asked) -> Iterator[Any]:
+    """A lease of a queue whose server is known."""
+    asked(enqueue)
+    return asked(lambda q: q.lease())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_server_that_is_silent(asked: Asked, leased: Any, proxy: Proxy, verb: str) -> None:
+    """It takes what is sent, and never answers: unknown."""
+    proxy.mute()
+    error = late(asked, lambda q: VERBS[verb](q, leased), "unknown")
+    assert isinstance(error, redis.TimeoutError)
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "enqueue_many", "complete", "find"])
+def test_a_server_that_is_gone(asked: Asked, leased: Any, proxy: Proxy, verb: str) -> None:
+    proxy.refuse()
+    error = late(asked, lambda q: VERBS[verb](q, leased), "not sent|unknown")  # on a connection that had just closed
+    assert isinstance(error, redis.ConnectionError)
+
+
+def test_a_server_that_is_full(asked: Asked, admin: redis.Redis) -> None:
+    """Its answer is an answer: nothing has happened."""
+    asked(enqueue)
+    admin.config_set("maxmemory", 1)
+    late(asked, lambda q: q.enqueue(b"x", timeout=SHORT_S), "refused", redis.OutOfMemoryError)
+    late(asked, lambda q: q.enqueue_stream([b"x"], timeout=SHORT_S), "refused", StreamStopped)
+    admin.config_set("maxmemory", 0)
+    assert asked(counts) == ONE
+
+
+@pytest.mark.parametrize("deaf", ["mute", "refuse"])
+def test_of_a_queue(proxy: Proxy, colour: str, deaf: str) -> None:
+    """Every verb has it, and a call may have more."""
+    with asking(colour, proxy.url, timeout=SHORT_S) as asked:
+        asked(enqueue)
+        getattr(proxy, deaf)()
+        late(asked, enqueue, "unknown" if deaf == "mute" else "not sent|unknown")
+        late(asked, lambda q: q.workers(), "not sent")  # no connection is made any more
+        late(asked, lambda q: q.drain(), "not sent")
+        if deaf == "mute":
+            return
+        future = asked.begin(lambda q: q.enqueue(b"y", timeout=60))
+        time.sleep(2 * SHORT_S)  # as long as the queue's own would last, and again
+        assert not future.done()
+        proxy.admit()
+        assert future.result(30).added
+
+
+def test_a_call_in_time_is_as_any_other(asked: Asked, proxy: Proxy) -> None:
+    """The connection goes on with the timeouts that it had."""
+    assert asked(lambda q: q.enqueue(b"x", timeout=5)).added
+    assert asked(lambda q: q.enqueue_many([b"x"] * 2000, timeout=5))[-1].added
+    assert asked(lambda q: q.lease(block=1.0)) is not None
+    opened = proxy.connections
+    for _ in range(5):
+        asked(lambda q: q.counts(timeout=5))
+        asked(counts)
+    assert proxy.connections == opened
+    if isinstance(asked.queue, Queue):
+        pool = asked.queue._executor.pool
+        connection = pool.get_connection()
+        assert connection._sock.gettimeout() == connection.socket_timeout == pool.connection_kwargs["socket_timeout"]
+        pool.release(connection)
+
+
+def test_a_new_connection_has_the_usual_timeouts(asked: Asked) -> None:
+    """Also one that a bounded call made."""
+    assert asked(lambda q: q.enqueue(b"x", timeout=2)).added
+    assert asked(lambda q: q.lease(block=0)) is not None
+    assert asked(lambda q: q.lease(block=2.5)) is None
+
+
+def test_all_who_wait_together(proxy: Proxy) -> None:
+    """A thousand coalesced calls end in time, whatever they wait for: a turn, the others, the server."""
+
+    async def story() -> None:
+        async with AsyncQueue("q", url=proxy.url) as queue:
+            await queue.enqueue(b"x")
+            proxy.mute()
+            start = time.monotonic()
+            calls = [queue.enqueue(b"x", timeout=SHORT_S) for _ in range(900)]
+            calls += [queue.find("a", timeout=SHORT_S) for _ in range(100)]  # type: ignore[misc]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert time.monotonic() - start < SHORT_S + LATE_S
+            assert all(isinstance(answer, redis.TimeoutError) for answer in answers)
+            assert {answer.outcome for answer in answers} == {"unknown", "not sent"}  # type: ignore[union-attr]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", True])
+def test_a_timeout_that_is_none(timeout: Any) -> None:
+    """Refused before anything is sent: there is no server."""
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        Queue("q", url="redis://localhost:1", timeout=timeout)
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        Flow("f", url="redis://localhost:1", timeout=timeout)
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        Queue("q", url="redis://localhost:1").enqueue(b"x", timeout=timeout)
