@@ -23,11 +23,11 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncFlow", "AsyncLease", "AsyncReceipt", "Codec", "CodecError", "Complete", "Compressed",
-    "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob", "FlowState",
-    "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded", "OutcomeUnknown",
+    "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Codec", "CodecError", "Complete",
+    "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
+    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded", "OutcomeUnknown",
     "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs", "ReplyError", "Schedule", "StreamStopped",
-    "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
+    "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
@@ -41,7 +41,9 @@ MEMBERS = {
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
     },
-    "Worker": {"batch_handler", "flow", "handler", "run", "start", "stop"},
+    "Worker": {"batch_handler", "flow", "handler", "run", "start", "stop", "tasks"},
+    "Tasks": {"close", "enqueue_many", "job", "task"},
+    "Task": {"enqueue", "new", "options"},
     "Flow": {
         "cancel", "close", "complete", "counts", "find", "mermaid", "result", "stage", "start", "state",
     },
@@ -102,6 +104,8 @@ def test_twins_have_the_same_members() -> None:
     assert public(headrace.AsyncFlow) == MEMBERS["Flow"]
     assert public(headrace.AsyncLease) == MEMBERS["Lease"]
     assert public(headrace.AsyncReceipt) == MEMBERS["Receipt"]
+    assert public(headrace.AsyncTasks) == MEMBERS["Tasks"]
+    assert public(headrace.AsyncTask) == MEMBERS["Task"]
     assert public(headrace.AsyncWorker) == MEMBERS["Worker"] | {"serve"}
 
 

@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 from headrace._async.flow import AsyncFlow
 from headrace._async.lease import AsyncLease
 from headrace._async.queue import AsyncQueue
+from headrace._async.tasks import AsyncTask, AsyncTasks
 from headrace._async.worker import AsyncWorker
 from headrace._codecs.by_msgspec import JSONCodec, MsgpackCodec
 from headrace._codecs.by_pydantic import PydanticCodec
@@ -23,6 +24,7 @@ from headrace._sync.discovery import queues, workers
 from headrace._sync.flow import Flow
 from headrace._sync.lease import Lease
 from headrace._sync.queue import Queue
+from headrace._sync.tasks import Task, Tasks
 from headrace._sync.worker import Worker
 from headrace.errors import (
     BatchError,
@@ -52,6 +54,8 @@ __all__ = [
     "AsyncLease",
     "AsyncQueue",
     "AsyncReceipt",
+    "AsyncTask",
+    "AsyncTasks",
     "AsyncWorker",
     "BatchError",
     "Codec",
@@ -93,6 +97,8 @@ __all__ = [
     "RetryLater",
     "Schedule",
     "StreamStopped",
+    "Task",
+    "Tasks",
     "TooManySchedules",
     "Verdict",
     "Worker",

@@ -27,7 +27,8 @@ from attrs import evolve
 from headrace._async.queue import AsyncQueue
 from headrace._async.worker import AsyncWorker
 from headrace._base.address import Address
-from headrace._base.worker import is_async, together
+from headrace._base.functions import is_async
+from headrace._base.worker import together
 from headrace._embedded.server import EmbeddedServer
 from headrace._model.settings import HandlerSettings
 from headrace._model.state import Counts

@@ -19,7 +19,7 @@ from headrace._async.subscription import AsyncSubscription
 from headrace._async.threads import Threads
 from headrace._base.connections import Attend
 from headrace._base.engine import BaseEngine, BaseRoleDriver, Unit
-from headrace._base.worker import is_async
+from headrace._base.functions import is_async
 from headrace._core.effects import Abort, Effect, Held, Log, Phase, Receive, Role, Send, Sleep, Start, TakeBack, Wake
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace._async.pulse import Pulse
 from headrace._base.engine import Unit
-from headrace._base.worker import called
+from headrace._base.functions import called
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._telemetry import log
 

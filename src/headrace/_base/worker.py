@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -13,8 +12,11 @@ from attrs import evolve
 from tenacity import wait_exponential_jitter
 
 from headrace._base.address import Address, given, shown, shown_settings
+from headrace._base.functions import called, is_async
 from headrace._base.queue import BaseQueue
 from headrace._base.stages import Stages
+from headrace._base.tasks import BaseTask, BaseTasks, check, encoder, serve
+from headrace._base.tasks import handler as task_handler
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.flow_consumer import FlowConsumer
@@ -42,21 +44,6 @@ from headrace.errors import ConfigurationError, LeasesLeft
 F = TypeVar("F", bound=Callable[..., Any])
 Seconds = float | timedelta
 DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
-
-
-def is_async(function: object) -> bool:
-    """Tell whether calling *function* gives a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
-    )
-
-
-def called(function: object) -> str:
-    """Return the name by which a message calls a function: its module's, and its own."""
-    while isinstance(function, partial):
-        function = function.func
-    own = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return f"{getattr(function, '__module__', None) or type(function).__module__}.{own}"
 
 
 def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
@@ -139,6 +126,7 @@ class BaseWorker:
         if trace_parent not in PARENTS:
             raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
         self.handlers: dict[str, HandlerSettings] = {}
+        self._tasks: list[BaseTasks] = []
         self._address = self._own = Address.of(url, client, wanted, self)
         Keys.of("any", namespace)
 
@@ -232,6 +220,25 @@ class BaseWorker:
             )
         return queue.name, queue.ops.settings, queue.ops.codec
 
+    def tasks(self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None) -> None:
+        """Register all tasks of *tasks*, and those that it declares later, until this worker runs.
+
+        They share the queue, and *concurrency* slots, by their kind, which is their name: see `handler`. A job of a
+        name that is no task here is put back for *grace* seconds (300), then dead-lettered.
+        """
+        if not isinstance(tasks, BaseTasks):
+            raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
+        name, queue_settings, codec = self._declared("tasks", tasks.queue, None, {}, QueueOptions)
+
+        def register(task: BaseTask[..., Any, Any]) -> None:
+            self._register(
+                name, task_handler(task), concurrency, task.retry, task.deadline, queue_settings, codec,
+                kind=task.name, grace=grace, encode=encoder(task),
+            )  # fmt: skip
+
+        serve(tasks, register)
+        self._tasks.append(tasks)
+
     def flow(self, flow: Stages, *stages: str) -> None:
         """Register the handlers of a flow's stages: all that have one, or those named."""
         if not isinstance(flow, Stages):
@@ -302,6 +309,8 @@ class BaseWorker:
         """Return the address for a run: *url*, or else this worker's own, or the environment's. Joins the embedded
         server, if it names one.
         """
+        for tasks in self._tasks:
+            check(tasks)
         if not self.handlers:
             raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
         self._address = self._own if url is None else Address(given(url))

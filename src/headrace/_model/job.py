@@ -147,6 +147,13 @@ class NewJob(Generic[T_co]):
     queue: str | None = None
 
 
+@frozen
+class NewTaskJob(NewJob[bytes]):
+    """A job of a task, with the codec of its queue, which encodes it also as a follow-up in another one."""
+
+    codec: Any = field(default=None, repr=False)
+
+
 def is_new(job: object) -> TypeGuard[NewJob[Any]]:
     """Tell whether *job* is a `NewJob`, and no payload."""
     return isinstance(job, NewJob)

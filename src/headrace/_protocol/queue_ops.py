@@ -249,7 +249,8 @@ class Ops:
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
         keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
         own = keys == self.keys  # another's payloads may be of another type
-        return keys, *(self._item(job) if own else self._item(job, LEVELS_AT_MOST, untyped(self.codec)))
+        codec = getattr(job, "codec", None) or untyped(self.codec)  # a task's job knows its own
+        return keys, *(self._item(job) if own else self._item(job, LEVELS_AT_MOST, codec))
 
     def _near(self, what: str, queue: str) -> Keys:
         """Return the keys of another queue, which must be in this one's group for a script to reach both."""

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 TYPED = DOCS / "how-to" / "typed-payloads.md"
-RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md", DOCS / "how-to" / "flows.md", TYPED]
+TASKS = DOCS / "how-to" / "tasks.md"
+RUNS = [ROOT / "README.md", DOCS / "tutorial" / "first-queue.md", DOCS / "how-to" / "flows.md", TYPED, TASKS]
 COMMANDS = """
 python -m pip install '.[embedded,cli]' && headrace demo
 python -m pip install -e '.[dev]' && python -m pytest

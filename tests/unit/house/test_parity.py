@@ -22,8 +22,11 @@ TWINS = [
     (headrace.Lease, headrace.AsyncLease),
     (headrace.Receipt, headrace.AsyncReceipt),
     (headrace.Worker, headrace.AsyncWorker),
+    (headrace.Tasks, headrace.AsyncTasks),
+    (headrace.Task, headrace.AsyncTask),
     (Executor, AsyncExecutor),
 ]
+USED = [row for row in TWINS if row[0] is not Executor]
 ONLY_ASYNC = {"serve"}  # `run` on a loop that is running
 ONLY_SYNC = {"give_up"}  # a task is cancelled instead
 NEVER_AWAITED = {
@@ -33,15 +36,25 @@ NEVER_AWAITED = {
     "events",
     "flow",
     "handler",
+    "new",
+    "options",
     "run",
     "running",
     "stage",
     "start",
+    "task",
+    "tasks",
     "waiting",
 }
 LIFE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 PACKAGE = Path(inspect.getfile(headrace)).parent
-VERBS = ("queue", "lease", "flow", "events")  # the files whose classes a user calls: every body is held to its twin's
+VERBS = (
+    "queue",
+    "lease",
+    "flow",
+    "events",
+    "tasks",
+)  # the files whose classes a user calls: every body is held to its twin's
 
 
 def names(kind: type) -> set[str]:
@@ -67,6 +80,7 @@ def same(text: object) -> str:
         "AsyncQueue",
         "AsyncFlow",
         "AsyncExecutor",
+        "AsyncTask",
     ):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
     plain = plain.replace("each(jobs)", "jobs").replace(" | Iterable[Any]", "")  # what is iterated may be asynchronous
@@ -94,7 +108,7 @@ def test_methods_take_the_same_and_answer_the_same(kind: type, twin: type, name:
         assert same(theirs.return_annotation) == same(ours.return_annotation)
 
 
-@pytest.mark.parametrize(("kind", "twin"), TWINS[:5])
+@pytest.mark.parametrize(("kind", "twin"), USED)
 def test_the_twin_s_methods_are_awaited(kind: type, twin: type) -> None:
     for name in names(kind):
         assert not inspect.iscoroutinefunction(getattr(kind, name)), name
@@ -102,7 +116,7 @@ def test_the_twin_s_methods_are_awaited(kind: type, twin: type) -> None:
         assert inspect.iscoroutinefunction(getattr(twin, name)) == awaited, name
 
 
-@pytest.mark.parametrize(("kind", "twin"), [TWINS[0], TWINS[1], TWINS[4]])
+@pytest.mark.parametrize(("kind", "twin"), [TWINS[0], TWINS[1], TWINS[4], TWINS[5]])
 def test_both_are_context_managers_of_their_own_kind(kind: Any, twin: Any) -> None:
     for name, aname in LIFE.items():
         assert inspect.signature(getattr(kind, name)).parameters.keys() == inspect.signature(

@@ -211,7 +211,8 @@ class Consumer:
     def encoded(self, held: Held, result: Any) -> bytes | None:
         """Encode a result; `None` if that fails, and it is noted: its handler has succeeded, and is not run again."""
         try:
-            return self.ops.result_bytes(result)
+            encode = self.of(held).encode
+            return self.ops.result_bytes(result if encode is None else encode(result))
         except BaseException as wrong:  # whatever the user's codec raises
             self.note("result_dropped", held, None, wrong)
             return None

@@ -1,0 +1,87 @@
+"""`AsyncTasks`: the twin of `Tasks`, with `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Generic, Protocol, Unpack, overload
+
+import redis.asyncio
+
+from headrace._async.queue import AsyncQueue
+from headrace._base.closing import AsyncClosing
+from headrace._base.tasks import BaseTask, BaseTasks, C, P, R
+from headrace._base.worker import Seconds
+from headrace._model.codec import Codec
+from headrace._model.job import NewJob, Receipt
+from headrace._model.policy import Retry
+from headrace._model.settings import QueueOptions, with_options
+
+
+class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
+    """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt:
+        """Enqueue a call: its arguments are checked, and a worker runs it. `TypeError` for arguments that the function
+        does not take: nothing was sent. As `Queue.enqueue`.
+        """
+        receipt: Receipt = await self._tasks.queue.enqueue(self.new(*args, **kwargs))
+        return receipt
+
+
+class Declare(Protocol):
+    """A decorator that makes a task of a function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> AsyncTask[P, R, R]: ...
+
+
+class AsyncTasks(AsyncClosing, BaseTasks):
+    """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `welcome.enqueue("ada@example.org")`.
+
+    All arguments are those of `Queue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(None, keys)`.
+    Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
+    Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
+    """
+
+    queue: AsyncQueue[bytes]
+
+    @with_options()
+    def __init__(
+        self, name: str, url: str | None = None, *, client: redis.asyncio.Redis | None = None,
+        namespace: str = "headrace", codec: Codec[bytes] | None = None, **options: Unpack[QueueOptions],
+    ) -> None:  # fmt: skip
+        queue: Any = AsyncQueue
+        super().__init__(queue(name, url=url, client=client, namespace=namespace, codec=codec, **options))
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> AsyncTask[P, R, R]: ...
+    @overload
+    def task(
+        self, function: None = None, /, *, name: str | None = None, retry: Retry | None = None,
+        deadline: Seconds | None = None, priority: int = 0,
+    ) -> Declare: ...  # fmt: skip
+    def task(
+        self, function: Any = None, /, *, name: str | None = None, retry: Retry | None = None,
+        deadline: Seconds | None = None, priority: int = 0,
+    ) -> Any:  # fmt: skip
+        """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
+
+        *name*: its name on the wire, the kind of its jobs; that of the function, without its module, unless it is
+        given. *retry*, *deadline*: as for `Worker.handler`. *priority*: of its jobs, unless `options` says otherwise.
+        Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as JSON.
+        """
+        declare: Any = partial(self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority)
+        return declare if function is None else declare(function)
+
+    async def enqueue_many(self, jobs: Iterable[NewJob[bytes]]) -> list[Receipt]:
+        """Enqueue calls made by `Task.new`, any number. As `Queue.enqueue_many`."""
+        return await self.queue.enqueue_many(jobs)
+
+    async def close(self) -> None:
+        """Close the connections we opened. As `Queue.close`."""
+        await self.queue.close()

@@ -1,0 +1,346 @@
+"""JSON of values by their annotated types: arguments and results of tasks.
+
+A shape knows how the values of one type travel. It is strict both ways: what is not of the type is a `Misfit`, and a
+type whose values JSON would not give back as they were is refused when its shape is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import typing
+from collections import abc
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache, partial
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import attrs
+from attrs import frozen
+
+from headrace._codecs.scalars import (
+    KINDS,
+    PLAIN,
+    SCALARS,
+    Misfit,
+    Shape,
+    array,
+    enum,
+    inside,
+    literal,
+    plain,
+    record,
+    unfit,
+)
+from headrace._codecs.shapes import name
+from headrace.errors import ConfigurationError, said
+
+LISTS: tuple[Any, ...] = (list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable)
+BUILTIN_SETS: tuple[Any, ...] = (set, frozenset)
+SETS: tuple[Any, ...] = (set, abc.Set, abc.MutableSet)
+MAPPINGS: tuple[Any, ...] = (dict, abc.Mapping, abc.MutableMapping)
+
+
+# -- values of several parts ---------------------------------------------------------------------------
+
+
+def _sequence(origin: Any, item: Shape) -> Shape:
+    """Make the shape of a list, a set, or a tuple of any length."""
+    made: Any = list if origin in LISTS else set if origin in SETS else origin
+    accepted: Any = BUILTIN_SETS if made in BUILTIN_SETS else made if origin is made else (list, tuple)
+
+    def pack(value: Any) -> Any:
+        if not isinstance(value, accepted):
+            raise Misfit(f"must be {name(made)}, not {type(value).__name__}")
+        return [inside(item.pack, one, f"[{number}]") for number, one in enumerate(value)]
+
+    def unpack(data: Any) -> Any:
+        return made(inside(item.unpack, one, f"[{number}]") for number, one in enumerate(array(data, made)))
+
+    return Shape(pack, unpack, frozenset(("array",)))
+
+
+def _tuple(items: list[Shape]) -> Shape:
+    """Make the shape of a tuple of a certain length."""
+
+    def pack(value: Any) -> Any:
+        some: Any = value
+        if not isinstance(value, tuple) or len(some) != len(items):
+            raise Misfit(f"must be a tuple of {len(items)}")
+        return [inside(item.pack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True))]
+
+    def unpack(data: Any) -> Any:
+        some = array(data, tuple)
+        if len(some) != len(items):
+            raise Misfit(f"must be an array of {len(items)}")
+        return tuple(inside(item.unpack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True)))
+
+    return Shape(pack, unpack, frozenset(("array",)))
+
+
+def _mapping(key: Shape, value: Shape, hint: Any) -> Shape:
+    numbered = set(key.kinds) == {"integer"}
+    if not (numbered or key.kinds <= {"string"} or key is PLAIN):
+        raise unfit(hint)
+
+    def pack(found: Any) -> Any:
+        some: Any = found
+        if not isinstance(found, abc.Mapping):
+            raise Misfit(f"must be dict, not {type(found).__name__}")
+        if key is PLAIN and not all(type(one) is str for one in some):
+            raise Misfit("a dict whose keys are no str: annotate their type, such as dict[int, str]")
+        names = (inside(key.pack, one, f"[{one!r}]") for one in some)
+        return {str(n): inside(value.pack, one, f"[{k!r}]") for n, (k, one) in zip(names, some.items(), strict=True)}
+
+    def unpack(data: Any) -> Any:
+        some = record(data, dict)
+        return {
+            inside(lambda k: key.unpack(_whole(k) if numbered else k), k, f"[{k!r}]"): inside(
+                value.unpack, one, f"[{k!r}]"
+            )
+            for k, one in some.items()
+        }
+
+    return Shape(pack, unpack, frozenset(("object",)))
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Misfit("must be int") from None
+
+
+@frozen
+class Field:
+    """A part of an object: its name, its shape, and whether it may be left out."""
+
+    name: str
+    shape: Shape
+    optional: bool
+
+
+def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str] | None = None) -> Shape:
+    """Make the shape of a class with fields. What it does not know is no part of it, and refused."""
+    known = {field.name: field for field in fields}
+    stored = stored or {}
+
+    def pack(value: Any) -> Any:
+        if type(value) is not kind:
+            raise Misfit(f"must be {name(kind)}, not {type(value).__name__}")
+        return _each(
+            value if kind is dict else {key: getattr(value, stored.get(key, key)) for key in known}, known, "pack"
+        )
+
+    def unpack(data: Any) -> Any:
+        return _tried(kind, lambda parts: make(**parts), _each(record(data, kind), known, "unpack"))
+
+    return Shape(pack, unpack, frozenset(("object",)))
+
+
+def _each(parts: dict[str, Any], known: Mapping[str, Field], way: str) -> dict[str, Any]:
+    if more := parts.keys() - known.keys():
+        raise Misfit(f"has {min(map(repr, more))}, which is not known here")
+    if lacking := [key for key, field in known.items() if not field.optional and key not in parts]:
+        raise Misfit(f"lacks {lacking[0]!r}")
+    return {key: inside(getattr(known[key].shape, way), value, f".{key}") for key, value in parts.items()}
+
+
+def _fields(kind: Any, making: Making) -> Shape | None:
+    """Return the shape of a dataclass, an attrs class, a NamedTuple or a TypedDict; `None` for any other class."""
+    made: Any = kind  # type checkers have it narrowed in the end to one of these
+    optional: dict[str, bool] = {}
+    stored: dict[str, str] = {}  # where arguments of its constructor are kept under another name
+    if dataclasses.is_dataclass(kind):
+        missing = dataclasses.MISSING
+        for field in dataclasses.fields(made):
+            if field.init:
+                optional[field.name] = not (field.default is missing and field.default_factory is missing)
+        if set(inspect.signature(made).parameters) - optional.keys():
+            raise unfit(made)  # an InitVar, or an __init__ of its own
+    elif attrs.has(kind):
+        for one in attrs.fields(made):
+            if one.init:
+                optional[one.alias or one.name] = one.default is not attrs.NOTHING
+                stored[one.alias or one.name] = one.name
+    elif hasattr(made, "_fields") and hasattr(made, "_field_defaults"):
+        optional = {key: key in made._field_defaults for key in made._fields}
+    elif hasattr(made, "__required_keys__"):
+        hints = get_type_hints(made, include_extras=True)
+        fields = [_item(key, hint, making, required=key in made.__required_keys__) for key, hint in hints.items()]
+        return _object(dict, fields, dict)
+    else:
+        return None
+    hints = get_type_hints(made)
+    fields = [Field(key, shape(hints.get(stored.get(key, key), Any), making), some) for key, some in optional.items()]
+    return _object(made, fields, kind, stored)
+
+
+def _item(key: str, hint: Any, making: Making, *, required: bool) -> Field:
+    """Return an item of a TypedDict, which may say itself whether it is required."""
+    own = get_origin(hint)
+    if own in {typing.Required, typing.NotRequired}:
+        required, hint = own is typing.Required, get_args(hint)[0]
+    return Field(key, shape(hint, making), not required)
+
+
+def _of_a_library(kind: Any) -> Shape | None:
+    """Return the shape of a pydantic model, or a msgspec struct: as their libraries have it."""
+    if hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump"):
+
+        def pack(value: Any) -> Any:
+            return value.model_dump(mode="json", by_alias=True, round_trip=True)
+
+        def unpack(data: Any) -> Any:
+            return kind.model_validate_json(json.dumps(data))
+
+        return _checked(kind, pack, unpack, "object")
+    if hasattr(kind, "__struct_fields__"):
+        import msgspec
+
+        array = kind.__struct_config__.array_like
+        return _checked(kind, msgspec.to_builtins, partial(msgspec.convert, type=kind), "array" if array else "object")
+    return None
+
+
+def _checked(kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], json_kind: str) -> Shape:
+    def packed(value: Any) -> Any:
+        if type(value) is not kind:
+            raise Misfit(f"must be {name(kind)}, not {type(value).__name__}")
+        return _tried(kind, pack, value)
+
+    return Shape(packed, partial(_tried, kind, unpack), frozenset((json_kind,)))
+
+
+def _tried(kind: Any, convert: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return convert(value)
+    except Exception as error:  # the library's own, or checks of the class
+        raise Misfit(f"no {name(kind)}: {said(error)}") from None
+
+
+def _union(hint: Any, members: list[Shape]) -> Shape:
+    """Make the shape of a union. Its members must be of different kinds in JSON, which alone says what is meant."""
+    by_kind: dict[str, Shape] = {}
+    whole = any(member is SCALARS[int] for member in members)
+    for member in members:
+        for kind in member.kinds - ({"integer"} if whole and member is SCALARS[float] else set[str]()):
+            if kind in by_kind:
+                raise ConfigurationError(
+                    f"{name(hint)}: JSON does not tell its members apart, as two of them are written alike; "
+                    "take one type that says which it is, such as a dataclass"
+                )
+            by_kind[kind] = member
+
+    def pack(value: Any) -> Any:
+        wrong: list[Misfit] = []
+        for member in members:
+            try:
+                return member.pack(value)
+            except Misfit as misfit:
+                wrong.append(misfit)
+        inner = [misfit for misfit in wrong if misfit.at]
+        raise inner[0] if inner else Misfit(f"must be {name(hint)}, not {type(value).__name__}")
+
+    def unpack(data: Any) -> Any:
+        if (kind := KINDS[type(data)]) not in by_kind:
+            raise Misfit(f"must be {name(hint)}, not {kind}")
+        return by_kind[kind].unpack(data)
+
+    return Shape(pack, unpack, frozenset(by_kind))
+
+
+# -- from a type to its shape --------------------------------------------------------------------------
+
+Making = dict[Any, Shape]  # classes whose shapes are being made: they may contain themselves
+
+
+def shape(hint: Any, making: Making | None = None) -> Shape:
+    """Return how values of a type travel. Raises `ConfigurationError` for a type whose values do not, `NameError` for
+    one that is only known to type checkers.
+    """
+    hint = _bare(hint)
+    if hint in {Any, object}:
+        return PLAIN
+    making = {} if making is None else making
+    origin, args = get_origin(hint) or hint, get_args(hint)
+    if origin in {Union, UnionType}:
+        return _union(hint, [shape(one, making) for one in args])
+    if origin is Literal:
+        return literal(args)
+    found = _container(origin, args, hint, making) or SCALARS.get(origin)
+    if found is None and isinstance(origin, type):
+        found = _class(origin, making)
+    if found is None:
+        raise unfit(hint)
+    return found
+
+
+own_shape = lru_cache(256)(shape)  # by a value's own type
+
+
+def either(members: Sequence[Any]) -> Any:
+    """Return the union of types."""
+    union = members[0]
+    for one in members[1:]:
+        union |= one
+    return union
+
+
+def _bare(hint: Any) -> Any:
+    """Return the type that an alias, a NewType, an annotated type or a variable stands for."""
+    while True:
+        if hasattr(hint, "__supertype__"):
+            hint = hint.__supertype__
+        elif get_origin(hint) is typing.Annotated:
+            hint = hint.__origin__
+        elif type(hint).__name__ == "TypeAliasType":
+            hint = hint.__value__
+        elif isinstance(hint, TypeVar):
+            hint = hint.__bound__ or (either(hint.__constraints__) if hint.__constraints__ else Any)
+        else:
+            return NoneType if hint is None else hint
+
+
+def _container(origin: Any, args: tuple[Any, ...], hint: Any, making: Making) -> Shape | None:
+    if origin is tuple and args and args[-1] is not Ellipsis:
+        return _tuple([shape(one, making) for one in args])
+    if origin in {*LISTS, *SETS, frozenset, tuple}:
+        return _sequence(origin, shape(args[0], making) if args else PLAIN)
+    if origin in MAPPINGS:
+        key, value = (shape(one, making) for one in args or (Any, Any))
+        return _mapping(key, value, hint)
+    return None
+
+
+def _class(kind: Any, making: Making) -> Shape | None:
+    if kind in making:
+        return making[kind]
+    if issubclass(kind, Enum):
+        return enum(kind)
+    later: list[Shape] = []
+
+    def pack(value: Any) -> Any:
+        return later[0].pack(value)
+
+    def unpack(data: Any) -> Any:
+        return later[0].unpack(data)
+
+    making[kind] = Shape(pack, unpack, frozenset(("object",)))
+    later += filter(None, [_of_a_library(kind) or _fields(kind, making)])
+    return later[0] if later else None
+
+
+def loose(value: Any) -> Any:
+    """Return what JSON holds of a value without an annotation that is only to be read: by the value's own type."""
+    kind: Any = value.__class__
+    if kind in {list, tuple, set, frozenset}:
+        return [inside(loose, item, f"[{number}]") for number, item in enumerate(value)]
+    if kind is dict:
+        return {str(key): inside(loose, item, f"[{key!r}]") for key, item in value.items()}
+    return plain(value) if kind in KINDS else own_shape(kind).pack(value)
+
+
+LOOSE = Shape(loose, lambda data: data, PLAIN.kinds)

@@ -1,0 +1,203 @@
+"""JSON of single values by their types, with nothing but the standard library; the words for what does not fit."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from pathlib import Path, PurePath
+from types import NoneType
+from typing import Any
+from uuid import UUID
+
+from attrs import frozen
+
+from headrace._codecs.shapes import name
+from headrace.errors import ConfigurationError, said
+
+KINDS: dict[type, str] = {
+    NoneType: "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
+}  # fmt: skip
+
+
+class Misfit(Exception):
+    """A value that is not of its type: where it is, and what is wrong."""
+
+    def __init__(self, wrong: str, at: str = "") -> None:
+        super().__init__(f"{at}: {wrong}" if at else wrong)
+        self.wrong, self.at = wrong, at
+
+    def within(self, at: str) -> Misfit:
+        """Say that it is in a value at *at*."""
+        return Misfit(self.wrong, at + self.at)
+
+
+@frozen
+class Shape:
+    """Pair of functions: *pack* makes what JSON holds of a value, *unpack* the value. *kinds*: JSON's names of it."""
+
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+    kinds: frozenset[str]
+
+
+def array(data: Any, kind: Any) -> list[Any]:
+    """Return *data* if it is an array, for a value of type *kind*. Raises `Misfit`."""
+    if not isinstance(data, list):
+        raise Misfit(f"must be {name(kind)}, not {KINDS[type(data)]}")
+    return data  # pyright: ignore[reportUnknownVariableType]
+
+
+def record(data: Any, kind: Any) -> dict[str, Any]:
+    """Return *data* if it is an object, for a value of type *kind*. Raises `Misfit`."""
+    if not isinstance(data, dict):
+        raise Misfit(f"must be {name(kind)}, not {KINDS[type(data)]}")
+    return data  # pyright: ignore[reportUnknownVariableType]
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def dumped(packed: Any) -> bytes:
+    """Write JSON. Raises `Misfit` for text that is no Unicode, or what is nested too deep."""
+    try:
+        return _ENCODER.encode(packed).encode()
+    except (ValueError, RecursionError) as error:
+        raise Misfit(said(error)) from None
+
+
+def loaded(data: bytes) -> Any:
+    """Read JSON. Raises `Misfit` for anything else."""
+    try:
+        return _DECODER.decode(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise Misfit(f"no JSON: {said(error)}") from None
+
+
+# -- values as they are --------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Return a value that JSON gives back as it was. Raises `Misfit` for any other."""
+    kind: Any = value.__class__
+    if kind is list:
+        return [inside(plain, item, f"[{number}]") for number, item in enumerate(value)]
+    if kind is dict:
+        if all(type(key) is str for key in value):
+            return {key: inside(plain, item, f"[{key!r}]") for key, item in value.items()}
+        raise Misfit("a dict whose keys are no str: annotate its type, such as dict[int, str]")
+    if kind is float and not math.isfinite(value):
+        raise Misfit(f"{value}, which JSON has not")
+    if kind not in KINDS:
+        raise Misfit(f"of type {name(kind)}, which JSON does not give back: annotate it, and it travels by its type")
+    return value
+
+
+def inside(convert: Callable[[Any], Any], value: Any, at: str) -> Any:
+    try:
+        return convert(value)
+    except Misfit as wrong:
+        raise wrong.within(at) from None
+
+
+PLAIN = Shape(plain, lambda data: data, frozenset(KINDS.values()))
+# -- single values -------------------------------------------------------------------------------------
+
+
+def _scalar(kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], *kinds: str, but: Any = ()) -> Shape:
+    """Make the shape of a class whose values are one number or text each."""
+    expected = tuple(found for found, json_kind in KINDS.items() if json_kind in kinds)
+
+    def packed(value: Any) -> Any:
+        if isinstance(value, kind) and not isinstance(value, but):
+            return pack(value)
+        raise Misfit(f"must be {name(kind)}, not {type(value).__name__}")
+
+    def unpacked(data: Any) -> Any:
+        if type(data) not in expected:
+            raise Misfit(f"must be {name(kind)}, not {KINDS[type(data)]}")
+        try:
+            return unpack(data)
+        except (ValueError, ArithmeticError) as error:
+            raise Misfit(f"must be {name(kind)}: {said(error)}") from None
+
+    return Shape(packed, unpacked, frozenset(kinds))
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Misfit(f"must be float, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise Misfit("must be a finite number: JSON has no other")
+    return number
+
+
+def _text(value: str) -> str:
+    return str.__str__(value)
+
+
+SCALARS: dict[Any, Shape] = {
+    NoneType: _scalar(NoneType, lambda _: None, lambda _: None, "null"),
+    bool: _scalar(bool, bool, bool, "boolean"),
+    int: _scalar(int, int, int, "integer", but=bool),
+    float: Shape(_float, _float, frozenset(("integer", "number"))),
+    str: _scalar(str, _text, str, "string"),
+    bytes: _scalar(bytes, lambda v: base64.b64encode(v).decode(), partial(base64.b64decode, validate=True), "string"),
+    datetime: _scalar(datetime, datetime.isoformat, datetime.fromisoformat, "string"),
+    date: _scalar(date, date.isoformat, date.fromisoformat, "string", but=datetime),
+    time: _scalar(time, time.isoformat, time.fromisoformat, "string"),
+    timedelta: _scalar(timedelta, timedelta.total_seconds, lambda data: timedelta(seconds=data), "integer", "number"),
+    UUID: _scalar(UUID, str, UUID, "string"),
+    Decimal: _scalar(Decimal, str, Decimal, "string"),
+    Path: _scalar(Path, str, Path, "string"),
+    PurePath: _scalar(PurePath, str, PurePath, "string"),
+}
+
+
+def enum(kind: type[Enum]) -> Shape:
+    """Make the shape of an enum: by the values, if these are plain, or else by the names."""
+    values: list[Any] = [member.value for member in kind]
+    kinds = {KINDS.get(value.__class__, "") for value in values}
+    if kinds <= {"boolean", "integer", "number", "string"}:
+        return _scalar(kind, lambda member: member.value, kind, *kinds)
+    return _scalar(kind, lambda member: member.name, lambda data: _member(kind, data), "string")
+
+
+def _member(kind: type[Enum], data: str) -> Enum:
+    if data not in kind.__members__:
+        raise ValueError(f"no member {data!r}")
+    return kind[data]
+
+
+def unfit(hint: Any) -> ConfigurationError:
+    """Say that values of a type do not travel."""
+    return ConfigurationError(
+        f"{name(hint)} does not travel as JSON: take what it is made of, such as its id, or a dataclass"
+    )
+
+
+def literal(values: tuple[Any, ...]) -> Shape:
+    for value in values:
+        if type(value) not in KINDS:
+            raise unfit(f"Literal[{value!r}]")
+
+    def one(value: Any) -> Any:
+        if not any(value == known and type(value) is type(known) for known in values):
+            raise Misfit(f"must be {' or '.join(map(repr, values))}, not {value!r:.100}")
+        return value
+
+    return Shape(one, one, frozenset(KINDS[type(value)] for value in values))

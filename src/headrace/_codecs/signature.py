@@ -1,0 +1,138 @@
+"""The parameters of a function, and how arguments for them, and its result, travel: as JSON, by their names."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from headrace._codecs.annotated import LOOSE, either, shape
+from headrace._codecs.scalars import Misfit, Shape, array, dumped, loaded, record
+from headrace.errors import ConfigurationError, Verdict
+
+Parameter = inspect.Parameter
+BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+NAMED = (*BY_PLACE, Parameter.KEYWORD_ONLY)
+
+
+class Signature:
+    """The parameters of the function *name*. An argument that is not given is not sent: its default is the runner's."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function, self._name = function, name
+        self._signature = inspect.signature(function)
+
+    @cached_property
+    def _hints(self) -> Mapping[str, Any]:
+        function = inspect.unwrap(self._function)
+        return typing.get_type_hints(function if hasattr(function, "__annotations__") else type(function).__call__)
+
+    @cached_property
+    def shapes(self) -> Mapping[str, Shape]:
+        """The shape of each parameter. Raises `ConfigurationError` for a type that does not travel, `NameError` for one
+        that is not there (yet).
+        """
+        made: dict[str, Shape] = {}
+        for parameter in self._signature.parameters:
+            try:
+                made[parameter] = shape(self._hints.get(parameter, Any))
+            except ConfigurationError as error:
+                raise ConfigurationError(f"task {self._name!r}: {parameter}: {error}") from None
+        return made
+
+    @cached_property
+    def answer(self) -> Shape:
+        """The shape of its result. Raises like `shapes`."""
+        hint = self._hints.get("return", Any)
+        if typing.get_origin(hint) in {typing.Union, types.UnionType}:
+            members = [one for one in typing.get_args(hint) if not _is_verdict(one)]
+            hint = either(members) if members else Any
+        if hint in {Any, object, typing.NoReturn, typing.Never} or _is_verdict(hint):
+            return LOOSE
+        return shape(hint)
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` unless all its annotations are there, and of types that travel."""
+        try:
+            _ = self.shapes
+        except NameError as error:
+            raise ConfigurationError(
+                f"task {self._name!r}: {error}: annotations are read where it is enqueued and run, so import them there"
+            ) from None
+
+    def pack(self, args: Sequence[Any], options: Mapping[str, Any]) -> bytes:
+        """Write the arguments of a call. Raises `TypeError` for those that the function does not take."""
+        try:
+            bound = self._signature.bind(*args, **options).arguments
+        except TypeError as error:
+            raise TypeError(f"task {self._name!r}: {error}") from None
+        self.check()
+        packed: dict[str, Any] = {}
+        for name, value in bound.items():
+            kind, convert = self._signature.parameters[name].kind, self.shapes[name].pack
+            try:
+                if kind is Parameter.VAR_POSITIONAL:
+                    packed[name] = [convert(one) for one in value]
+                elif kind is Parameter.VAR_KEYWORD:
+                    packed[name] = {key: convert(one) for key, one in value.items()}
+                else:
+                    packed[name] = convert(value)
+            except Misfit as misfit:
+                raise TypeError(f"task {self._name!r}: {misfit.within(name)}") from None
+        try:
+            return dumped(packed)
+        except Misfit as misfit:
+            raise TypeError(f"task {self._name!r}: {misfit}") from None
+
+    def unpack(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Read arguments. Raises `Misfit` if they are not for this function, as it is here."""
+        found = record(loaded(data), "a JSON object of arguments by their names")
+        parameters = self._signature.parameters
+        if more := found.keys() - parameters.keys():
+            raise Misfit(f"an argument {min(more)!r}, which it does not take here")
+        args: list[Any] = []
+        options: dict[str, Any] = {}
+        for name, parameter in parameters.items():
+            if name in found:
+                try:
+                    _take(parameter, self.shapes[name].unpack, found[name], args, options)
+                except Misfit as misfit:
+                    raise misfit.within(name) from None
+            elif parameter.kind in NAMED and parameter.default is Parameter.empty:
+                raise Misfit(f"lacks the argument {name!r}")
+            elif parameter.kind in BY_PLACE:
+                args.append(parameter.default)
+        return args, options
+
+    def pack_result(self, value: Any) -> bytes:
+        """Write a result. Raises `TypeError` for one that is not of the annotated type."""
+        try:
+            return dumped(self.answer.pack(value))
+        except Misfit as misfit:
+            raise TypeError(str(misfit.within("result"))) from None
+
+    def unpack_result(self, data: bytes) -> Any:
+        """Read a result. Raises `Misfit` for one that is not of the annotated type."""
+        return self.answer.unpack(loaded(data))
+
+
+def _take(
+    parameter: Parameter, convert: Callable[[Any], Any], value: Any, args: list[Any], options: dict[str, Any]
+) -> None:
+    """Add what a parameter is given to the arguments of a call."""
+    if parameter.kind is Parameter.VAR_POSITIONAL:
+        args += map(convert, array(value, "an array"))
+    elif parameter.kind is Parameter.VAR_KEYWORD:
+        options |= {key: convert(one) for key, one in record(value, "an object").items()}
+    elif parameter.kind is Parameter.KEYWORD_ONLY:
+        options[parameter.name] = convert(value)
+    else:
+        args.append(convert(value))
+
+
+def _is_verdict(kind: Any) -> bool:
+    """Tell whether what a task returns of type *kind* is no result."""
+    return isinstance(kind, type) and issubclass(kind, Verdict)

@@ -1,0 +1,98 @@
+"""Never run: tasks, under `mypy --strict` and pyright. What must *not* pass is in `wrong_tasks.py`."""
+
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, assert_type
+
+import redis
+import redis.asyncio
+
+from headrace import (
+    AsyncTask,
+    AsyncTasks,
+    AsyncWorker,
+    Compressed,
+    Job,
+    NewJob,
+    Queue,
+    Receipt,
+    Retry,
+    Task,
+    Tasks,
+    Worker,
+)
+
+tasks = Tasks("mail")
+async_tasks = AsyncTasks("mail", "redis://localhost", codec=Compressed(), max_attempts=5)
+
+
+@tasks.task(retry=Retry(attempts=5), deadline=30)
+def welcome(to: str, *, at: datetime | None = None) -> int:
+    return len(to)
+
+
+@tasks.task
+def bare(*numbers: int) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+@tasks.task(name="other")
+async def coroutine(to: str) -> bytes:
+    return to.encode()
+
+
+@async_tasks.task
+def plain(to: str) -> None: ...
+
+
+@async_tasks.task(priority=1)
+async def later(to: str, copies: int = 1) -> str:
+    return to * copies
+
+
+assert_type(welcome("ada", at=None), int)
+assert_type(bare(1, 2), list[str])
+made: Coroutine[Any, Any, bytes] = coroutine("ada")
+assert_type(tasks.queue, Queue[bytes])
+assert_type(tasks.job, Job[bytes])
+
+
+def producing() -> None:
+    assert_type(welcome.enqueue("ada", at=datetime.now().astimezone()), Receipt)
+    assert_type(welcome.options(delay=timedelta(1), id="a", headers={"a": "b"}).enqueue("ada"), Receipt)
+    assert_type(welcome.options(priority=1).new("ada"), NewJob[bytes])
+    bare.enqueue()
+    bare.enqueue(1, 2, 3)
+    coroutine.enqueue(to="ada")
+    assert_type(tasks.enqueue_many([welcome.new("ada"), bare.new(1)]), list[Receipt])
+    lease = tasks.queue.lease()
+    if lease is not None:
+        lease.complete(then=[welcome.new("ada")])
+
+
+async def asynchronously() -> None:
+    assert_type(await later.enqueue("ada", copies=2), Receipt)
+    assert_type(await later.options(delay=5).enqueue("ada"), Receipt)
+    await async_tasks.enqueue_many([plain.new("ada"), later.new("ben")])
+    assert_type(await later("ada"), str)
+    plain("ada")
+
+
+def handed_on(one: Task[[str], int, int], two: AsyncTask[[str], int, Coroutine[Any, Any, int]]) -> None:
+    one.enqueue("ada")
+    two.new("ada")
+
+
+def serving(worker: Worker, async_worker: AsyncWorker) -> None:
+    worker.tasks(tasks)
+    async_worker.tasks(async_tasks, concurrency=10, grace=60)
+
+
+def connecting(client: redis.Redis, async_client: redis.asyncio.Redis) -> None:
+    with Tasks("mail", client=client, namespace="other", lease=5) as made:
+        assert_type(made, Tasks)
+    AsyncTasks("mail", client=async_client)

@@ -1,0 +1,203 @@
+"""Tasks under both workers: calls become jobs, and jobs calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from headrace import Compressed, Counts, NewJob, Queue, Retry, Tasks
+from tests.support.awaiting import until
+from tests.support.engines import Recorder, Running
+from tests.support.servers import Server
+
+Work = Callable[..., Running]
+NOW = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
+AROUND: ContextVar[str] = ContextVar("around", default="")
+
+
+@pytest.fixture
+def tasks(newest: Server) -> Any:
+    with Tasks("q", newest.url) as tasks:
+        yield tasks
+
+
+def declare(tasks: Tasks, kind: str, function: Callable[..., Any], **options: Any) -> Any:
+    """Declare *function* as it is for the kind of worker: as a coroutine function for tasks of asyncio."""
+    if kind != "tasks":
+        return tasks.task(**options)(function)
+
+    async def coroutine(*args: Any, **given: Any) -> Any:
+        return function(*args, **given)
+
+    coroutine.__name__ = function.__name__
+    coroutine.__annotations__ = function.__annotations__
+    coroutine.__wrapped__ = function  # type: ignore[attr-defined]  # its signature
+    return tasks.task(**options)(coroutine)
+
+
+def test_a_call_is_a_job_and_a_job_a_call(work: Work, kind: str, tasks: Tasks) -> None:
+    calls: list[Any] = []
+
+    def welcome(to: str, *, at: datetime | None = None) -> int:
+        calls.append((to, at, tasks.job.id))
+        return len(to)
+
+    def other(numbers: set[int]) -> None:
+        calls.append(numbers)
+
+    worker = work()
+    worker.worker.tasks(tasks)
+    one, two = declare(tasks, kind, welcome), declare(tasks, kind, other)
+    first = one.enqueue("ada", at=NOW)
+    second = one.options(id="ben").enqueue("ben")
+    assert (second.id, second.added) == ("ben", True)
+    assert not one.options(id="ben").enqueue("ben").added
+    tasks.enqueue_many([two.new({1, 2}), one.options(id="eve").new("eve!")])
+    with worker:
+        until(lambda: tasks.queue.counts() == Counts(enqueued=4, completed=4))
+    assert sorted(calls, key=str) == sorted(
+        [("ada", NOW, first.id), ("ben", None, "ben"), {1, 2}, ("eve!", None, "eve")], key=str
+    )
+    assert [tasks.queue.result(name) for name in (first.id, "ben", "eve")] == [b"3", b"3", b"4"]
+
+
+def test_nothing_is_sent_of_a_wrong_call(tasks: Tasks) -> None:
+    @tasks.task
+    def welcome(to: str) -> None: ...
+
+    for args, options in [((), {}), ((5,), {}), (("ada",), {"more": 1})]:
+        with pytest.raises(TypeError, match="task 'welcome'"):
+            welcome.enqueue(*args, **options)
+    with pytest.raises(ValueError, match="priority"):
+        welcome.options(priority=3).enqueue("ada")
+    assert tasks.queue.counts() == Counts()
+
+
+def test_each_task_has_its_own_policy(work: Work, kind: str, tasks: Tasks) -> None:
+    def fails(n: int) -> None:
+        raise LookupError(n)
+
+    worker = work()
+    worker.worker.tasks(tasks, concurrency=2)
+    twice = declare(tasks, kind, fails, name="twice", retry=Retry(attempts=2, wait=0))
+    once = declare(tasks, kind, fails, name="once", retry=Retry(attempts=1))
+    for task in (twice, once):
+        task.options(id=task.name).enqueue(1)
+    with worker:
+        until(lambda: tasks.queue.counts().dead == 2)
+    assert {letter.job.id: (letter.job.attempt, letter.reason) for letter in tasks.queue.dead()} == {
+        "twice": (2, "LookupError: 1"),
+        "once": (1, "LookupError: 1"),
+    }
+
+
+def test_what_changed_in_flight_dies_with_its_reason(work: Work, kind: str, tasks: Tasks) -> None:
+    """Arguments of another version, at the first attempt; an added parameter with a default is none."""
+
+    def welcome(to: str, loud: bool = False) -> None: ...
+
+    worker = work()
+    worker.worker.tasks(tasks, grace=0)
+    declare(tasks, kind, welcome)
+    of = {"kind": "welcome"}
+    for name, data in {
+        "as before": b'{"to":"ada"}',
+        "renamed": b'{"whom":"ada"}',
+        "of another type": b'{"to":5}',
+        "no json": b"ada",
+    }.items():
+        tasks.queue.enqueue(data, id=name, headers=of)
+    tasks.queue.enqueue(b"{}", id="unknown", headers={"kind": "goodbye"})
+    with worker:
+        until(lambda: tasks.queue.counts() == Counts(enqueued=5, completed=1, dead=4))
+    reasons = {letter.job.id: (letter.reason or "", letter.job.attempt) for letter in tasks.queue.dead()}
+    assert reasons == {
+        "renamed": ("task 'welcome' does not take these arguments: an argument 'whom', which it does not take here", 1),
+        "of another type": ("task 'welcome' does not take these arguments: to: must be str, not integer", 1),
+        "no json": (reasons["no json"][0], 1),
+        "unknown": ("no handler for jobs of kind 'goodbye': this worker knows 'welcome'", 1),
+    }
+    assert "no JSON: JSONDecodeError" in reasons["no json"][0]
+
+
+def test_a_result_of_another_type_fails_nothing(
+    work: Work, kind: str, tasks: Tasks, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wrong() -> int:
+        return "text"  # type: ignore[return-value]
+
+    worker = work()
+    worker.worker.tasks(tasks)
+    receipt = declare(tasks, kind, wrong).enqueue()
+    with worker:
+        until(lambda: tasks.queue.counts().completed == 1)
+    assert tasks.queue.result(receipt.id) is None
+    assert "result: must be int, not str" in caplog.text
+
+
+def test_beside_handlers_of_its_queue(work: Work, kind: str, tasks: Tasks, record: Recorder) -> None:
+    """Tasks, a handler of another kind, and one for the rest share one queue."""
+
+    def welcome() -> bytes:
+        return b"\xff"
+
+    worker = work()
+
+    @worker.handler("q", kind="plain")
+    def plain(job: Any) -> bytes:
+        return job.payload
+
+    worker.worker.tasks(tasks)
+    receipt = declare(tasks, kind, welcome).enqueue()
+    tasks.queue.enqueue(b"as it is", id="plain", headers={"kind": "plain"})
+    with worker:
+        until(lambda: tasks.queue.counts().completed == 2)
+    assert tasks.queue.result("plain") == b"as it is"
+    assert tasks.queue.result(receipt.id) == b'"/w=="'
+
+
+def test_a_task_as_a_follow_up_of_another_queue(work: Work, kind: str, newest: Server) -> None:
+    """Its codec is its own, whatever the other queue has."""
+    seen: list[str] = []
+
+    def welcome(to: str) -> None:
+        seen.append(to)
+
+    worker = work()
+    with (
+        Tasks("g/tasks", newest.url, codec=Compressed(threshold=0)) as tasks,
+        Queue("g/first", url=newest.url) as first,
+    ):
+        worker.worker.tasks(tasks)
+        task = declare(tasks, kind, welcome)
+        first.enqueue(b"x")
+        lease = first.lease()
+        assert lease is not None
+        assert lease.complete(then=[task.new("ada"), NewJob(b"y")])
+        with worker:
+            until(lambda: seen == ["ada"])
+            until(lambda: tasks.queue.counts().completed == 1)
+
+
+def test_the_job_that_runs_is_known_to_its_own_thread_only(work: Work, kind: str, tasks: Tasks) -> None:
+    both = threading.Barrier(2, timeout=20)
+    seen: dict[str, str] = {}
+
+    def name(mine: str) -> None:
+        if kind != "tasks":
+            both.wait()
+        seen[mine] = tasks.job.id
+
+    worker = work()
+    worker.worker.tasks(tasks)
+    task = declare(tasks, kind, name)
+    for mine in "ab":
+        task.options(id=mine).enqueue(mine)
+    with worker:
+        until(lambda: tasks.queue.counts().completed == 2)
+    assert seen == {"a": "a", "b": "b"}
