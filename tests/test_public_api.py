@@ -25,9 +25,9 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
 BESIDES = {
     "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Codec", "CodecError", "Complete",
     "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
-    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded", "OutcomeUnknown",
-    "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs", "ReplyError", "Schedule", "StreamStopped",
-    "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
+    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded",
+    "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs", "ReplyError", "Schedule",
+    "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {

@@ -12,6 +12,7 @@ import redis
 import redis.asyncio
 
 from headrace import (
+    AsyncReceipt,
     AsyncTask,
     AsyncTasks,
     AsyncWorker,
@@ -62,21 +63,23 @@ assert_type(tasks.job, Job[bytes])
 
 
 def producing() -> None:
-    assert_type(welcome.enqueue("ada", at=datetime.now().astimezone()), Receipt)
-    assert_type(welcome.options(delay=timedelta(1), id="a", headers={"a": "b"}).enqueue("ada"), Receipt)
+    assert_type(welcome.enqueue("ada", at=datetime.now().astimezone()), Receipt[int])
+    assert_type(welcome.enqueue("ada").result(timeout=5), int)
+    assert_type(welcome.options(delay=timedelta(1), id="a", headers={"a": "b"}).enqueue("ada"), Receipt[int])
     assert_type(welcome.options(priority=1).new("ada"), NewJob[bytes])
     bare.enqueue()
     bare.enqueue(1, 2, 3)
     coroutine.enqueue(to="ada")
-    assert_type(tasks.enqueue_many([welcome.new("ada"), bare.new(1)]), list[Receipt])
+    assert_type(tasks.enqueue_many([welcome.new("ada"), bare.new(1)]), list[Receipt[Any]])
     lease = tasks.queue.lease()
     if lease is not None:
         lease.complete(then=[welcome.new("ada")])
 
 
 async def asynchronously() -> None:
-    assert_type(await later.enqueue("ada", copies=2), Receipt)
-    assert_type(await later.options(delay=5).enqueue("ada"), Receipt)
+    assert_type(await later.enqueue("ada", copies=2), AsyncReceipt[str])
+    assert_type(await (await later.enqueue("ada")).result(), str)
+    assert_type(await later.options(delay=5, timeout=1).enqueue("ada"), AsyncReceipt[str])
     await async_tasks.enqueue_many([plain.new("ada"), later.new("ben")])
     assert_type(await later("ada"), str)
     plain("ada")

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from headrace import Compressed, Counts, NewJob, Queue, Retry, Tasks
+from headrace import (
+    AsyncTasks,
+    AsyncWorker,
+    Compressed,
+    Counts,
+    DeadLetter,
+    JobFailed,
+    NewJob,
+    Queue,
+    Retry,
+    Tasks,
+)
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
 
 Work = Callable[..., Running]
 NOW = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
-AROUND: ContextVar[str] = ContextVar("around", default="")
 
 
 @pytest.fixture
@@ -57,13 +67,49 @@ def test_a_call_is_a_job_and_a_job_a_call(work: Work, kind: str, tasks: Tasks) -
     second = one.options(id="ben").enqueue("ben")
     assert (second.id, second.added) == ("ben", True)
     assert not one.options(id="ben").enqueue("ben").added
-    tasks.enqueue_many([two.new({1, 2}), one.options(id="eve").new("eve!")])
+    none, third = tasks.enqueue_many([two.new({1, 2}), one.options(id="eve").new("eve!")])
     with worker:
         until(lambda: tasks.queue.counts() == Counts(enqueued=4, completed=4))
     assert sorted(calls, key=str) == sorted(
         [("ada", NOW, first.id), ("ben", None, "ben"), {1, 2}, ("eve!", None, "eve")], key=str
     )
-    assert [tasks.queue.result(name) for name in (first.id, "ben", "eve")] == [b"3", b"3", b"4"]
+    assert [receipt.result() for receipt in (first, second, none, third)] == [3, 3, None, 4]
+    assert tasks.queue.result("eve") == b"4"
+
+
+def test_results_are_of_their_annotated_types(work: Work, kind: str, tasks: Tasks, newest: Server) -> None:
+    def when() -> dict[str, datetime]:
+        return {"now": NOW}
+
+    def fails() -> int:
+        raise DeadLetter("no")
+
+    worker = work()
+    worker.worker.tasks(tasks)
+    one, two = declare(tasks, kind, when), declare(tasks, kind, fails)
+    with worker:
+        assert one.enqueue().result(timeout=20) == {"now": NOW}
+        with pytest.raises(JobFailed, match="no"):
+            two.enqueue().result(timeout=20)
+    assert asyncio.run(_twice(newest.url)) == [None, TimeoutError]
+
+
+async def _twice(url: str) -> list[Any]:
+    """The twin: a result of another worker, and one that does not come."""
+    async with AsyncTasks("other", url) as tasks:
+
+        @tasks.task
+        async def one() -> int | None: ...
+
+        worker = AsyncWorker(url)
+        worker.tasks(tasks)
+        async with worker:
+            first = await (await one.enqueue()).result(timeout=20)
+        (late,) = await tasks.enqueue_many([one.new()])
+        try:
+            return [first, await late.result(timeout=0)]
+        except TimeoutError as error:
+            return [first, type(error)]
 
 
 def test_nothing_is_sent_of_a_wrong_call(tasks: Tasks) -> None:

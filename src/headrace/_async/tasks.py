@@ -10,23 +10,26 @@ import redis.asyncio
 
 from headrace._async.queue import AsyncQueue
 from headrace._base.closing import AsyncClosing
-from headrace._base.tasks import BaseTask, BaseTasks, C, P, R
+from headrace._base.connected import Timeout
+from headrace._base.tasks import BaseTask, BaseTasks, C, P, R, typed
 from headrace._base.worker import Seconds
 from headrace._model.codec import Codec
-from headrace._model.job import NewJob, Receipt
+from headrace._model.job import NewJob
 from headrace._model.policy import Retry
+from headrace._model.receipt import AsyncReceipt
 from headrace._model.settings import QueueOptions, with_options
 
 
 class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
     """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt:
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncReceipt[R]:
         """Enqueue a call: its arguments are checked, and a worker runs it. `TypeError` for arguments that the function
-        does not take: nothing was sent. As `Queue.enqueue`.
+        does not take: nothing was sent. The receipt's `result()` is what the function returned. As `Queue.enqueue`.
         """
-        receipt: Receipt = await self._tasks.queue.enqueue(self.new(*args, **kwargs))
-        return receipt
+        job, queue = self.new(*args, **kwargs), self._tasks.queue
+        receipts: list[AsyncReceipt[R]] = typed(queue, [job], [await queue.enqueue(job, **self._call)])
+        return receipts[0]
 
 
 class Declare(Protocol):
@@ -78,9 +81,13 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         declare: Any = partial(self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
 
-    async def enqueue_many(self, jobs: Iterable[NewJob[bytes]]) -> list[Receipt]:
+    async def enqueue_many(self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None) -> list[AsyncReceipt[Any]]:
         """Enqueue calls made by `Task.new`, any number. As `Queue.enqueue_many`."""
-        return await self.queue.enqueue_many(jobs)
+        some = list(jobs)
+        receipts: list[AsyncReceipt[Any]] = typed(
+            self.queue, some, await self.queue.enqueue_many(some, timeout=timeout)
+        )
+        return receipts
 
     async def close(self) -> None:
         """Close the connections we opened. As `Queue.close`."""

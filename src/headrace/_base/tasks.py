@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
@@ -22,6 +22,7 @@ from headrace._model.settings import KIND
 from headrace.errors import ConfigurationError, DeadLetter, said
 
 if TYPE_CHECKING:
+    from headrace._base.connected import Timeout
     from headrace._base.queue import BaseQueue, Delay
 
 P = ParamSpec("P")
@@ -44,7 +45,8 @@ class BaseTask(Generic[P, R, C]):
         self.name, self.retry, self.deadline = name, retry, deadline
         self._signature = Signature(function, name)
         self._tasks, self._function = tasks, function
-        self._given: dict[str, Any] = {"priority": priority}
+        self._given: dict[str, Any] = {"priority": priority}  # of its jobs
+        self._call: dict[str, Any] = {}  # options of the call that enqueues
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r} of {self._tasks!r})"
@@ -55,7 +57,7 @@ class BaseTask(Generic[P, R, C]):
 
     def options(
         self, *, id: str | None = None, delay: Delay = None, priority: int | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> Self:  # fmt: skip
         """Return this task with options for its jobs: `welcome.options(delay=60).enqueue(…)`. They mean what they mean
         for `Queue.enqueue`.
@@ -65,6 +67,7 @@ class BaseTask(Generic[P, R, C]):
         given = {"id": id, "delay": delay, "priority": priority, "headers": headers}
         made = copy.copy(self)
         made._given = self._given | {name: value for name, value in given.items() if value is not None}
+        made._call = self._call if timeout is None else {"timeout": timeout}
         return made
 
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[bytes]:
@@ -75,9 +78,11 @@ class BaseTask(Generic[P, R, C]):
         given = dict(self._given)
         more: Mapping[str, str] = given.pop("headers", {})
         headers = {KIND: self.name, **more}
-        queue = self._tasks.queue
-        payload = self._signature.pack(args, kwargs)
-        return NewTaskJob(payload, headers=headers, queue=queue.name, codec=queue.ops.codec, **given)
+        queue, signature = self._tasks.queue, self._signature
+        return NewTaskJob(
+            signature.pack(args, kwargs), headers=headers, queue=queue.name, codec=queue.ops.codec,
+            decode=signature.unpack_result, **given,
+        )  # fmt: skip
 
 
 K = TypeVar("K", bound=BaseTask[..., Any, Any])
@@ -148,7 +153,7 @@ def _require_bytes(codec: Codec[Any]) -> None:
         )
 
 
-# -- what a worker asks of them: no part of what users see ----------------------------------------------
+# -- what workers and both colours ask of them: no part of what users see ------------------------------
 # ruff: noqa: SLF001
 # pyright: reportPrivateUsage=false
 
@@ -164,6 +169,14 @@ def check(tasks: BaseTasks) -> None:
     """Raise `ConfigurationError` if the annotations of a task can't be read."""
     for task in tasks._named.values():
         task._signature.check()
+
+
+def typed(queue: Any, jobs: Sequence[Any], receipts: Sequence[Any]) -> Any:
+    """Let the receipts of calls decode results by the tasks' annotations."""
+    for job, receipt in zip(jobs, receipts, strict=True):
+        if isinstance(job, NewTaskJob):
+            queue._bound([receipt], job.decode)
+    return receipts
 
 
 def encoder(task: BaseTask[..., Any, Any]) -> Callable[[Any], bytes]:

@@ -228,7 +228,7 @@ class BaseWorker:
         """
         if not isinstance(tasks, BaseTasks):
             raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
-        name, queue_settings, codec = self._declared("tasks", tasks.queue, None, {}, QueueOptions)
+        name, queue_settings, codec = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
 
         def register(task: BaseTask[..., Any, Any]) -> None:
             self._register(

@@ -149,9 +149,12 @@ class NewJob(Generic[T_co]):
 
 @frozen
 class NewTaskJob(NewJob[bytes]):
-    """A job of a task, with the codec of its queue, which encodes it also as a follow-up in another one."""
+    """A job of a task, with the codec of its queue, which encodes it also as a follow-up in another one; and with what
+    makes a result of bytes.
+    """
 
     codec: Any = field(default=None, repr=False)
+    decode: Any = field(default=None, repr=False)
 
 
 def is_new(job: object) -> TypeGuard[NewJob[Any]]:

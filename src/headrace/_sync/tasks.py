@@ -9,11 +9,13 @@ from typing import Any, Generic, Protocol, Unpack, overload
 import redis
 
 from headrace._base.closing import Closing
-from headrace._base.tasks import BaseTask, BaseTasks, C, P, R
+from headrace._base.connected import Timeout
+from headrace._base.tasks import BaseTask, BaseTasks, C, P, R, typed
 from headrace._base.worker import Seconds
 from headrace._model.codec import Codec
-from headrace._model.job import NewJob, Receipt
+from headrace._model.job import NewJob
 from headrace._model.policy import Retry
+from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueOptions, with_options
 from headrace._sync.queue import Queue
 
@@ -21,12 +23,13 @@ from headrace._sync.queue import Queue
 class Task(BaseTask[P, R, C], Generic[P, R, C]):
     """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
         """Enqueue a call: its arguments are checked, and a worker runs it. `TypeError` for arguments that the function
-        does not take: nothing was sent. As `Queue.enqueue`.
+        does not take: nothing was sent. The receipt's `result()` is what the function returned. As `Queue.enqueue`.
         """
-        receipt: Receipt = self._tasks.queue.enqueue(self.new(*args, **kwargs))
-        return receipt
+        job, queue = self.new(*args, **kwargs), self._tasks.queue
+        receipts: list[Receipt[R]] = typed(queue, [job], [queue.enqueue(job, **self._call)])
+        return receipts[0]
 
 
 class Declare(Protocol):
@@ -78,9 +81,11 @@ class Tasks(Closing, BaseTasks):
         declare: Any = partial(self._declare, Task, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
 
-    def enqueue_many(self, jobs: Iterable[NewJob[bytes]]) -> list[Receipt]:
+    def enqueue_many(self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None) -> list[Receipt[Any]]:
         """Enqueue calls made by `Task.new`, any number. As `Queue.enqueue_many`."""
-        return self.queue.enqueue_many(jobs)
+        some = list(jobs)
+        receipts: list[Receipt[Any]] = typed(self.queue, some, self.queue.enqueue_many(some, timeout=timeout))
+        return receipts
 
     def close(self) -> None:
         """Close the connections we opened. As `Queue.close`."""
