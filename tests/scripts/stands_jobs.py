@@ -25,6 +25,12 @@ def _(lua: Lua) -> None:
     large_delayed(lua)
 
 
+@stand("enqueue_one")
+def _(lua: Lua) -> None:
+    for _ in range(MANY):
+        assert lua("enqueue_one", PAYLOAD)
+
+
 @stand("lease")
 def _(lua: Lua) -> None:
     for levels in each_way(lua):

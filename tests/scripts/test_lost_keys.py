@@ -18,6 +18,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "dead_letter": [(["w", 1000, "5-0", 1, "why"], [0])],
     "delete": [([], [0, 0])],
     "enqueue": [(["full", "i", "+60000", 2, "data", "a"], ["i", 1])],
+    "enqueue_one": [(["a"], ANY)],
     "declare": [([0, "codec", "JSONCodec"], [1]), ([0, "codec", "BytesCodec"], [1, "codec", "JSONCodec"])],
     "expire": [(["-", 500], [0, ""]), (["-", 500, "i", "5-0"], [0, ""])],
     "fail_worker": [(["w", 500], [0, 0])],

@@ -59,7 +59,8 @@ def use(story: Story, jobs: int) -> None:
         delay = "+60000" if i % 3 == 0 else ""
         items += (f"i{i}", delay, 6, "data", "x", "id", f"i{i}", "h", str(i))
     story("enqueue", "full", *items)
-    story("enqueue", "plain", *["y"] * jobs)
+    story("enqueue", "plain", *["y"] * (jobs - 1))
+    story("enqueue_one", "y")
     lua = story.lua
     for key in lua.redis.zrange(lua.key("delayed"), 0, -1):
         lua.redis.zadd(lua.key("delayed"), {key: 1})

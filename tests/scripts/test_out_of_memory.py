@@ -58,6 +58,20 @@ def test_enqueue_is_refused_whole(lua: Lua, case: str, call: int | str) -> None:
     assert sum(added) == len(added) - ("there" in case)
 
 
+@pytest.mark.parametrize("call", ["", 1], ids=["", "recorded"])
+def test_enqueue_one_is_refused_whole(lua: Lua, call: int | str) -> None:
+    lua.leased("a")
+    before = lua.state()
+    fill(lua)
+    with pytest.raises(redis.ResponseError, match=FULL):
+        lua("enqueue_one", "b", call=call)
+    assert lua.state() == before
+    assert not lua.redis.exists(lua.key("lane:l"))
+    lua.redis.config_set("maxmemory", 0)
+    assert lua("enqueue_one", "b", call=call)
+    assert lua.counts() == {"waiting": 1, "leased": 1, "enqueued": 2}
+
+
 def test_what_is_there_already_can_be_enqueued(lua: Lua) -> None:
     lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i")
     fill(lua)

@@ -53,6 +53,14 @@ def test_enqueue_plain_into_the_next_millisecond(lua: Lua) -> None:
     assert lua("enqueue", "plain", "d") == ["10000000000000-2", 1]
 
 
+def test_enqueue_one(lua: Lua) -> None:
+    """The same entry as that of a plain item; how large it is, is kept for `lease`."""
+    ids = [lua("enqueue_one", "a"), lua("enqueue_one", "b" * 5000)]
+    assert lua.redis.xrange(lua.key("jobs")) == [(ids[0], {"data": "a"}), (ids[1], {"data": "b" * 5000})]
+    assert lua.redis.hget(lua.key("stats"), "largest") == "5000"
+    assert lua.counts() == {"waiting": 2, "enqueued": 2}
+
+
 def test_enqueue_full(lua: Lua) -> None:
     """Ids and whether they were added, in turn; without an id of its own a job has its entry's."""
     items = full(("i", "", {"data": "a", "id": "i", "h": "1"}), ("", "", {"data": "b"}), ("i", "", {"data": "c"}))

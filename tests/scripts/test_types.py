@@ -12,6 +12,7 @@ from tests.scripts.conftest import TERM, Lua, declared, dumps, restore
 
 CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry that "w" has leased
     "enqueue, plain": lambda _: ["plain", "a"],
+    "enqueue_one": lambda _: ["a"],
     "enqueue": lambda _: [
         "full",
         "",

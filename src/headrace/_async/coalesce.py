@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 from attrs import define, field
@@ -15,7 +15,9 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op
 
 COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
-COALESCED_AT_MOST = 250  # items of one joint call, but for its last
+COALESCED_AT_MOST = 500  # items of one joint call, but for its last
+T = TypeVar("T")
+Waiting = tuple["Op[Any] | bytes", "asyncio.Future[Any]"]
 
 
 @define(eq=False)
@@ -27,20 +29,36 @@ class Coalescer:
     run_all: Callable[..., Awaitable[list[Any]]]
     join: Callable[[Sequence[Any]], Op[Any]]
     under_way: int = 0
-    waiting: deque[tuple[Op[Any], asyncio.Future[Any]]] = field(factory=deque[tuple[Op[Any], "asyncio.Future[Any]"]])
+    waiting: deque[Waiting] = field(factory=deque[Waiting])
     tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
+
+    @property
+    def busy(self) -> bool:
+        """Whether another call would wait for those under way, and had better join others."""
+        return self.under_way >= COALESCE_ABOVE
 
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
         """Run *op*, alone or joined with others, in *within* seconds; return its decoded reply."""
-        if self.under_way >= COALESCE_ABOVE and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
-            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self.waiting.append((op, future))
+        if self.busy and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
+            future = self.wait(op)
             return await future if within is None else await self._answer_within(op, future, within)
+        return (await self.alone(self.run_all([op], within=within)))[0]
+
+    async def alone(self, call: Awaitable[T]) -> T:
+        """Await a call that need not wait for others."""
         self.under_way += 1
         try:
-            return (await self.run_all([op], within=within))[0]
+            return await call
         finally:
             self._next()
+
+    def wait(self, call: Op[Any] | bytes) -> asyncio.Future[Any]:
+        """Let a call wait, to be joined with others: an operation, or its item, if that is all it has. The future has
+        its decoded reply, or what that says of the item.
+        """
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting.append((call, future))
+        return future
 
     async def _answer_within(self, op: Op[Any], future: asyncio.Future[Any], within: float) -> Any:
         """Wait for the answer to *op*, which others may wait for longer."""
@@ -68,15 +86,20 @@ class Coalescer:
 
     async def _send(self) -> None:
         """Send the waiting calls as one."""
-        some: list[tuple[Op[Any], asyncio.Future[Any]]] = []
+        some: list[Waiting] = []
         items: list[Any] = []
         size = 0
         while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
-            op, future = self.waiting.popleft()
-            if not future.done():  # else it was cancelled
-                some.append((op, future))
-                items += op.items
-                size += op.size
+            call, future = waiting = self.waiting.popleft()
+            if future.done():  # it was cancelled
+                continue
+            some.append(waiting)
+            if isinstance(call, bytes):
+                items.append(call)
+                size += len(call)
+            else:
+                items += call.items
+                size += call.size
         try:
             if some:
                 self._answer(some, (await self.run_all([self.join(items)]))[0])
@@ -89,9 +112,14 @@ class Coalescer:
         finally:
             self._next()
 
-    def _answer(self, some: Sequence[tuple[Op[Any], asyncio.Future[Any]]], replies: Sequence[Any]) -> None:
+    def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
         at = 0
-        for op, future in some:
+        for call, future in some:
+            if isinstance(call, bytes):
+                answer, end = replies[at], at + 1
+            else:
+                end = at + len(call.items)
+                answer = replies[at:end]
             if not future.done():
-                future.set_result(replies[at : at + len(op.items)])
-            at += len(op.items)
+                future.set_result(answer)
+            at = end

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from tenacity import AsyncRetrying
 
 from headrace._async.coalesce import Coalescer
+from headrace._async.pool import AsyncPool, replies
 from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
@@ -38,6 +39,7 @@ from headrace._base.retrying import (
 )
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
+from headrace._protocol.prepared import ITEM_BYTES, Prepared
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -68,6 +70,7 @@ class AsyncExecutor(BaseExecutor):
                 await kind.connect(connection)
 
         super().__init__(pool, budget, outage, attend and connect)
+        self.connections = AsyncPool(pool)
         # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
         self.pool.connection_kwargs["socket_timeout"] = None
         self._at_once = asyncio.Semaphore(CALLS_AT_ONCE)
@@ -77,13 +80,16 @@ class AsyncExecutor(BaseExecutor):
     async def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
         """Like `Executor.run`. Small calls of one operation that would wait for each other are coalesced."""
         if op.join is not None and meanwhile is None and len(op.items) < COALESCE_BELOW:
-            coalescer = self._coalescers.get(op.join)
-            if coalescer is None:
-                coalescer = self._coalescers[op.join] = Coalescer(self.run_all, op.join)
-            joined: Any = await coalescer.run(op, self.within if within is None else within)
-            return cast(R, joined)
+            coalescer = self._coalescer(op.join)
+            return cast(R, await coalescer.run(op, self.within if within is None else within))
         result: R = (await self.run_all([op], meanwhile, within=within))[0]
         return result
+
+    def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]]) -> Coalescer:
+        try:
+            return self._coalescers[join]
+        except KeyError:
+            return self._coalescers.setdefault(join, Coalescer(self.run_all, join))
 
     async def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
         """Like `Executor.run_whole`; *op* goes on without its caller, as long as the loop does."""
@@ -153,29 +159,60 @@ class AsyncExecutor(BaseExecutor):
         await self._turn(trip)
         try:
             kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
-            replies: list[Any]
             try:
                 replies = await self._attempt(trip, lanes, meanwhile)
             except Exception as error:
-                if not heals(error):
-                    raise
-                patience = self._failed(error, trip, lanes)
-                try:
-                    if trip.left == 0:
-                        raise
-                    again = AsyncRetrying(**policy(patience, self.pause))
-                    replies = await again(self._attempt, trip, lanes, meanwhile)
-                except Exception as last:
-                    known(last, trip)
-                    raise
-                finally:
-                    self.outage.ends()
+                replies = await self._again(error, trip, lanes, meanwhile)
             else:
                 if not kept:
                     self._lanes.give(ops, lanes)
         finally:
             self._at_once.release()
         return self._answered(ops, replies)
+
+    async def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+        """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
+        if len(item) > ITEM_BYTES:
+            return await self.run(prepared.of(item))
+        coalescer = self._coalescer(prepared.join)
+        if coalescer.busy:
+            joined: R = await coalescer.wait(item)
+            return joined
+        return await coalescer.alone(self._run_prepared(prepared, item))
+
+    async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+        lane, trip = self._lane(prepared), Trip(())
+        answers: list[Any] = []
+        try:
+            answers = await self.send([prepared.packed(lane.name, lane.calls, item)], None, trip.leaves)
+            trip.answered()
+            if isinstance(answers[0], Exception):
+                trip.ops = (prepared.of(item),)
+                answers = await self._checked(answers, trip, [lane])
+        except Exception as error:
+            trip.ops = (prepared.of(item),)
+            answers = await self._again(error, trip, [lane], None)
+        else:
+            self._lanes.put(prepared.lane_prefix, lane)
+        self._heard()
+        return prepared.op.decode(answers[0])
+
+    async def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        """Like `Executor._again`."""
+        if not heals(error):
+            raise error
+        patience = self._failed(error, trip, lanes)
+        try:
+            if trip.left != 0:
+                again = AsyncRetrying(**policy(patience, self.pause))
+                return cast("list[Any]", await again(self._attempt, trip, lanes, meanwhile))
+        except Exception as last:
+            known(last, trip)
+            raise
+        finally:
+            self.outage.ends()
+        known(error, trip)
+        raise error
 
     async def _turn(self, trip: Trip) -> None:
         """Wait until it is the turn of this trip, among those of this executor."""
@@ -201,6 +238,11 @@ class AsyncExecutor(BaseExecutor):
             if (refusal := await self._refusal(ops)) is not None:
                 raise refusal from cut
             raise
+        return await self._checked(replies, trip, lanes)
+
+    async def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
+        """Like `Executor._checked`."""
+        ops = trip.ops
         absent = missing(replies)
         if absent:
             packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
@@ -212,7 +254,7 @@ class AsyncExecutor(BaseExecutor):
             if refuses(error) and (refusal := await self._refusal(ops)) is not None:
                 raise refusal from error
             if stale(error):
-                await self.pool.disconnect(inuse_connections=False)
+                await self.connections.disconnect(inuse_connections=False)
             raise error
         return replies
 
@@ -226,19 +268,18 @@ class AsyncExecutor(BaseExecutor):
 
     async def _announce(self, size: int) -> tuple[int | None, bool]:
         """Like `Executor._announce`."""
-        connection = await self.pool.get_connection()
+        connection = await self.connections.take()
         try:
             async with asyncio.timeout(self.timeout):
                 await connection.send_packed_command([announced(size)])
-                limit = told_limit(await _aread(connection))
+                limit = told_limit(*await replies(connection, 1))
             refused = False
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFUSED_WITHIN_S):
-                    refused = limit is None and refuses(await _aread(connection))
+                    refused = limit is None and refuses(*await replies(connection, 1))
             return limit, refused
         finally:
-            await connection.disconnect(nowait=True)
-            await asyncio.shield(self.pool.release(connection))
+            await self.connections.drop(connection)
 
     async def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
@@ -253,19 +294,19 @@ class AsyncExecutor(BaseExecutor):
             raise errors.TimeoutError(f"no answer within {most:g} s") from None
 
     async def _send(self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile) -> list[Any]:
-        connection = await self.pool.get_connection()
+        connection = await self.connections.take()
         try:
             if leaves is not None:
                 leaves()
             await connection.send_packed_command([b"".join(commands)])
             if meanwhile is not None:
                 meanwhile()
-            return [await _aread(connection) for _ in commands]
+            answers = await replies(connection, len(commands))
         except BaseException:
-            await connection.disconnect(nowait=True)
+            await self.connections.drop(connection)
             raise
-        finally:
-            await asyncio.shield(self.pool.release(connection))
+        self.connections.give(connection)
+        return answers
 
     async def wait(self, command: tuple[Arg, ...]) -> bool:
         """Like `Executor.wait`."""
@@ -288,7 +329,7 @@ class AsyncExecutor(BaseExecutor):
         finally:
             with suppress(TimeoutError):  # TLS says goodbye, and a server that stands still does not
                 async with asyncio.timeout(0.2):
-                    await self.pool.disconnect()
+                    await self.connections.disconnect()
 
     async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[bytes]) -> None:
         with suppress(Exception):  # all of it expires
@@ -297,10 +338,3 @@ class AsyncExecutor(BaseExecutor):
                     await self._attempt(Trip(last), [Lane() for _ in last], None)
                 if clearing:
                     await self.send(clearing)
-
-
-async def _aread(connection: Any) -> Any:
-    try:
-        return await connection.read_response()
-    except errors.ResponseError as error:
-        return error

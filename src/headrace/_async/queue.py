@@ -82,7 +82,11 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
     ) -> AsyncReceipt:  # fmt: skip
         """Like `Queue.enqueue`."""
-        added = await self._run(*self._new(payload, id, headers, delay, priority), timeout)
+        data = self._plain(payload, id, headers, delay, priority) if timeout is None else None
+        if data is None:
+            added = await self._run(*self._new(payload, id, headers, delay, priority), timeout)
+        else:
+            added = [await self._executor.run_prepared(self._prepared, data)]
         receipts: list[AsyncReceipt] = self._bound(added)
         if self._undeclared:
             await self._declare()

@@ -9,6 +9,7 @@ from headrace._base.connections import noticed
 from headrace._base.lanes import Lane, shared
 from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
 from headrace._protocol.op import Op, pack
+from headrace._protocol.prepared import Prepared
 from headrace._telemetry.client import Outage
 
 CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
@@ -30,7 +31,7 @@ class BaseExecutor:
         self._lanes = shared(pool)
         self._prefixes: set[str] = set()  # of the records of our calls
 
-    def _lane(self, op: Op[Any]) -> Lane:
+    def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
         self._prefixes.add(op.lane_prefix)
         return self._lanes.take(op.lane_prefix)
 
@@ -53,10 +54,14 @@ class BaseExecutor:
         self.outage.begins()
         return patience
 
-    def _answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any]) -> list[Any]:
+    def _heard(self) -> None:
+        """Record that the server has answered."""
         self.outage.answers += 1
         if self.outage.since:
             self.outage.over()
+
+    def _answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any]) -> list[Any]:
+        self._heard()
         return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
 
 

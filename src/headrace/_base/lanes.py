@@ -43,7 +43,11 @@ class Lanes:
         """Return the lanes of calls that were answered."""
         for op, lane in zip(ops, lanes, strict=True):
             if not lane.repeated:
-                self.free.setdefault(op.lane_prefix, []).append(lane)
+                self.put(op.lane_prefix, lane)
+
+    def put(self, prefix: str, lane: Lane) -> None:
+        """Return the lane of a call whose record begins with *prefix*, and which was answered the first time."""
+        self.free.setdefault(prefix, []).append(lane)
 
     def drop(self, prefix: str) -> list[str]:
         """Forget the free lanes, and return the keys of their records, which are not needed any more."""

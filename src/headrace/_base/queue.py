@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from redis.exceptions import ClusterCrossSlotError
@@ -30,6 +30,7 @@ from headrace._protocol.answers import Declaration
 from headrace._protocol.declaring import declaration, differing
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.op import Op
+from headrace._protocol.prepared import Prepared, enqueue_one
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
@@ -86,6 +87,20 @@ class BaseQueue(Connected):
         """Warn of what others declare otherwise."""
         for text in [] if answer is None else differing(self.name, self._ours(), answer, serving=False):
             log.say("declaration_differs", "%s", text, queue=self.name)
+
+    @cached_property
+    def _prepared(self) -> Prepared[Receipt]:
+        return enqueue_one(self.ops)
+
+    def _plain(
+        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int
+    ) -> bytes | None:
+        """Encode a job that is its payload and nothing else, and is not traced; `None` for any other."""
+        if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
+            return None
+        if is_new(payload) or self._within is not None or wanted():
+            return None
+        return cast("bytes", self.ops.item(payload))
 
     def _new(
         self,

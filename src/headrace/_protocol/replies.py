@@ -75,6 +75,11 @@ def receipts(reply: Any) -> list[Receipt]:
     return [Receipt(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
 
 
+def one_receipt(reply: Any) -> Receipt:
+    """Decode the id of the only job, which was added."""
+    return receipt_values.receipts((text(reply),))[0]
+
+
 def plain_receipts(reply: Any) -> list[Receipt]:
     """Decode ids, all of them added: either each id, or the first id and how many follow each other."""
     if len(reply) == 2 and isinstance(reply[1], int):

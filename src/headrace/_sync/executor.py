@@ -46,6 +46,8 @@ from headrace._base.retrying import (
 )
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
+from headrace._protocol.prepared import ITEM_BYTES, Prepared
+from headrace._sync.pool import Pool, replies
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -89,6 +91,7 @@ class Executor(BaseExecutor):
 
         super().__init__(pool, budget, outage, connect)
         self._bounds = threading.local()  # of the call that this thread makes
+        self.connections = Pool(pool)
         self._given_up = threading.Event()
 
     def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
@@ -144,23 +147,48 @@ class Executor(BaseExecutor):
         try:
             replies = self._attempt(trip, lanes, meanwhile)
         except Exception as error:
-            if not heals(error) or self._given_up.is_set():
-                raise
-            patience = self._failed(error, trip, lanes)
-            try:
-                if trip.left == 0:
-                    raise
-                again = Retrying(**policy(patience, self.pause), sleep=sleep_using_event(self._given_up))
-                replies = again(self._attempt, trip, lanes, meanwhile)
-            except Exception as last:
-                known(last, trip)
-                raise
-            finally:
-                self.outage.ends()
+            replies = self._again(error, trip, lanes, meanwhile)
         else:
             if not kept:
                 self._lanes.give(ops, lanes)
         return self._answered(ops, replies)
+
+    def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+        """Run a prepared operation of *item* as `run` would."""
+        if len(item) > ITEM_BYTES:
+            return self.run(prepared.of(item))
+        lane, trip = self._lane(prepared), Trip(())
+        answers: list[Any] = []
+        try:
+            answers = self.send([prepared.packed(lane.name, lane.calls, item)], None, trip.leaves)
+            trip.answered()
+            if isinstance(answers[0], Exception):
+                trip.ops = (prepared.of(item),)
+                answers = self._checked(answers, trip, [lane])
+        except Exception as error:
+            trip.ops = (prepared.of(item),)
+            answers = self._again(error, trip, [lane], None)
+        else:
+            self._lanes.put(prepared.lane_prefix, lane)
+        self._heard()
+        return prepared.op.decode(answers[0])
+
+    def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        """Try a round trip again, whose first attempt failed with *error*; raise that if it does not heal."""
+        if not heals(error) or self._given_up.is_set():
+            raise error
+        patience = self._failed(error, trip, lanes)
+        try:
+            if trip.left != 0:
+                again = Retrying(**policy(patience, self.pause), sleep=sleep_using_event(self._given_up))
+                return again(self._attempt, trip, lanes, meanwhile)
+        except Exception as last:
+            known(last, trip)
+            raise
+        finally:
+            self.outage.ends()
+        known(error, trip)
+        raise error
 
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
@@ -171,6 +199,11 @@ class Executor(BaseExecutor):
             if (refusal := self._refusal(ops)) is not None:
                 raise refusal from cut
             raise
+        return self._checked(replies, trip, lanes)
+
+    def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
+        """Send the source of scripts that the server does not know, and raise what else it says is wrong."""
+        ops = trip.ops
         absent = missing(replies)
         if absent:
             packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
@@ -182,7 +215,7 @@ class Executor(BaseExecutor):
             if refuses(error) and (refusal := self._refusal(ops)) is not None:
                 raise refusal from error
             if stale(error):
-                self.pool.disconnect(inuse_connections=False)
+                self.connections.disconnect(inuse_connections=False)
             raise error
         return replies
 
@@ -196,15 +229,14 @@ class Executor(BaseExecutor):
 
     def _announce(self, size: int) -> tuple[int | None, bool]:
         """Ask the server for the largest value that it takes, and whether it refuses one of *size*."""
-        connection = self.pool.get_connection()
+        connection = self.connections.take()
         try:
             connection.send_packed_command([announced(size)])
-            limit = told_limit(_read(connection))
-            refused = limit is None and connection.can_read(REFUSED_WITHIN_S) and refuses(_read(connection))
+            limit = told_limit(*replies(connection, 1))
+            refused = limit is None and connection.can_read(REFUSED_WITHIN_S) and refuses(*replies(connection, 1))
             return limit, refused
         finally:
-            connection.disconnect()  # it waits for a value that does not come
-            self.pool.release(connection)
+            self.connections.drop(connection)  # it waits for a value that does not come
 
     def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
@@ -217,19 +249,19 @@ class Executor(BaseExecutor):
         """
         if within is not None and within < self.timeout:
             return self._send_within(commands, meanwhile, leaves, within)
-        connection = self.pool.get_connection()
+        connection = self.connections.take()
         try:
             if leaves is not None:
                 leaves()
             connection.send_packed_command([b"".join(commands)])
             if meanwhile is not None:
                 meanwhile()
-            return [_read(connection) for _ in commands]
+            answers = replies(connection, len(commands))
         except BaseException:
-            connection.disconnect()  # half a conversation is left on it
+            self.connections.drop(connection)
             raise
-        finally:
-            self.pool.release(connection)
+        self.connections.give(connection)
+        return answers
 
     def _send_within(
         self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile, within: float
@@ -238,7 +270,7 @@ class Executor(BaseExecutor):
         end = since_boot() + within
         self._bounds.within = within
         try:
-            connection = self.pool.get_connection()
+            connection = self.connections.take()
         finally:
             self._bounds.within = None
         sock = connection._sock  # noqa: SLF001 - a timeout of its parser would last for a part of a reply
@@ -249,17 +281,16 @@ class Executor(BaseExecutor):
             connection.send_packed_command([b"".join(commands)])
             if meanwhile is not None:
                 meanwhile()
-            replies: list[Any] = []
+            answers: list[Any] = []
             for _ in commands:
                 sock.settimeout(max(0.001, end - since_boot()))
-                replies.append(_read(connection))
+                answers += replies(connection, 1)
             sock.settimeout(connection.socket_timeout)
-            return replies  # noqa: TRY300 - as in `send`
         except BaseException:
-            connection.disconnect()
+            self.connections.drop(connection)
             raise
-        finally:
-            self.pool.release(connection)
+        self.connections.give(connection)
+        return answers
 
     def wait(self, command: tuple[Arg, ...]) -> bool:
         """Block until the server has something; `False` if the time ran out.
@@ -290,7 +321,7 @@ class Executor(BaseExecutor):
                     parting.start()
                     parting.join(CLOSE_WITHIN_S)
         finally:
-            self.pool.disconnect()
+            self.connections.disconnect()
 
     def _part(self, last: Sequence[Op[Any]], clearing: Sequence[bytes]) -> None:
         with suppress(Exception):  # all of it expires
@@ -304,13 +335,6 @@ class Executor(BaseExecutor):
         self.budget = 0.0
         self._given_up.set()
         self.close()
-
-
-def _read(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except errors.ResponseError as error:
-        return error
 
 
 def meet(executor: Executor) -> None:

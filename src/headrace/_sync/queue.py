@@ -94,7 +94,11 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`.
         One script (enqueue.lua), O(1).
         """
-        added = self._run(*self._new(payload, id, headers, delay, priority), timeout)
+        data = self._plain(payload, id, headers, delay, priority) if timeout is None else None
+        if data is None:
+            added = self._run(*self._new(payload, id, headers, delay, priority), timeout)
+        else:
+            added = [self._executor.run_prepared(self._prepared, data)]
         receipts: list[Receipt] = self._bound(added)
         if self._undeclared:
             self._declare()

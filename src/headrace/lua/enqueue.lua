@@ -11,6 +11,7 @@
 -- @include add
 -- @include clock
 -- @include due_at
+-- @include largest
 -- @include levels
 -- @include number
 -- @include publish

@@ -23,6 +23,7 @@
 -- @include fields
 -- @include heal_group
 -- @include keep_dead
+-- @include largest
 -- @include levels
 -- @include marks
 -- @include number

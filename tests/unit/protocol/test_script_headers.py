@@ -18,6 +18,7 @@ from headrace._protocol import script as scripts
 from headrace._protocol.answers import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
+from headrace._protocol.prepared import enqueue_one
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header, script
 
@@ -131,7 +132,8 @@ SAMPLES: dict[str, Op[object]] = {
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
     "declare": OPS.declare(serving=True),
     "delete": OPS.delete(),
-    "enqueue": OPS.enqueue([b"x"]),
+    "enqueue": OPS.enqueue([b"x", b"y"]),
+    "enqueue_one": enqueue_one(OPS).of(b"x"),
     "expire": OPS.expire("-", ["i"]),
     "fail_worker": OPS.fail_worker("w"),
     "find": OPS.find("i"),
@@ -175,7 +177,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     wire = op.wire("EVALSHA", "l", "1")
     keys = wire[3 : 3 + int(wire[2])]
     arguments = wire[3 + int(wire[2]) :]
-    assert op.name == name
+    assert op.script.name == name
     named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
     more = 8 if name == "move" else 0  # those of the other queue
     if "flow" in name:

@@ -1,6 +1,7 @@
 -- Reserve *n* nonces and answer the first. No job of this run has, had, or will have one of them; nor does anything
 -- that an earlier run of its id left.
 -- @include due_at
+-- @include largest
 -- @include levels
 -- @include marks
 -- @include note

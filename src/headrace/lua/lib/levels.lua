@@ -2,6 +2,7 @@
 -- job waits until it is its turn; then it goes to the jobs stream, so that whatever is leased is there. The entry of a
 -- stream of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is
 -- more. Check the streams of the levels behind the first. Fails if the queue has more, or they are no streams.
+-- @include largest
 local function level_streams(stats, levels)
   local there = tonumber(redis.call('HGET', stats, 'levels') or 0)
   if there > #levels then error('PRIORITIES ' .. there + 1, 0) end
@@ -16,13 +17,6 @@ local function level_of(fields, deepest)
     end
   end
   return 0
-end
--- The largest job that came in, if that is more than 4 KiB, until the sweep finds the streams empty: `lease` learns
--- from it how many jobs it may read at a time.
-local function keep_largest(stats, bytes)
-  if bytes > 4096 and bytes > tonumber(redis.call('HGET', stats, 'largest') or 0) then
-    redis.call('HSET', stats, 'largest', bytes)
-  end
 end
 local function size_of(fields)
   local bytes = 0

@@ -1,0 +1,66 @@
+"""Operations that are packed but for one item: for calls one by one, where to make an `Op` takes as long as sending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from attrs import evolve, field, frozen
+
+from headrace._model.receipt import Receipt
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import one_receipt
+from headrace._protocol.script import script
+
+T = TypeVar("T")
+ITEM_BYTES = 1 << 16  # of an item that goes so; for a larger one the rest hardly counts
+_LANE = "0" * 16  # as long as a lane's name
+_EMPTY = b"$0\r\n\r\n"
+
+
+@frozen
+class Prepared(Generic[T]):
+    """A recorded script whose only argument, beside the number of its call, is one item."""
+
+    join: Callable[[Sequence[bytes]], Op[list[T]]]
+    """Makes one operation of any items, by another script."""
+    op: Op[T]
+    """That of an empty item."""
+    lane_prefix: str = field(init=False)
+    _before: bytes = field(init=False)
+    _behind: bytes = field(init=False)
+
+    @lane_prefix.default
+    def _lane_prefix(self) -> str:
+        return self.op.lane_prefix
+
+    @_before.default
+    def _before_lane(self) -> bytes:
+        return self._parts()[0]
+
+    @_behind.default
+    def _behind_lane(self) -> bytes:
+        return self._parts()[1].removesuffix(2 * _EMPTY)  # the number and the item
+
+    def _parts(self) -> tuple[bytes, bytes]:
+        before, _, behind = self.op.packed("EVALSHA", _LANE, "").partition(f":{_LANE}\r\n".encode())
+        return before + b":", b"\r\n" + behind
+
+    def packed(self, lane: str, call: int, item: bytes) -> bytes:
+        """Pack the call, like `Op.packed`."""
+        number = b"%d" % call
+        return b"%b%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+            self._before, lane.encode(), self._behind, len(number), number, len(item), item,
+        )  # fmt: skip
+
+    def of(self, item: bytes) -> Op[T]:
+        """Make the operation of *item*, to be sent in any other way."""
+        return evolve(self.op, args=[item])
+
+
+def enqueue_one(ops: Ops) -> Prepared[Receipt]:
+    """Prepare the call that adds one job which is its payload and nothing else."""
+    source = script("enqueue_one")
+    keys = [ops.keys.part(part) for part in source.parts]
+    return Prepared(ops.enqueue, Op("enqueue", source, keys, [b""], one_receipt, ops.keys.lane("")))
