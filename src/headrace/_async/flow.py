@@ -76,4 +76,4 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         """Like `Flow.close`."""
         if self._address.executor is not None:
             await self._executor.close()
-        self._address.leave()
+        self._part()

@@ -373,4 +373,4 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         if self._address.executor is not None:
             await self._waiters.close()
             await self._executor.close(self._parting())
-        self._address.leave()
+        self._part()

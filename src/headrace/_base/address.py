@@ -75,7 +75,8 @@ class Address:
         return self.target
 
     def leave(self) -> None:
-        """Leave the embedded server."""
+        """Forget the executor, which is closed, and leave the embedded server."""
+        self.executor = None
         if self.embedded is not None:
             self.embedded.leave()
             self.embedded = None

@@ -23,6 +23,12 @@ class Connected:
         """The executor, made when it is first needed."""
         raise NotImplementedError
 
+    def _part(self) -> None:
+        """Leave the server: a later call connects anew, from whatever event loop it comes."""
+        self._address.leave()
+        for made in ("_executor", "_waiters"):
+            vars(self).pop(made, None)
+
     @cached_property
     def _settings(self) -> Mapping[str, Any]:
         settings: Mapping[str, Any] = self._executor.pool.connection_kwargs

@@ -491,4 +491,4 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         if self._address.executor is not None:
             self._waiters.close()
             self._executor.close(self._parting())
-        self._address.leave()
+        self._part()
