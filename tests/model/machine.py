@@ -74,7 +74,7 @@ class Stammering:
         self.op: Op[Any] | None = None
         self.reply: Any = None
 
-    def run(self, op: Op[Any], meanwhile: Callable[[], None] | None = None) -> Any:
+    def run(self, op: Op[Any], meanwhile: Callable[[], None] | None = None, within: float | None = None) -> Any:
         if meanwhile is not None:
             meanwhile()
         if not op.lane_prefix:
@@ -289,7 +289,7 @@ class Machine(RuleBasedStateMachine):
         assert won == self.model.complete(held, result, fenced=self.fenced if fenced is None else fenced)
         for new, job in made if won else ():
             (self.next if new.queue else self.model).enqueue(job)
-        assert self.queues[client].result(str(held.job.id)) == self.model.results.get(str(held.job.id))
+        assert kept_result(self.queues[client], str(held.job.id)) == self.model.results.get(str(held.job.id))
         return kept(pair, won and again)
 
     @rule(client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences)
@@ -444,7 +444,7 @@ class Machine(RuleBasedStateMachine):
         assert (one is None) == (job is None)
         if one is not None and job is not None:
             agree(one, job)
-        assert queue.result(name) == self.model.results.get(name)
+        assert kept_result(queue, name) == self.model.results.get(name)
         first, waiting = queue.peek(), self.model.waiting()
         assert (first is None) == (not waiting)
         if first is not None:
@@ -506,6 +506,11 @@ def same(seen: headrace.Job, job: Job) -> None:
     job.enqueued_at = job.enqueued_at or seen.enqueued_at
     expected = (job.id, job.payload or b"", dict(job.headers), job.attempt, job.enqueued_at)
     assert (seen.id, seen.payload, dict(seen.headers), seen.attempt, seen.enqueued_at) == expected
+
+
+def kept_result(queue: Any, name: str) -> bytes | None:
+    """The result that there is, of a job that has ended or not."""
+    return queue.results([name]).get(name)
 
 
 def agree(seen: JobState, job: Job) -> None:
