@@ -558,7 +558,7 @@ def test_restart_under_a_blocked_lease(program: Binary, colour: str, durable: bo
 
 def test_restart_under_load(program: Binary, colour: str) -> None:
     """Jobs enqueued and completed while the server crashes and comes back: each once, none lost."""
-    total = 1500
+    total = 600
     with Server(program, appendonly=True, extra=EXACT) as server, asking(colour, server.url) as asked:
         progress = threading.Semaphore(0)
         jobs, done = [], []
@@ -570,7 +570,7 @@ def test_restart_under_load(program: Binary, colour: str) -> None:
                     lease = asked(lambda q: q.lease())
                     assert asked(lambda q, it=lease: q.complete(it)) is True
                     done.append(lease.job.payload)
-                if i % 500 == 250:
+                if i % 200 == 100:
                     progress.release()
 
         with ThreadPoolExecutor(1) as thread:

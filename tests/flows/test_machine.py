@@ -18,7 +18,7 @@ from tests.support.machines import hunt, run_machine
 from tests.support.planted import planted
 from tests.support.servers import Server, binaries
 
-EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "20"))
 STEPS = int(os.environ.get("FLOWS_STEPS", "50"))
 SEED = int(os.environ.get("FLOWS_SEED", "1"))
 

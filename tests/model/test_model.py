@@ -19,7 +19,7 @@ from tests.support.machines import hunt, run_machine
 from tests.support.planted import planted
 from tests.support.servers import Server, binaries
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
 STEPS = int(os.environ.get("MODEL_STEPS", "40"))
 SEED = int(os.environ.get("MODEL_SEED", "4"))
 
