@@ -41,7 +41,9 @@ MEMBERS = {
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
     },
-    "Worker": {"batch_handler", "flow", "handler", "run", "start", "stop", "tasks"},
+    "Worker": {
+        "batch_handler", "flow", "handler", "middleware", "on_start", "on_stop", "run", "start", "stop", "tasks",
+    },
     "Tasks": {"close", "enqueue_many", "job", "task"},
     "Task": {"enqueue", "new", "options"},
     "Flow": {

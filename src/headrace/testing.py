@@ -17,20 +17,15 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import redis
-from attrs import evolve
 
 from headrace._async.queue import AsyncQueue
 from headrace._async.worker import AsyncWorker
 from headrace._base.address import Address
-from headrace._base.functions import is_async
-from headrace._base.worker import together
 from headrace._embedded.server import EmbeddedServer
-from headrace._model.settings import HandlerSettings
 from headrace._model.state import Counts
 from headrace._sync.queue import Queue
 from headrace._sync.worker import Worker
@@ -81,17 +76,17 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
     again. An `AsyncWorker` runs on an event loop of its own, in another thread if this one has one.
     """
     raised: list[BaseException] = []
-    handlers, own = worker.handlers, worker._own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    own, around = worker._own, worker._around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     queues = [
         Queue(name, url=url, namespace=worker.namespace, priorities=handler.queue_settings.priorities)
-        for name, handler in handlers.items()
+        for name, handler in worker.handlers.items()
     ]
     deadline = time.monotonic() + timeout
 
     def over() -> bool:
         return bool(raised) or not _to_run(queues, until_empty) or time.monotonic() > deadline
 
-    worker.handlers = {name: _observed(handler, raised.append) for name, handler in handlers.items()}
+    worker._around = [_noting(worker, raised.append), *around]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     worker._own = Address(url)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     try:
         if isinstance(worker, Worker):
@@ -102,7 +97,7 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
             _beside(_until(worker, over))
         left = _to_run(queues, until_empty)
     finally:
-        worker.handlers, worker._own = handlers, own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        worker._own, worker._around = own, around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         for queue in queues:
             queue.close()
     if raised:
@@ -136,11 +131,8 @@ def _beside(story: Coroutine[Any, Any, None]) -> None:
         other.submit(asyncio.run, story).result()
 
 
-def _observed(handler: HandlerSettings, note: Callable[[BaseException], None]) -> HandlerSettings:
-    """Make a handler like *handler* that notes the exceptions it raises, unless they are verdicts."""
-    if handler.kinds:
-        return together({kind: _observed(one, note) for kind, one in handler.kinds.items()}, handler.concurrency)
-    function = handler.function
+def _noting(worker: Worker | AsyncWorker, note: Callable[[BaseException], None]) -> Callable[..., Any]:
+    """Make middleware for *worker* that notes the exceptions of its handlers, unless they are verdicts."""
 
     @contextmanager
     def noted() -> Generator[None, None, None]:
@@ -151,15 +143,15 @@ def _observed(handler: HandlerSettings, note: Callable[[BaseException], None]) -
                 note(error)
             raise
 
-    async def awaited(*given: Any) -> Any:
+    def plain(_job: Any, call: Callable[[], Any]) -> Any:
         with noted():
-            return await function(*given)
+            return call()
 
-    def called(*given: Any) -> Any:
+    async def awaited(_job: Any, call: Callable[[], Any]) -> Any:
         with noted():
-            return function(*given)
+            return await call()
 
-    return evolve(handler, function=wraps(function)(awaited if is_async(function) else called))
+    return plain if isinstance(worker, Worker) else awaited
 
 
 def _to_run(queues: Sequence[Queue], delayed: bool) -> int:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 
@@ -90,7 +90,18 @@ def handed_on(one: Task[[str], int, int], two: AsyncTask[[str], int, Coroutine[A
     two.new("ada")
 
 
+def around(job: Job, call: Callable[[], Any]) -> Any:
+    return call()
+
+
 def serving(worker: Worker, async_worker: AsyncWorker) -> None:
+    assert_type(worker.middleware(around)(Job("1", b"x", "q"), lambda: 5), Any)
+
+    @async_worker.on_start
+    async def connect() -> None:
+        async_worker.state.pool = 5
+
+    worker.on_stop(lambda: None)
     worker.tasks(tasks)
     async_worker.tasks(async_tasks, concurrency=10, grace=60)
 

@@ -76,11 +76,7 @@ import os, signal, sys
 from headrace import AsyncWorker, Worker
 worker = {"threads": Worker, "tasks": AsyncWorker}[sys.argv[1]](url=sys.argv[2])
 worker.handler("q")(print)
-start = worker._start
-def interrupted(url):
-    os.kill(os.getpid(), signal.SIGTERM)
-    return start(url)
-worker._start = interrupted
+worker.on_start(lambda: os.kill(os.getpid(), signal.SIGTERM))
 worker.run()
 print("ended in good order")
 """

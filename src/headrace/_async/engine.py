@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -20,6 +22,7 @@ from headrace._async.threads import Threads
 from headrace._base.connections import Attend
 from headrace._base.engine import BaseEngine, BaseRoleDriver, Unit
 from headrace._base.functions import is_async
+from headrace._base.hooks import Hook, hook_failed, surrounded
 from headrace._core.effects import Abort, Effect, Held, Log, Phase, Receive, Role, Send, Sleep, Start, TakeBack, Wake
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
@@ -36,6 +39,7 @@ class _Slots:
     """The slots of one consumer: units that wait for one, and those that run."""
 
     __slots__ = (
+        "around",
         "backlog",
         "call",
         "consumer",
@@ -45,6 +49,7 @@ class _Slots:
         "task",
         "tasks",
         "telemetry",
+        "threaded",
         "threads",
     )
 
@@ -74,6 +79,18 @@ class _Slots:
             self.threads = Threads(handler.function, name, loop, telemetry)
         elif handler.deadline is not None:
             self.call = partial(_timed, handler.function, handler.deadline)
+        self.around = handler.around
+        self.call = surrounded(self.call, self.around)
+        self.threaded = surrounded(self._in_thread, self.around)
+
+    def in_thread(self, unit: Unit) -> bool:
+        """Tell whether the handler of this unit is a plain function, which runs in a thread."""
+        return self.threads is not None and self.plain(unit[0].job)
+
+    def _in_thread(self, argument: Any) -> asyncio.Future[Any]:
+        """Call a plain function within its middleware: in a thread, with the context of the task that calls."""
+        assert self.threads is not None  # noqa: S101
+        return self.threads.submit(partial(copy_context().run, self.consumer.handler.function, argument))
 
 
 def _always(_argument: object) -> bool:
@@ -94,6 +111,21 @@ async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, arg
         if limit.expired():
             raise TimeoutError(overran(deadline)) from None
         raise
+
+
+async def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
+    """Call the hooks of the end, the last first; return the first error that there is."""
+    while hooks:
+        hook = hooks.pop()
+        try:
+            if inspect.isawaitable(made := hook()):
+                await made
+        except asyncio.CancelledError:
+            raise
+        except BaseException as raised:
+            hook_failed(hook, raised)
+            error = error or raised
+    return error
 
 
 class Engine(BaseEngine):
@@ -156,7 +188,9 @@ class Engine(BaseEngine):
             one.job.lost.set()
         for slots in self._slots.values():
             for run, unit in list(slots.tasks.values()):
-                if isinstance(run, asyncio.Task) and not run.cancelling() and all(x.job.lost for x in unit):
+                if not isinstance(run, asyncio.Task) or slots.in_thread(unit):
+                    continue
+                if not run.cancelling() and all(x.job.lost for x in unit):
                     run.cancel()  # pyright: ignore[reportUnknownMemberType]
                     run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
 
@@ -180,19 +214,21 @@ class Engine(BaseEngine):
                 continue
             slots.running += 1
             argument = jobs if batch else jobs[0]
-            if slots.threads is not None and slots.plain(argument):
-                run: Any = slots.threads.run(unit, argument)
-                run.add_done_callback(partial(self._thread_ended, slots, unit))
+            if slots.threads is None or not slots.plain(argument):
+                run: Any = slots.task(self._run(slots, unit, argument, slots.call))
+            elif slots.around:
+                run = slots.task(self._run(slots, unit, argument, slots.threaded))
             else:
-                run = slots.task(self._run(slots, unit, argument))
+                run = slots.threads.run(unit, argument)
+                run.add_done_callback(partial(self._thread_ended, slots, unit))
             slots.tasks[id(unit)] = run, unit
 
-    async def _run(self, slots: _Slots, unit: Unit, argument: Any) -> None:
-        """Call an async handler, and take in its end: one task."""
+    async def _run(self, slots: _Slots, unit: Unit, argument: Any, call: Callable[[Any], Awaitable[Any]]) -> None:
+        """Call a handler, and take in its end: one task."""
         error: BaseException | None = None
         result: Any = None
         try:
-            telemetry, call = slots.telemetry, slots.call
+            telemetry = slots.telemetry
             span = telemetry.on and not telemetry.passes(unit, argument)
             result = await (telemetry.call_async(call, unit, argument) if span else call(argument))
         except BaseException as raised:  # judged, whatever it is
@@ -266,8 +302,8 @@ class Engine(BaseEngine):
             task.cancel()
         await self._await([*chain(*tasks.values())], farewell)
         await self._await([self._role("leave", self.lifecycle.leave(), None, "work")], farewell)
-        runs: list[Any] = [run for slots in self._slots.values() for run, _ in slots.tasks.values()]
-        halted: list[asyncio.Task[Any]] = [run for run in runs if isinstance(run, asyncio.Task)]
+        every = [(slots, *run) for slots in self._slots.values() for run in slots.tasks.values()]
+        halted: list[asyncio.Task[Any]] = [run for slots, run, unit in every if not slots.in_thread(unit)]
         if halted:  # threads are not waited for
             await asyncio.wait(halted, timeout=1)
         for slots in self._slots.values():
@@ -276,6 +312,7 @@ class Engine(BaseEngine):
         await self.subscription.close()
         await self.executors["work"].close()
         await self.pulse.close()
+        self.error = await call_stops(self.stops, self.error)
         self._stopped()
         if self.forsaken is not None:
             self.forsaken()

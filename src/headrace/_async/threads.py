@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from headrace._base.engine import Unit
@@ -21,18 +22,26 @@ class Threads:
         self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry
     ) -> None:
         self._function, self._name, self._loop, self._telemetry = function, name, loop, telemetry
-        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Unit, Any] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads = self._busy = 0
 
     def run(self, unit: Unit, argument: Any) -> asyncio.Future[Any]:
-        """Call the function in a thread."""
+        """Call the function in a thread, recorded."""
+        return self.submit(partial(self._observed, unit, argument))
+
+    def _observed(self, unit: Unit, argument: Any) -> Any:
+        observed = self._telemetry.on
+        return self._telemetry.call(self._function, unit, argument) if observed else self._function(argument)
+
+    def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call *call* in a thread."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._busy += 1
         future.add_done_callback(self._free)
         if self._busy > self._threads:
             self._threads += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
-        self._calls.put((future, unit, argument))
+        self._calls.put((future, call))
         return future
 
     def _free(self, _future: object) -> None:
@@ -40,12 +49,11 @@ class Threads:
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
-            future, unit, argument = call
+            future, function = call
             result: Any = None
             error: BaseException | None = None
             try:
-                observed = self._telemetry.on
-                result = self._telemetry.call(self._function, unit, argument) if observed else self._function(argument)
+                result = function()
             except StopIteration as raised:  # no future takes it
                 error = RuntimeError(f"the handler raised {said(raised)}")
             except BaseException as raised:  # judged, whatever it is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 from contextlib import suppress
 from types import TracebackType
@@ -10,9 +11,11 @@ from typing import Self
 
 import redis.asyncio
 
-from headrace._async.engine import Engine
+from headrace._async.engine import Engine, call_stops
+from headrace._base.hooks import Hook
 from headrace._base.worker import BaseWorker, Seconds
 from headrace._telemetry.lines import speak
+from headrace.errors import ConfigurationError
 
 
 class AsyncWorker(BaseWorker):
@@ -30,6 +33,7 @@ class AsyncWorker(BaseWorker):
             url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage, tracebacks
         )
         self._running: Engine | None = None
+        self._starting = False
 
     def run(self, url: str | None = None) -> None:
         """Like `Worker.run`: its own event loop, until a signal or `stop()`."""
@@ -42,9 +46,13 @@ class AsyncWorker(BaseWorker):
         engine: Engine | None = None
         error: BaseException | None = None
         signals: list[signal.Signals] = []
+        early = 0  # signals that came before there was anything to stop
 
         def on_signal() -> None:
-            if engine is not None:  # always: the loop calls us when this task waits
+            nonlocal early
+            if engine is None:
+                early += 1
+            else:
                 engine.stop()
 
         try:
@@ -52,7 +60,9 @@ class AsyncWorker(BaseWorker):
                 with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, on_signal)
                     signals.append(number)
-            engine = self._start(url)
+            engine = await self._begin(url)
+            for _ in range(early):
+                engine.stop()
             await engine.stopping.wait()
             await engine.finish()
             error = engine.error
@@ -67,15 +77,41 @@ class AsyncWorker(BaseWorker):
             raise error
 
     def start(self, url: str | None = None) -> None:
-        """Begin working on this event loop; `async with worker:` does it for you. *url* as for `run`."""
-        self._start(url)
+        """Begin working on this event loop; `async with worker:` does it for you. *url* as for `run`.
 
-    def _start(self, url: str | None) -> Engine:
-        if self._running is not None and not self._running.gone:
+        Calls no hooks: a worker that has some is a `ConfigurationError` here.
+        """
+        if self._starts or self._stops:
+            raise ConfigurationError("start() can't await hooks: use `async with worker:` or `await worker.serve()`")
+        self._prepare(url)
+        self._go([])
+
+    async def _begin(self, url: str | None) -> Engine:
+        self._prepare(url)
+        stops = list(self._stops)
+        self._starting = True
+        try:
+            for hook in self._starts:
+                if inspect.isawaitable(made := hook()):
+                    await made
+            return self._go(stops)
+        except BaseException:
+            await call_stops(stops)
+            self._address.leave()
+            raise
+        finally:
+            self._starting = False
+
+    def _prepare(self, url: str | None) -> None:
+        if self._starting or (self._running is not None and not self._running.gone):
             raise RuntimeError("this worker is running already")
         self._address.leave()  # the last run, if its end was not waited for
-        at = self._reach(url)
+        self._reach(url)
+
+    def _go(self, stops: list[Hook]) -> Engine:
+        at = self._address
         self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
+        self._running.stops = stops
         self._started()
         return self._running
 
@@ -90,7 +126,7 @@ class AsyncWorker(BaseWorker):
             self._address.leave()
 
     async def __aenter__(self) -> Self:
-        self.start()
+        await self._begin(None)
         return self
 
     async def __aexit__(

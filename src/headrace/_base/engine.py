@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace._base.executor import BaseExecutor
+from headrace._base.hooks import Hook
 from headrace._base.retrying import RETRY_PAUSE_S
 from headrace._base.worker import left_behind
 from headrace._core.effects import Abort, Effect, Held, Log, Phase, Role, Start, TakeBack, Wake
@@ -40,6 +41,7 @@ class BaseEngine(ABC):
         self.lifecycle = lifecycle
         self.error: BaseException | None = None
         self.finished = False
+        self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
         self._asked = False  # to stop
         self._gave_up = False  # the server, as it did not answer
         self._outage = executors["work"].outage

@@ -13,6 +13,7 @@ from tenacity import wait_exponential_jitter
 
 from headrace._base.address import Address, given, shown, shown_settings
 from headrace._base.functions import called, is_async
+from headrace._base.hooks import Hooked
 from headrace._base.queue import BaseQueue
 from headrace._base.stages import Stages
 from headrace._base.tasks import BaseTask, BaseTasks, check, encoder, serve
@@ -98,10 +99,9 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
     return error
 
 
-class BaseWorker:
+class BaseWorker(Hooked):
     """The base of both workers: their handlers and settings."""
 
-    _threads_only = False
     _slots = 100
 
     def __init__(
@@ -117,6 +117,7 @@ class BaseWorker:
         max_outage: Seconds | None,
         tracebacks: bool = False,
     ) -> None:
+        super().__init__()
         self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout, max_outage=max_outage)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
         self.named = name is not None
@@ -330,7 +331,7 @@ class BaseWorker:
     def _lifecycle(self) -> Lifecycle:
         consumers: list[Consumer] = []
         flows: list[Any] = []
-        for h in (handler.limited() for handler in self.handlers.values()):
+        for h in (evolve(handler.limited(), around=tuple(self._around)) for handler in self.handlers.values()):
             queue_settings = evolve(h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks)
             ops = Ops(Keys.of(h.queue, self.namespace), queue_settings, h.codec, self.namespace)
             if h.flow is not None:

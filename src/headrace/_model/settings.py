@@ -191,6 +191,7 @@ class HandlerSettings:
     persistent: bool = False
     grace: float = GRACE_S
     encode: Callable[[Any], Any] | None = None  # of results, before the codec
+    around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()  # middleware, the first outermost
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])
     """Of a queue that handlers share by kind: its handlers, `None` for the rest; this one then holds their common
     options.

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace._base.connections import Attend
 from headrace._base.engine import BaseEngine, BaseRoleDriver, Unit
+from headrace._base.hooks import Hook, hook_failed, surrounded
 from headrace._core.effects import Abort, Effect, Held, Log, Phase, Receive, Role, Send, Sleep, Start, TakeBack, Wake
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
@@ -21,6 +22,18 @@ from headrace._sync.driver import Driver
 from headrace._sync.executor import Executor
 from headrace._sync.subscription import Subscription
 from headrace.errors import OutcomeUnknown
+
+
+def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
+    """Call the hooks of the end, the last first; return the first error that there is."""
+    while hooks:
+        hook = hooks.pop()
+        try:
+            hook()
+        except BaseException as raised:
+            hook_failed(hook, raised)
+            error = error or raised
+    return error
 
 
 class Engine(BaseEngine):
@@ -93,7 +106,8 @@ class Engine(BaseEngine):
 
     def _handle(self, consumer: Consumer) -> None:
         """Run the handler on unit after unit: one slot."""
-        units, function, batch = self._units[id(consumer)], consumer.handler.function, consumer.handler.batch
+        units, handler, batch = self._units[id(consumer)], consumer.handler, consumer.handler.batch
+        function = surrounded(handler.function, handler.around)
         telemetry = self.telemetry(consumer)
         while (unit := units.get()) is not None:
             jobs = consumer.begin(unit, time.monotonic())
@@ -139,6 +153,7 @@ class Engine(BaseEngine):
             self._await([leaving], farewell)
             for executor in self.executors.values():
                 executor.close()
+            self.error = call_stops(self.stops, self.error)
             self._stopped()
 
     def _await(

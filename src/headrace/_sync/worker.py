@@ -10,7 +10,7 @@ from typing import Any, Self
 import redis
 
 from headrace._base.worker import BaseWorker, Seconds
-from headrace._sync.engine import Engine
+from headrace._sync.engine import Engine, call_stops
 from headrace._telemetry.lines import speak
 
 
@@ -88,7 +88,16 @@ class Worker(BaseWorker):
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
         at = self._reach(url)
-        self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
+        stops = list(self._stops)
+        try:
+            for hook in self._starts:
+                hook()
+            self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
+        except BaseException:
+            call_stops(stops)
+            self._address.leave()
+            raise
+        self._running.stops = stops
         self._started()
         self._running.begin()
         return self._running

@@ -40,6 +40,7 @@ EVENTS = {  # their levels
     "server_clock_jumped": logging.WARNING,
     "schedule_failed": logging.ERROR,
     "declaration_differs": logging.WARNING,
+    "hook_failed": logging.ERROR,
     "role_failed": logging.ERROR,
     "tracing_failed": logging.WARNING,
 }
