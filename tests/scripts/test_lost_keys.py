@@ -10,6 +10,7 @@ from tests.scripts.conftest import TERM, Lua
 
 ANY = object()
 NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and the reply when there is nothing
+    "about": [([], [ANY, 0, 0, 0])],
     "beat": [(["w", 10_000, TERM, 0], 0), (["w", 10_000, TERM, 1], 1)],
     "cancel": [(["i"], 0), (["5-0"], 0), (["99999999999999999999-0"], 0)],
     "cancel_payload": [(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["a", "delayed", "0", 500], [0, "", "0"])],
@@ -28,6 +29,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
         (["w", 10, "", TERM, TERM, 0, 1000, 1], [1, -1, [], [], ANY, ANY]),
         (["v", 10, "", TERM, 0, 0, 1000, 0], [0, -1, [], [], ANY, ANY]),
     ],
+    "lease_of": [(["5-0"], [])],
     "leave": [(["w", 500], [0, 0])],
     "levels": [([], 0)],
     "list": [([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "dead")],

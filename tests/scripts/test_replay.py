@@ -12,6 +12,7 @@ from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua
 
 UNRECORDED = {
+    "about",
     "beat",
     "counts",
     "declare",
@@ -19,6 +20,7 @@ UNRECORDED = {
     "flow_events",
     "flow_find",
     "flow_read",
+    "lease_of",
     "leave",
     "levels",
     "list",

@@ -106,6 +106,17 @@ class ForgetEnds:
     waiter: Waiter
 
 
+# -- for the driver of views
+
+
+@frozen
+class Scan:
+    """Look at a bounded number of keys; answered with the cursor to go on, 0 at the end, and the names that match."""
+
+    cursor: int
+    pattern: str
+
+
 # -- for the driver of a worker's roles
 
 
@@ -163,6 +174,7 @@ Effect = (
     | WatchEnds
     | AwaitEnds
     | ForgetEnds
+    | Scan
     | Receive
     | Start
     | TakeBack
@@ -213,6 +225,11 @@ def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:
 def await_ends(waiter: Waiter, seconds: float) -> Step[tuple[dict[str, Event], bool]]:
     """Wait for an end; return those that came, by id, and true if all other jobs are to be read, too."""
     return cast("tuple[dict[str, Event], bool]", (yield AwaitEnds(waiter, seconds)))
+
+
+def scan(cursor: int, pattern: str) -> Step[tuple[int, list[str]]]:
+    """Look at a bounded number of keys; return the cursor to go on, 0 at the end, and the names that match."""
+    return cast("tuple[int, list[str]]", (yield Scan(cursor, pattern)))
 
 
 def receive(channels: Sequence[str], seconds: float) -> Step[Received]:

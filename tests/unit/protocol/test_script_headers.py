@@ -15,6 +15,7 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import script as scripts
+from headrace._protocol import view_ops
 from headrace._protocol.answers import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -124,6 +125,7 @@ FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
 CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
 SAMPLES: dict[str, Op[object]] = {
+    "about": view_ops.about(OPS),
     "beat": OPS.beat("w", 10.0),
     "cancel": OPS.cancel("i"),
     "cancel_payload": OPS.cancel_payload(b"x", "jobs", "-"),
@@ -143,6 +145,7 @@ SAMPLES: dict[str, Op[object]] = {
     "flow_read": FLOW.ops.read(["i", "j"]),
     "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
     "lease": Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1))).lease("w", 10),
+    "lease_of": view_ops.lease_of(OPS, "1-0"),
     "leave": OPS.leave("w"),
     "levels": OPS.levels(),
     "list": OPS.listing("waiting", ""),

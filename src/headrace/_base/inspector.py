@@ -1,0 +1,50 @@
+"""The base of both inspectors: arguments turned into views, and replies of SCAN into names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from headrace._base.address import Address
+from headrace._base.connected import Connected
+from headrace._base.retrying import bounding
+from headrace._core.effects import Scan
+from headrace._core.views import Redact, Views
+from headrace._model.checks import seconds
+from headrace._model.codec import Codec
+from headrace._protocol.op import pack
+from headrace._protocol.replies import text
+
+FRESH_S = 2.0  # seconds for which what was read is shown again
+
+
+class BaseInspector(Connected):
+    """The base of both inspectors: an address, and the views of one namespace."""
+
+    def __init__(
+        self, address: Address, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None,
+        fresh: float | timedelta, timeout: float | timedelta,
+    ) -> None:  # fmt: skip
+        self.views = Views(namespace, codecs, redact, seconds("fresh", fresh))
+        self._within = bounding(seconds("timeout", timeout, zero=False))
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(namespace={self.views.namespace!r})"
+
+    def forget(self) -> None:
+        """Read everything anew at the next look: something was changed."""
+        self.views.forget()
+
+
+def scanning(effect: Scan) -> bytes:
+    """Return the command of a scan."""
+    return pack(("SCAN", effect.cursor, "MATCH", effect.pattern, "COUNT", 1000))
+
+
+def scanned(reply: Any) -> tuple[int, list[str]]:
+    """Decode the reply to a scan. Raises it, if it is an error."""
+    if isinstance(reply, Exception):
+        raise reply
+    return int(reply[0]), [text(key) for key in reply[1]]

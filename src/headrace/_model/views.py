@@ -1,0 +1,163 @@
+"""Values that `headrace.inspect` shows. Times are seconds of the server's clock; texts are bounded, and printable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from headrace._model.flow import FlowState
+from headrace._model.shown import Payload
+from headrace._model.state import Counts, Schedule, WorkerState
+
+NO_RATES: Mapping[str, float] = {}
+
+
+@frozen
+class QueueView:
+    """A queue in an overview: `counts` of one instant, the age in seconds of the oldest job that is next (`lag`), and
+    the jobs a second that were `enqueued` and `completed` in the last minute, as far as this reader has looked
+    (`rates`, empty at first).
+    """
+
+    name: str
+    counts: Counts
+    lag: float
+    paused: bool
+    levels: int
+    workers: tuple[WorkerState, ...]
+    rates: Mapping[str, float] = NO_RATES
+    trail: tuple[tuple[float, float], ...] = ()
+    """Jobs a second that were enqueued and completed between the latest looks, the oldest first: for a small chart."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the law of conservation holds: every job that was enqueued is present, or has left as it should."""
+        return self.counts.lost == 0
+
+    @property
+    def law(self) -> str:
+        """The law of conservation with this queue's numbers, all of one instant."""
+        c = self.counts
+        gone = f"{c.completed} completed + {c.cancelled} cancelled + {c.deleted} deleted + {c.dead_trimmed} trimmed"
+        text = f"{c.enqueued} enqueued {'=' if self.balanced else '≠'} {gone} + {c.present} present"
+        return text if self.balanced else f"{text}: {abs(c.lost)} {'missing' if c.lost > 0 else 'too many'}"
+
+    @property
+    def alive(self) -> int:
+        """Workers that are alive."""
+        return sum(one.alive for one in self.workers)
+
+
+@frozen
+class Overview:
+    """All queues of a namespace at the time `now`, by name. `whole` once all keys of the server have been looked at: it
+    is done in steps, so that a large server is not held up.
+    """
+
+    now: float
+    queues: tuple[QueueView, ...]
+    whole: bool
+
+    @property
+    def workers(self) -> tuple[WorkerState, ...]:
+        """The workers of all queues, by name and queue."""
+        return tuple(sorted((w for q in self.queues for w in q.workers), key=lambda w: (w.name, w.queue)))
+
+
+@frozen
+class QueuePage:
+    """A queue by itself: besides, how it is `declared` (`declaration` is the number of that), and its schedules."""
+
+    now: float
+    queue: QueueView
+    declared: Mapping[str, str]
+    declaration: int
+    schedules: tuple[Schedule, ...]
+
+
+@frozen
+class Moment:
+    """A line of a job's timeline: what happened at `at` (`None`: that is not known)."""
+
+    at: float | None
+    what: str
+
+
+@frozen
+class JobView:
+    """A job as it may be shown. `until`, `token` and `holder` are those of its lease, if it has one; `timeline` tells
+    what its data says of its life.
+    """
+
+    id: str
+    queue: str
+    state: str
+    attempt: int
+    priority: int
+    enqueued_at: float | None
+    payload: Payload
+    headers: Mapping[str, str]
+    holder: str | None = None
+    since: float | None = None
+    due: float | None = None
+    reason: str | None = None
+    traceback: str | None = None
+    token: int | None = None
+    until: float | None = None
+    position: int | None = None
+    result: Payload | None = None
+    timeline: tuple[Moment, ...] = ()
+
+
+@frozen
+class JobsPage:
+    """A page of the jobs of a queue in one state; `cursor` is where to go on, empty at the end."""
+
+    now: float
+    queue: str
+    state: str
+    jobs: tuple[JobView, ...]
+    cursor: str
+
+
+@frozen
+class DeadGroup:
+    """Dead letters that share a `reason`, numbers aside (`key` names it): how many, since when, some of their ids."""
+
+    key: str
+    reason: str
+    number: int
+    first: float
+    last: float
+    ids: tuple[str, ...]
+
+
+@frozen
+class DeadPage:
+    """The dead letters of a queue by reason, the most frequent first. `seen` of `all` were looked at, the oldest."""
+
+    now: float
+    queue: str
+    groups: tuple[DeadGroup, ...]
+    seen: int
+    all: int
+
+
+@frozen
+class WorkerView:
+    """A worker of a queue, and some of the jobs that it has leased, oldest first."""
+
+    worker: WorkerState
+    jobs: tuple[JobView, ...]
+
+
+@frozen
+class RunsPage:
+    """Some runs of a flow, in no order; `cursor` is where to go on, empty at the end."""
+
+    now: float
+    flow: str
+    stages: tuple[str, ...]
+    runs: tuple[FlowState, ...]
+    cursor: str

@@ -1,0 +1,40 @@
+"""Views of queues, jobs, workers and flows, for web pages, the command line, and tools of your own.
+
+with Inspector(url="redis://localhost:6379/0") as look:
+for queue in look.overview().queues:
+print(queue.name, queue.counts.waiting, queue.lag, queue.law)
+"""
+
+from headrace._async.inspector import AsyncInspector
+from headrace._core.views import reason_key
+from headrace._model.shown import Payload
+from headrace._model.views import (
+    DeadGroup,
+    DeadPage,
+    JobsPage,
+    JobView,
+    Moment,
+    Overview,
+    QueuePage,
+    QueueView,
+    RunsPage,
+    WorkerView,
+)
+from headrace._sync.inspector import Inspector
+
+__all__ = [
+    "AsyncInspector",
+    "DeadGroup",
+    "DeadPage",
+    "Inspector",
+    "JobView",
+    "JobsPage",
+    "Moment",
+    "Overview",
+    "Payload",
+    "QueuePage",
+    "QueueView",
+    "RunsPage",
+    "WorkerView",
+    "reason_key",
+]

@@ -1,0 +1,14 @@
+-- about: tell what is known of a queue as a whole: the time, whether it is paused, its levels, how it is declared.
+-- KEYS   stats (hash)
+-- ARGV   (none)
+-- REPLY  {now, paused, levels, declaration, name, value, name, value, ...}: now ms · paused 0 or 1 · levels behind the
+--        first · declaration 0 or the number of the one that counts · what was declared, in the words of `declare`
+-- COST   5 us
+-- @include clock
+-- @include strings_of
+local reply = {
+  clock(), redis.call('HEXISTS', stats, 'paused'), tonumber(redis.call('HGET', stats, 'levels') or 0) or 0,
+  tonumber(redis.call('HGET', stats, 'declaration') or 0) or 0,
+}
+for _, word in ipairs(strings_of(redis.call('HGET', stats, 'declared')) or {}) do reply[#reply + 1] = word end
+return reply

@@ -1,0 +1,327 @@
+"""`headrace.inspect`: what is shown is so, of one instant, bounded, and readable."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
+from headrace.inspect import AsyncInspector, Inspector, reason_key
+from headrace.testing import run
+from tests.support.colours import Blocking
+from tests.support.servers import Server
+from tests.support.steps import LONG
+
+Look = Callable[..., Any]
+
+
+@pytest.fixture
+def look(colour: str, server: Server) -> Iterator[Look]:
+    """Make inspectors of both colours, that read anew each time."""
+    made: list[Any] = []
+    runner = asyncio.Runner() if colour == "async" else None
+
+    def make(**options: Any) -> Any:
+        options = {"url": server.url, "fresh": 0, **options}
+        one: Any = Inspector(**options) if runner is None else Blocking(AsyncInspector(**options), runner)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+    if runner is not None:
+        runner.close()
+
+
+@pytest.fixture
+def plain(server: Server) -> Iterator[Queue]:
+    """The queue `q`."""
+    with Queue("q", url=server.url) as queue:
+        yield queue
+
+
+def in_every_state(queue: Queue) -> None:
+    """One job in each state."""
+    queue.enqueue(b"x", id="delayed", delay=LONG)
+    leases: dict[str, Any] = {}
+    for name in ("dead", "parked", "leased"):
+        queue.enqueue(b"x", id=name)
+        leases[name] = queue.lease()
+    leases["dead"].dead_letter("no luck on attempt 3")
+    leases["parked"].release()
+    queue.enqueue(b"x", id="waiting")
+
+
+def test_overview(look: Look, plain: Queue, server: Server) -> None:
+    """All queues of the namespace with their counts, the law, workers; not those of another."""
+    in_every_state(plain)
+    with Queue("other/a", url=server.url, priorities=3) as other, Queue("q", url=server.url, namespace="n") as far:
+        other.enqueue(b"x", priority=2)
+        other.pause()
+        far.enqueue(b"x")
+    view = look().overview()
+    assert [queue.name for queue in view.queues] == ["other/a", "q"]
+    assert view.whole
+    assert abs(view.now - time.time()) < 30
+    other_view, own = view.queues
+    assert (other_view.paused, other_view.levels, other_view.counts.waiting) == (True, 3, 1)
+    assert own.counts == plain.counts()
+    assert (own.paused, own.balanced, own.levels) == (False, True, 1)
+    assert own.law.startswith("5 enqueued = 0 completed")
+    assert [(worker.queue, worker.leased) for worker in view.workers] == [("q", 1)]
+
+
+def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) -> None:
+    """What a foreign command removed is missing, by its number."""
+    plain.enqueue_many([b"x"] * 3)
+    client: Any = plain._executor.pool
+    connection = client.get_connection()
+    connection.send_command("XTRIM", plain.ops.keys.part("jobs"), "MAXLEN", "1")
+    connection.read_response()
+    client.release(connection)
+    view = look().queue("q").queue
+    assert not view.balanced
+    assert view.law.endswith("2 missing")
+
+
+def test_rates(look: Look, plain: Queue) -> None:
+    """Rates are told of what this reader has seen."""
+    one = look()
+    assert one.overview().queues == ()
+    plain.enqueue(b"x")
+    one.forget()
+    assert one.overview().queues[0].rates == {}
+    time.sleep(0.6)  # two looks count as two from half a second on
+    plain.enqueue_many([b"x"] * 50)
+    (view,) = one.overview().queues
+    assert 1 < view.rates["enqueued"] < 100
+    assert view.rates["completed"] == 0
+    assert len(view.trail) == 1
+
+
+def test_one_reader_serves_many_viewers(look: Look, plain: Queue) -> None:
+    """What was read is shown again, until it is `fresh` seconds old or was changed from here."""
+    one = look(fresh=LONG)
+    plain.enqueue(b"x")
+    assert one.queue("q").queue.counts.waiting == 1
+    plain.enqueue(b"x")
+    assert one.queue("q").queue.counts.waiting == 1
+    one.forget()
+    assert one.queue("q").queue.counts.waiting == 2
+
+
+def test_queue(look: Look, server: Server, colour: str) -> None:
+    """A queue with how it was declared, and its schedules."""
+    name = f"declared-{colour}"  # once by each process
+    with Queue(name, url=server.url, codec=JSONCodec(), max_attempts=7, rate=Rate(5, 1)) as queue:
+        queue.enqueue({"a": 1})
+        queue.schedule("nightly", {"b": 2}, every=60)
+    page = look().queue(name)
+    assert (page.declared["codec"], page.declared["max_attempts"], page.declaration) == ("JSONCodec", "7", 1)
+    assert "rate" in page.declared
+    assert [(one.name, one.every) for one in page.schedules] == [("nightly", 60)]
+
+
+def test_pages_of_jobs(look: Look, plain: Queue) -> None:
+    """Pages go on where the one before ended; each state has its own."""
+    in_every_state(plain)
+    plain.enqueue_many([b"%d" % i for i in range(5)])
+    one = look()
+    first = one.jobs("q", "waiting", limit=4)
+    second = one.jobs("q", "waiting", first.cursor, limit=4)
+    assert [job.payload.text for job in (*first.jobs, *second.jobs)] == ["x", "x", "0", "1", "2", "3", "4"]
+    assert [job.state for job in first.jobs[:2]] == ["parked", "waiting"]
+    for state, shown in (("running", "leased"), ("delayed", "delayed"), ("dead", "dead")):
+        (job,) = one.jobs("q", state).jobs
+        assert (job.id, job.state) == (shown, shown)
+    for wrong in ({"state": "gone"}, {"state": "waiting", "limit": 201}, {"state": "waiting", "limit": 0}):
+        with pytest.raises(ValueError, match=r"state|limit"):
+            one.jobs("q", **wrong)
+
+
+def test_a_leased_job_has_a_holder_a_token_and_an_end(look: Look, plain: Queue) -> None:
+    """They are the lease's own: the token of its holder, and its own duration, if it has one."""
+    one = look()
+    plain.enqueue(b"x", id="a", headers={"h": "v"})
+    lease = plain.lease()
+    lease.retry(reason="first")
+    for duration in (None, 500):
+        lease = plain.lease(duration=duration)
+        job = one.job("q", "a")
+        assert (job.state, job.holder, job.token, job.attempt) == ("leased", lease.worker, lease.token, 2)
+        assert job.until - job.since == pytest.approx(duration or 60, abs=5)
+        assert (job.headers, job.reason) == ({"h": "v"}, "first")
+        assert [moment.what.partition(" ")[0] for moment in job.timeline] == ["enqueued", "delivered", "attempt", "its"]
+        lease.release()
+    job = one.job("q", "a")
+    assert (job.state, job.position, job.token, job.until) == ("parked", 0, None, None)
+    assert one.job("q", "b") is None
+
+
+def test_jobs_in_every_state(look: Look, plain: Queue) -> None:
+    """The job that a listing shows is found by its id, and its timeline says where it is."""
+    in_every_state(plain)
+    one = look()
+    for name in ("waiting", "parked", "leased", "delayed", "dead"):
+        job = one.job("q", name)
+        assert (job.id, job.state) == (name, name)
+        assert job.timeline[0].at == job.enqueued_at
+    lease = plain.lease()
+    lease.complete(result=b"done")
+    gone = one.job("q", lease.job.id)
+    assert (gone.state, gone.result.text) == ("completed", "done")
+
+
+def test_a_job_is_found_in_whichever_queue(look: Look, plain: Queue, server: Server) -> None:
+    with Queue("r", url=server.url, priorities=2) as other:
+        other.enqueue(b"x", id="a", priority=1)
+        other.schedule("s", b"x", every=60)
+    plain.enqueue(b"x", id="b")
+    one = look()
+    assert [one.find(name, ["q", "r"]) for name in "abc"] == [["r"], ["q"], []]
+    assert {name: len(found) for name, found in one.schedules(["q", "r"]).items()} == {"q": 0, "r": 1}
+
+
+def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
+    """Numbers aside: what times out after 30.1 s and after 31 s has one cause."""
+    reasons = ["timeout after 30.1 s", "timeout after 31.5 s\nmore", "no such user"]
+    for number, reason in enumerate(reasons):
+        plain.enqueue(b"x", id=f"i{number}")
+        plain.lease().dead_letter(reason)
+    one = look()
+    page = one.dead("q")
+    assert [(group.number, group.ids) for group in page.groups] == [(2, ("i0", "i1")), (1, ("i2",))]
+    assert (page.seen, page.all) == (3, 3)
+    assert one.dead_ids("q", reason_key("timeout after 99.9 s")) == ["i0", "i1"]
+    assert one.dead_ids("q", "none") == []
+
+
+def test_workers_and_what_each_runs(look: Look, plain: Queue, server: Server) -> None:
+    plain.enqueue_many([NewJob(b"x", id=f"i{i}") for i in range(4)])
+    with Queue("q", url=server.url) as other:
+        other.lease()
+        leases = plain.lease_many(3)
+        seen = look().worker("q", leases[0].worker)
+    assert (seen.worker.leased, [job.id for job in seen.jobs]) == (3, ["i1", "i2", "i3"])
+    assert look().worker("q", "nobody") is None
+
+
+def test_flows(look: Look, server: Server) -> None:
+    """Runs of flows, of which no more is known than what is on the server."""
+    flow = Flow("shop", url=server.url)
+    worker = Worker(url=server.url)
+
+    @flow.stage("order", next="bill")
+    def order(job: Any) -> Any:
+        return Next("bill", b"ordered")
+
+    @flow.stage("bill")
+    def bill(job: Any) -> bytes:
+        return b"billed"
+
+    worker.flow(flow)
+    flow.start(b"x", id="r1", attributes={"customer": "c"})
+    run(worker, server.url)
+    page = look().runs("shop")
+    flow.close()
+    assert (page.stages, page.cursor, [one.id for one in page.runs]) == (("bill", "order"), "", ["r1"])
+    found = look().run("shop", "r1")
+    assert (found.state, found.results, found.attributes) == (
+        "completed", {"order": b"ordered", "bill": b"billed"}, {"customer": "c"},
+    )  # fmt: skip
+    assert look().run("shop", "r2") is None
+
+
+HOSTILE = {
+    b"<script>alert(1)</script>": ("text", "<script>alert(1)</script>"),
+    b"a\x00b\x1b[31m": ("text", "a\\x00b\\x1b[31m"),
+    "a\u202eb".encode(): ("text", "a\\u202eb"),
+    b"\xff\xfe\x00": ("hex", "fffe 00"),
+    b'{"a":[1]}': ("json", '{\n  "a": [\n    1\n  ]\n}'),
+    b"[" * 5000: ("text", "[" * 5000),
+    b"": ("text", ""),
+}
+
+
+@pytest.mark.parametrize("payload", HOSTILE, ids=range(len(HOSTILE)))
+def test_payloads_are_shown_as_what_they_are(look: Look, plain: Queue, payload: bytes) -> None:
+    name = plain.enqueue(payload).id
+    shown = look().job("q", name).payload
+    assert (shown.kind, shown.text, shown.size, shown.cut) == (*HOSTILE[payload], len(payload), False)
+
+
+def test_a_huge_payload_is_cut(look: Look, plain: Queue) -> None:
+    name = plain.enqueue("ä".encode() * 1_000_000).id
+    shown = look().job("q", name).payload
+    assert (shown.kind, shown.size, shown.cut) == ("text", 2_000_000, True)
+    assert len(shown.text) == 16_384
+
+
+def test_payloads_by_the_codec_of_their_queue(look: Look, server: Server) -> None:
+    with Queue("q", url=server.url, codec=JSONCodec()) as queue:
+        name = queue.enqueue({"a": 1}).id
+    assert look(codecs={"q": JSONCodec()}).job("q", name).payload.text == '{\n  "a": 1\n}'
+
+
+def test_what_is_redacted_is_shown_nowhere(look: Look, plain: Queue) -> None:
+    """Payload, headers, reason, result: whole texts are handed to the hook; if it fails, nothing is shown."""
+    secret = "s3cret"
+    job = NewJob(b'{"key": "s3cret"}', id="a", headers={"h": secret})
+    plain.enqueue_many([job])
+    plain.lease().dead_letter(f"bad key {secret}")
+    plain.enqueue(b"x", id="b")
+    plain.lease().complete(result=secret)
+
+    def redact(what: str, text: str, job: Any) -> str:
+        if what == "header h":
+            raise RuntimeError
+        return text.replace(secret, "*")
+
+    one = look(redact=redact)
+    shown = [one.job("q", "a"), one.job("q", "b"), one.jobs("q", "dead"), one.dead("q")]
+    assert secret not in repr(shown)
+    assert shown[0].headers == {"h": "(not shown: redact= failed)"}
+    assert "*" in shown[0].payload.text
+    with pytest.raises(TypeError, match="redact must be a function"):
+        look(redact="s3cret")
+
+
+def test_bad_arguments_are_refused(look: Look) -> None:
+    one = look(url="redis://localhost:1")
+    for call in (
+        lambda: one.queue("a b"), lambda: one.job("q", ""), lambda: one.jobs("q", "x"), lambda: one.runs("f", "-"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"name|id|state|cursor"):
+            call()
+
+
+def test_a_server_that_is_away_is_asked_once_by_all_viewers(look: Look) -> None:
+    one = look(url="redis://localhost:1", fresh=LONG, timeout=0.3)
+    took: list[float] = []
+    for _ in range(3):
+        began = time.monotonic()
+        with pytest.raises(redis.ConnectionError):
+            one.queue("q")
+        took.append(time.monotonic() - began)
+    assert max(took[1:]) < took[0]
+
+
+def test_many_waiting_jobs_cost_no_more(look: Look, plain: Queue) -> None:
+    """Views are bounded in what they read, however deep the queue is: a page at 20,000 jobs as at 200."""
+    plain.enqueue_many([b"x"] * 20_000)
+    one = look()
+    for view in (one.overview, lambda: one.queue("q"), lambda: one.jobs("q", "waiting"), lambda: one.dead("q")):
+        best = min(_took(view) for _ in range(5))
+        assert best < 0.1
+
+
+def _took(view: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    view()
+    return time.perf_counter() - began
