@@ -24,11 +24,13 @@ def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedd
 
 
 @pytest.fixture
-def headrace_url(headrace_server: EmbeddedServer) -> str:
-    """Return the URL of the private server, emptied (FLUSHALL) for this test."""
+def headrace_url(headrace_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of the private server, emptied (FLUSHALL) for this test, in which HEADRACE_URL names it."""
     from headrace import testing
 
-    return testing.emptied(headrace_server)
+    url = testing.emptied(headrace_server)
+    monkeypatch.setenv("HEADRACE_URL", url)
+    return url
 
 
 @pytest.fixture

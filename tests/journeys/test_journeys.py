@@ -1,0 +1,50 @@
+"""The journeys that this environment has what it takes for; `run.py` runs all, each in an environment of its own."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.journeys.run import declared, journeys, main, play
+
+ELSEWHERE = {"types": "needs headrace as it is installed, not in place: by .ci/run only"}
+
+
+def installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("name", journeys())
+def test_it_arrives(name: str, tmp_path: Path) -> None:
+    if name in ELSEWHERE:
+        pytest.skip(ELSEWHERE[name])
+    missing = [one for text in declared(name) if not installed(one := Requirement(text).name)]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not here: by .ci/run only")
+    said = play(name, tmp_path / name, Path(sys.executable).parent)
+    assert said is None, said
+
+
+def test_one_that_fails_shows_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lost").mkdir()
+    (tmp_path / "lost" / "journey.py").write_text("from programs import ask\nprint('so far')\nassert not ask\n")
+    (tmp_path / "programs.py").write_text("ask = 1\n")
+    monkeypatch.setattr("tests.journeys.run.HERE", tmp_path)
+    said = play("lost", tmp_path / "work" / "lost", Path(sys.executable).parent)
+    assert said is not None
+    assert said.startswith("exit code 1\nso far\n")
+    assert "AssertionError" in said
+    with pytest.raises(AssertionError, match="declares nothing"):
+        declared("lost")
+
+
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nowhere"]) == 2
+    assert "no journey: nowhere; there are django, " in capsys.readouterr().out
