@@ -70,7 +70,7 @@ PARTS = {
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
-        "`heard` is there while somebody may listen to events; `levels` is how many priority levels there are behind the first; "
+        "`history` is how many ends are kept, and for how many ms; `heard` is there while somebody may listen to events; `levels` is how many priority levels there are behind the first; "
         "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
         "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
         "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "
@@ -93,6 +93,12 @@ PARTS = {
         "zset",
         "Token buckets that are not full: a member for each → when it will be full; and who waits for one is due last.",
     ),
+    "ends": (
+        "hash",
+        "Job id → how it ended, if the queue keeps a history: state, ms, attempt (0 unknown), 1 with a result or 0, worker "  # noqa: ISC004
+        "or `-`, reason, a blank between them; expires with the last of them, after `history_ttl`.",
+    ),
+    "ended": ("zset", "Job id → when it ended, in ms, beside `ends`."),
     "lane:<lane>": (
         "string",
         "The number and the reply of a lane's last call; expires after ten minutes.",

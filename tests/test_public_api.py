@@ -27,7 +27,7 @@ BESIDES = {
     "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
     "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded",
     "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs", "ReplyError", "Schedule",
-    "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState",
+    "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState", "as_completed",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {

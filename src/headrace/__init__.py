@@ -7,6 +7,7 @@ from headrace._async.lease import AsyncLease
 from headrace._async.queue import AsyncQueue
 from headrace._async.tasks import AsyncTask, AsyncTasks
 from headrace._async.worker import AsyncWorker
+from headrace._base.completion import as_completed
 from headrace._codecs.by_msgspec import JSONCodec, MsgpackCodec
 from headrace._codecs.by_pydantic import PydanticCodec
 from headrace._codecs.compressed import Compressed
@@ -104,6 +105,7 @@ __all__ = [
     "Worker",
     "WorkerLost",
     "WorkerState",
+    "as_completed",
     "queues",
     "workers",
 ]

@@ -142,9 +142,10 @@ class LeasesLeft(HeadraceError):
 
 
 class JobFailed(HeadraceError):
-    """The job *id* has ended, or is dead, and has no result: *state* is `dead`, `cancelled` or `deleted`.
+    """The job *id* has no result, and will have none: *state* is `dead`, `cancelled` or `deleted`.
 
-    *reason*: why it is dead, as its dead letter says; `None` where nothing says why.
+    With a `history` also `expired`, where the result was kept no longer, and `unknown`, where nothing is known of the
+    id. *reason*: why it is dead, as its dead letter says; `None` where nothing says why.
     """
 
     def __init__(self, id: str, state: str, reason: str | None = None) -> None:

@@ -208,7 +208,7 @@ def test_show(within: Program, queue: Queue) -> None:
 
 def test_result(within: Program, queue: Queue) -> None:
     """Byte by byte, so that it may be written to a file; waited for, if asked to."""
-    refused(within("result", "q", "w"), "no result, or none yet", code=1)
+    refused(within("result", "q", "w"), "job 'w' has not ended; it goes on", code=1)
     queue.complete(queue.lease(), b"done\n")
     assert outcome(within("result", "q", "w")) == (0, "done\n")
     queue.reschedule("d", 0)
@@ -222,6 +222,36 @@ def test_result(within: Program, queue: Queue) -> None:
     completing.join()
     done = within("result", "q", "w", "x")
     assert (done.returncode, done.stdout) == (1, "id\tresult\nw\tdone\\n\n")
+    assert done.stderr == "headrace: 1 of 2: job 'x' is dead: it\\nwas wrong\n"
+    done = within("result", "q", "x", "w", "--json")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"id": "w", "result": "done\n"},
+        {"id": "x", "result": None, "state": "dead", "reason": "it\nwas wrong"},
+    ]
+    assert done.returncode == 1
+    refused(within("result", "q", "nobody"), "1 of 1: no result", code=1)
+
+
+def test_the_ends_that_a_history_has(within: Program, newest: Server) -> None:
+    with Queue("kept", url=newest.url, history=10) as kept:
+        kept.enqueue(b"x", id="done")
+        lease = kept.lease()
+        assert lease is not None
+        assert lease.complete()
+        kept.enqueue(b"x", id="gone")
+        assert kept.cancel("gone")
+    (done, gone) = lines(within("find", "kept", "done", "gone", "--json"))
+    assert (done["state"], done["worker"], done["payload"], done["enqueued_at"]) == (
+        "completed",
+        lease.worker,
+        "",
+        None,
+    )
+    assert (gone["state"], gone["worker"]) == ("cancelled", None)
+    shown = within("show", "kept", "done").stdout
+    assert "state\tcompleted\n" in shown
+    assert f"worker\t{lease.worker}\n" in shown
+    refused(within("result", "kept", "gone"), "job 'gone' is cancelled", code=1)
 
 
 def test_queues_and_workers(within: Program, queue: Queue, newest: Server) -> None:

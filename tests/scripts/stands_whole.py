@@ -47,6 +47,19 @@ def _(lua: Lua) -> None:
         assert listed == (2 * MANY if state == "waiting" else MANY)
 
 
+@stand("ended")
+def _(lua: Lua) -> None:
+    large_dead(lua)
+    entries = large(lua)
+    asked, replies = ["nobody", *entries], []
+    while asked:
+        reply = lua("ended", *asked)
+        replies.append(reply)
+        asked = asked[len(reply) - reply.count(-1) :]
+    assert [one for reply in replies for one in reply if one != -1] == [2, *[0] * MANY]
+    assert len(replies) > 1
+
+
 @stand("find")
 def _(lua: Lua) -> None:
     dead = large_dead(lua)

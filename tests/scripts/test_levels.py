@@ -83,6 +83,7 @@ CALLS: dict[str, list[Any]] = {
     "counts": [],
     "measure": [],
     "find": [f"{LATER}1", ""],
+    "ended": [f"{LATER}1"],
     "list": ["waiting", "new:2 -", 100],
     "position": ["nobody", 100, ""],
     "tick": ["s", "every 1000", 5, 10, 5],

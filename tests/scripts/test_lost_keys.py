@@ -18,6 +18,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "counts": [([], [0] * 11)],
     "dead_letter": [(["w", 1000, "5-0", 1, "why"], [0])],
     "delete": [([], [0, 0])],
+    "ended": [(["i", "5-0"], [1, 1])],
     "enqueue": [(["full", "i", "+60000", 2, "data", "a"], ["i", 1])],
     "enqueue_one": [(["a"], ANY)],
     "declare": [([0, "codec", "JSONCodec"], [1]), ([0, "codec", "BytesCodec"], [1, "codec", "JSONCodec"])],

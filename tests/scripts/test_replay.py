@@ -16,6 +16,7 @@ UNRECORDED = {
     "beat",
     "counts",
     "declare",
+    "ended",
     "find",
     "flow_events",
     "flow_find",

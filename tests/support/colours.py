@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from headrace import AsyncQueue, Queue
+from headrace import AsyncQueue, AsyncReceipt, Queue
 from headrace._async.lease import AsyncLease
 from tests.support.servers import Server
 
@@ -26,6 +26,12 @@ class Blocking:
             return self._shown(found)
         return lambda *args, **options: self._call(found, args, options)
 
+    def __eq__(self, other: object) -> bool:
+        return bool(self._wrapped == bare(other))
+
+    def __hash__(self) -> int:
+        return hash(self._wrapped)
+
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         async def called() -> Any:
             answer = function(*map(bare, args), **{name: bare(value) for name, value in options.items()})
@@ -38,7 +44,7 @@ class Blocking:
         return self._shown(self._runner.run(called()))
 
     def _shown(self, answer: Any) -> Any:
-        if isinstance(answer, AsyncLease):
+        if isinstance(answer, (AsyncLease, AsyncReceipt)):
             return Blocking(answer, self._runner)
         if isinstance(answer, list):
             return [self._shown(item) for item in answer]

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import redis
 import redis.asyncio
 
+from headrace._async.completed import completed
 from headrace._async.driver import AsyncDriver
 from headrace._async.events import AsyncEventStream
 from headrace._async.lease import AsyncLease
@@ -62,6 +63,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         super().__init__(name, Address.of(url, client, redis.asyncio.Redis, self), settings, codec, namespace)
 
     _receipt = AsyncReceipt
+    _completed = staticmethod(completed)
 
     @cached_property
     def _waiters(self) -> AsyncWaiters:
@@ -154,6 +156,8 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         at_most_once: bool = False,
     ) -> list[AsyncLease[T]]:  # fmt: skip
         """Like `Queue.lease_many`."""
+        if self._undeclared and self.ops.settings.history is not None:
+            await self._declare()
         claims = await self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
             return [AsyncLease(claim, self) for claim in claims]

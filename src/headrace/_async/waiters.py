@@ -31,9 +31,9 @@ class AsyncWaiters:
         self._task: asyncio.Task[None] | None = None
         self._idle_since = 0.0
 
-    async def waiter(self, names: Sequence[str], seconds: float) -> Waiter:
+    async def waiter(self, names: Sequence[str], seconds: float, wake: asyncio.Event | None = None) -> Waiter:
         """Like `Waiters.waiter`."""
-        waiter = Waiter(frozenset(names), asyncio.Event())
+        waiter = Waiter(frozenset(names), wake or asyncio.Event())
         self._waitlist.add(waiter)
         if self._task is None or self._task.done():
             self._ready.clear()
@@ -50,14 +50,22 @@ class AsyncWaiters:
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
         """Like `Waiters.wait`."""
-        woken = True
+        return self.news(waiter, await self.rung(waiter.wake, self.patience(seconds)))
+
+    def patience(self, seconds: float) -> float:
+        """Like `Waiters.patience`."""
+        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
+
+    async def rung(self, wake: asyncio.Event, seconds: float) -> bool:
+        """Like `Waiters.rung`."""
         try:
-            async with asyncio.timeout(
-                min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
-            ):
-                await waiter.wake.wait()
+            async with asyncio.timeout(seconds):
+                return await wake.wait()
         except TimeoutError:
-            woken = False
+            return False
+
+    def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
+        """Like `Waiters.news`."""
         ended, missed = self._waitlist.read(waiter)
         return ended, missed or not woken
 

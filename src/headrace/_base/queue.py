@@ -72,10 +72,13 @@ class BaseQueue(Connected):
         return [self.ops.leave(self._peer.name, idle=True)]
 
     def _declaration(self) -> Op[Declaration] | None:
-        """Make the operation that declares this queue; `None` if this process has declared it so."""
+        """Make the operation that declares this queue; `None` if this process has declared it so.
+
+        A history begins with its declaration: it is said anew, as it costs once, and others may have removed the queue.
+        """
         self._undeclared = False
         said = (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
-        if said in _DECLARED:
+        if said in _DECLARED and self.ops.settings.history is None:
             return None
         _DECLARED.add(said)
         return self.ops.declare(serving=False)
@@ -213,7 +216,7 @@ class BaseQueue(Connected):
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
         name, limit = job_id(id), 0.0 if timeout is None else checks.seconds("timeout", timeout)
-        return value_of(self.ops.codec, id, (yield from results.end_of(self.ops, name, limit, own=False)))
+        return value_of(self.ops, id, (yield from results.end_of(self.ops, name, limit, own=False)))
 
     def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):

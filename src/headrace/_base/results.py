@@ -15,6 +15,7 @@ from headrace._model import checks
 from headrace._model.checks import FOREVER_S
 from headrace._model.codec import Codec, untyped
 from headrace._protocol.keys import job_id
+from headrace._protocol.queue_ops import Ops
 from headrace.errors import CodecError, JobFailed, said
 
 Decode = Callable[[bytes], Any]  # makes a result of its bytes
@@ -28,11 +29,11 @@ def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = Non
         raise CodecError(f"the result of job {id!r} does not decode: {said(error)}") from error
 
 
-def value_of(codec: Codec[Any], id: str, end: End, decode: Decode | None = None) -> Any:
+def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
     """Return the result of a job that has ended so; `None` if there is none. Raises `JobFailed`, `CodecError`."""
-    if end.state not in ("completed", "unknown"):
+    if end.state != "completed" and (end.state != "unknown" or ops.settings.history):
         raise JobFailed(id, end.state, end.reason)
-    return None if end.result is None else decoded(codec, id, end.result, decode)
+    return None if end.result is None else decoded(ops.codec, id, end.result, decode)
 
 
 @frozen
@@ -50,4 +51,4 @@ class QueueSource:
     def _result(self, id: str, limit: float) -> Step[Any]:
         ops = self.queue.ops
         end = yield from results.end_of(ops, job_id(id), limit, own=True)
-        return value_of(ops.codec, id, end, self.decode)
+        return value_of(ops, id, end, self.decode)

@@ -218,11 +218,11 @@ class Run:
     def evidence(self) -> Evidence:
         """Gather the results, the counts and the logs."""
         expected: dict[str, str] = json.loads((self.plan.place / "single.json").read_text("utf-8"))
-        kept = {job: self.queue.result(job) for job in expected}
+        kept = self.queue.results(expected)
         logs = {name: read_log(self.plan.log(name)) for name in WORKERS}
         return Evidence(
             expected,
-            {job: None if result is None else result.decode() for job, result in kept.items()},
+            {job: result.decode() for job, result in kept.items()},
             self.queue.counts(),
             [run for log in logs.values() for run in log],
             self.completions,

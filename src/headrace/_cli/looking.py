@@ -34,7 +34,9 @@ from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
 from headrace._sync import discovery
 from headrace._sync.queue import Queue
+from headrace.errors import JobFailed
 
+REASONS_AT_MOST = 5  # why there is no result, of several jobs
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
 COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
 
@@ -234,9 +236,13 @@ def result(
     with reported(), opened(name, url, namespace) as queue:
         kept = queue.results(ids, timeout)
         found = {one: kept[one] for one in ids if one in kept}  # in this order
+        ended = {one: _without(queue, one) for one in ids if one not in kept}
         if in_json:
             for one, data in found.items():
                 print_json({"id": one, **as_json("result", data)})
+            for one, failed in ended.items():
+                if isinstance(failed, JobFailed):
+                    print_json({"id": one, "result": None, "state": failed.state, "reason": failed.reason})
         elif len(ids) > 1:
             if found:
                 show(("id", "result"), ((plain(one), start_of(data)) for one, data in found.items()))
@@ -244,7 +250,17 @@ def result(
             for data in found.values():
                 _write(data)
         wanted = len(set(ids))
-        missing(wanted - len(found), wanted, "no result, or none yet")
+        why = "; ".join(sorted({plain(str(one)) for one in ended.values() if one is not None})[:REASONS_AT_MOST])
+        missing(wanted - len(found), wanted, why or "no result")
+
+
+def _without(queue: Queue, id: str) -> Exception | None:
+    """Say why a job has no result, as far as that is known."""
+    try:
+        queue.result(id)
+    except (JobFailed, TimeoutError) as error:
+        return error
+    return None
 
 
 def _write(data: bytes) -> None:

@@ -125,13 +125,13 @@ def plain(text: str) -> str:
 
 
 def clock(moment: float | None) -> str:
-    """Write a moment in UTC."""
-    return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Write a moment in UTC; nothing for one that is not known (0)."""
+    return "" if not moment else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def when(moment: float | None) -> str:
     """Write how far a moment is from now, in few characters."""
-    if moment is None:
+    if not moment:
         return ""
     away = moment - time.time()
     size, unit = next((one for one in UNITS if abs(away) >= one[0]), UNITS[-1])
@@ -145,7 +145,9 @@ def start_of(data: bytes, most: int = SHOWN_BYTES) -> str:
 
 
 def bytes_of(value: object) -> bytes:
-    """Return a payload as bytes."""
+    """Return a payload as bytes; none of a job that has ended."""
+    if value is None:
+        return b""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
@@ -169,7 +171,7 @@ def job_as_json(state: JobState) -> dict[str, Any]:
     return {
         "id": job.id, "queue": job.queue, "state": state.state, **as_json("payload", bytes_of(job.payload)),
         "headers": dict(job.headers), "attempt": job.attempt, "priority": job.priority,
-        "enqueued_at": job.enqueued_at, "since": state.since, "due": state.due, "worker": state.worker,
+        "enqueued_at": job.enqueued_at or None, "since": state.since, "due": state.due, "worker": state.worker,
         "reason": state.reason, "traceback": state.traceback,
     }  # fmt: skip
 

@@ -14,7 +14,8 @@ from attrs import frozen
 
 from headrace._core.calls import find
 from headrace._core.effects import ForgetEnds, Step, await_ends, current_time, send, watch_ends
-from headrace._model.event import ENDS, Event
+from headrace._model.event import Event
+from headrace._protocol.answers import Ended
 from headrace._protocol.queue_ops import Ops
 
 RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of others
@@ -24,7 +25,10 @@ _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 
 @frozen
 class End:
-    """The end of a job: `state` is one of `ENDS`, or `unknown`; *result* are the bytes that were kept, if any were."""
+    """The end of a job: `state` is one of `ENDS`; or `expired`, completed with a result that is gone; or `unknown`.
+
+    *result* are the bytes that were kept, if any were.
+    """
 
     state: str
     result: bytes | None = None
@@ -32,6 +36,7 @@ class End:
 
 
 UNKNOWN = End("unknown")
+EXPIRED = End("expired", None, "its result was kept no longer than result_ttl")
 
 
 def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
@@ -45,42 +50,50 @@ def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
     return found
 
 
+def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
+    """Tell which jobs have ended, and how, as far as that is known; those that are there are not in the answer."""
+    found: dict[str, Ended] = {}
+    while names:
+        some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
+        answers = [*zip(some, (yield from send(ops.ended(some))), strict=True)]
+        found |= {name: one for name, one in answers if one.state not in ("there", "again")}
+        names = [*(name for name, one in answers if one.state == "again"), *names]
+    return found
+
+
 def look(
     ops: Ops, names: Sequence[str], told: Mapping[str, Event] = NOTHING, *, own: bool = False
 ) -> Step[dict[str, End]]:
     """Read what became of jobs. Those that have not ended are not in the answer; those of which nothing is known have
     the end that was *told* of, or are `UNKNOWN`.
 
-    *own*: results that jobs of their ids left earlier do not count while these are there.
+    *own*: they were enqueued before, so that a result does not count that an earlier job of the id left, while they are
+    there. (A history tells, too, whether it is theirs.)
     """
-    named = [name for name in names if own and not _ENTRY_ID.fullmatch(name)]
-    alive = yield from _sought(ops, named)
-    found = yield from kept(ops, [name for name in names if alive.get(name, UNKNOWN) is not None])
+    first = [name for name in names if not ops.settings.history and (not own or _ENTRY_ID.fullmatch(name))]
+    found = yield from kept(ops, first)
+    gone = yield from ended(ops, [name for name in names if name not in found])
+    maybe = [name for name, one in gone.items() if one.with_result or one.state.startswith("gone")]
+    found |= yield from kept(ops, maybe)  # it may have come in between
     ends = {name: End("completed", result) for name, result in found.items()}
-    sought = yield from _sought(ops, [name for name in names if name not in ends and name not in alive])
-    ended = {name: end for name, end in (alive | sought).items() if name not in ends and end is not None}
-    late = yield from kept(ops, [name for name, end in ended.items() if end is UNKNOWN])  # it came in between
-    for name, end in ended.items():
-        event = told.get(name)
-        if name in late:
-            ends[name] = End("completed", late[name])
-        elif end is UNKNOWN and event is not None:
-            ends[name] = End(event.kind, None, event.reason)
+    for name, one in gone.items():
+        if name in found:
+            continue
+        if one.state.startswith("gone"):
+            ends[name] = yield from _otherwise(ops, name, one, told.get(name))
         else:
-            ends[name] = end
+            ends[name] = EXPIRED if one.with_result else End(one.state, None, one.reason)
     return ends
 
 
-def _sought(ops: Ops, names: Iterable[str]) -> Step[dict[str, End | None]]:
-    """Find jobs: `None` for one that has not ended."""
-    sought: dict[str, End | None] = {}
-    for name in names:
-        state = yield from find(ops, name)
-        if state is None:
-            sought[name] = UNKNOWN
-        else:
-            sought[name] = End(state.state, None, state.reason) if state.state in ENDS else None
-    return sought
+def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Step[End]:
+    """Say how a job ended that left neither a result nor an end in the history."""
+    if event is not None and event.kind != "dead":
+        return End(event.kind)
+    state = (yield from find(ops, name)) if one.state != "gone" else None
+    if state is not None and state.state == "dead":
+        return End("dead", None, state.reason)
+    return UNKNOWN if event is None else End(event.kind, None, event.reason)
 
 
 def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
@@ -104,7 +117,8 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
         finally:
             yield ForgetEnds(waiter)
     if end is None:
-        raise TimeoutError(f"job {name!r} has not ended within {timeout:g} s; it goes on")
+        waited = f" within {timeout:g} s" if timeout else ""
+        raise TimeoutError(f"job {name!r} has not ended{waited}; it goes on")
     return end
 
 
@@ -120,10 +134,10 @@ def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Step[dict[
     try:
         told, again = NOTHING, True  # what came between
         while True:
-            found |= yield from kept(ops, left if again else [name for name in left if name in told])
-            gone = yield from look(ops, [name for name in left if name in told and name not in found])
-            found |= {name: end.result for name, end in gone.items() if end.result is not None}
-            left = [name for name in left if name not in found and name not in gone]
+            ends = yield from look(ops, [name for name in left if name in told], told)
+            found |= {name: end.result for name, end in ends.items() if end.result is not None}
+            found |= yield from kept(ops, [name for name in left if again and name not in told])
+            left = [name for name in left if name not in found and name not in ends]
             rest = start + timeout - (yield from current_time())
             if not left or rest <= 0:
                 return found

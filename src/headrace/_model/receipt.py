@@ -55,14 +55,17 @@ class BaseReceipt(_OpenReceipt[R_co]):
     def __hash__(self) -> int:
         return hash((self.id, self.added))
 
-    def _ask(self, timeout: float | timedelta | None) -> Any:
+    def _bound(self) -> Any:
         source: Source | None = getattr(self, "_source", None)
         if source is None:
             raise ConfigurationError(
-                f"this receipt of job {self.id!r} knows no queue, as it was pickled or made by hand: "
-                "ask queue.result(id, timeout)"
+                f"this receipt of job {self.id!r} knows no queue, as it was pickled, made by hand, or is a flow's: "
+                "ask queue.result(id, timeout), or flow.result(id, timeout)"
             )
-        return source.result(self.id, timeout)
+        return source
+
+    def _ask(self, timeout: float | timedelta | None) -> Any:
+        return self._bound().result(self.id, timeout)
 
 
 class Receipt(BaseReceipt[R_co]):

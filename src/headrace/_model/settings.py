@@ -23,8 +23,9 @@ from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 KIND = "kind"  # the header by which a queue's handlers share its jobs
-AGREED = ("max_attempts", "priorities", "rate", "ageing")  # options that are the queue's, not one user's
+AGREED = ("max_attempts", "priorities", "rate", "ageing", "history")  # options that are the queue's, not one user's
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
+HISTORY_AT_MOST = 1_000_000  # ends that a queue keeps
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
 
 
@@ -34,6 +35,10 @@ def _lease(value: object) -> float:
 
 def _result_ttl(value: object) -> float:
     return seconds("result_ttl", value, zero=False)
+
+
+def _history_ttl(value: object) -> float:
+    return seconds("history_ttl", value, zero=False)
 
 
 def _ageing(value: object) -> float | None:
@@ -69,6 +74,8 @@ class BatchOptions(TypedDict, total=False):
     rate: Rate | Sequence[Rate] | None
     ageing: float | timedelta | None
     tracebacks: bool
+    history: int | None
+    history_ttl: float | timedelta
 
 
 class HandlerOptions(BatchOptions, total=False):
@@ -97,6 +104,8 @@ class QueueSettings:
     ageing: float | None = field(default=None, converter=_ageing)
     tracebacks: bool = False
     timeout: float = field(default=45.0, converter=_timeout)  # as RETRY_BUDGET_S
+    history: int | None = None
+    history_ttl: float = field(default=7 * 86400.0, converter=_history_ttl)
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:
@@ -105,6 +114,8 @@ class QueueSettings:
         if self.ageing is not None and self.priorities == 1:
             raise ConfigurationError("ageing: for queues with priorities; give priorities=, too")
         count("dead_limit", self.dead_limit, least=0)
+        if self.history is not None:
+            count("history", self.history, least=0, most=HISTORY_AT_MOST)
         for name in ("fenced", "tracebacks"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be a bool, not {type(getattr(self, name)).__name__}")
@@ -126,7 +137,8 @@ class QueueSettings:
     def declared(self) -> dict[str, str]:
         """Map each option that all users of a queue must agree on, and that was given, to its value in words."""
         ours, usual = self.options(), QueueSettings().options()
-        return {name: str(ours[name]) for name in AGREED if ours[name] != usual[name]}
+        said = {name: str(ours[name]) for name in AGREED if ours[name] != usual[name]}
+        return said if self.history is None else {**said, "history_ttl": f"{self.history_ttl:g}"}
 
     def options(self) -> dict[str, Any]:
         """Map the name of every option to its value here."""

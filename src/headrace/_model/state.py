@@ -81,12 +81,14 @@ class Repairs:
 
 @frozen
 class JobState(Generic[T_co]):
-    """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead.
+    """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead; or, if its queue keeps a
+    `history`, completed, cancelled or deleted.
 
     `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones,
     `worker` and `since` (of the death) to dead ones. `reason` says why a job died, or was last retried (at most 500
     bytes of it), and `traceback` where, if its queue keeps `tracebacks`. A job that can't be decoded has its bytes for
-    a payload, and the cause in `reason`.
+    a payload, and the cause in `reason`. Of one that has ended there are `since` (of the end), the `worker`, where one
+    is known, and of its job the id and the attempt (0: unknown); `payload` is `None`.
     """
 
     job: Job[T_co]

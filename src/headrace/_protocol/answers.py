@@ -25,6 +25,17 @@ class Page:
 
 
 @frozen
+class Ended:
+    """The end of a job: `state` is one of `ENDS`, with what the history has; or `there` if it has not ended, `gone` or
+    `gone, or dead` if nothing else is known, `again` if it is to be asked for again.
+    """
+
+    state: str
+    with_result: bool = False
+    reason: str | None = None
+
+
+@frozen
 class Grant:
     """The answer to a lease call: the claims, jobs that do not decode, and when the next delayed job is due.
 

@@ -11,16 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from attrs import frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import BytesCodec, Codec, as_bytes, inline, untyped
+from headrace._model.codec import Codec, inline, untyped
 from headrace._model.job import PRIORITY, Cause, Claim, NewJob, is_new, on_wire
 from headrace._model.receipt import Receipt
-from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
 from headrace._protocol import replies
@@ -34,8 +33,9 @@ from headrace._protocol.limits import (
     REWRITES_PER_SCRIPT,
 )
 from headrace._protocol.op import Arg, Op
+from headrace._protocol.result_ops import ResultOps
 from headrace._protocol.script import script
-from headrace.errors import CodecError, ConfigurationError, said
+from headrace.errors import ConfigurationError, said
 
 T = TypeVar("T")
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
@@ -53,40 +53,16 @@ def _cost(item: bytes | Item) -> int:
 
 
 @frozen
-class Ops:
+class Ops(ResultOps):
     """Maker of the operations of one queue. In their arguments `worker` is the name under which jobs are leased and
     settled.
     """
-
-    keys: Keys
-    settings: QueueSettings = QueueSettings()
-    codec: Codec[Any] = BytesCodec()
-    namespace: str = "headrace"
-
-    def _op(
-        self,
-        name: str,
-        args: Sequence[Arg],
-        decode: Callable[[Any], T],
-        extra: Sequence[str] = (),
-        items: Sequence[Any] = (),
-        join: Callable[[Sequence[Any]], Op[Any]] | None = None,
-    ) -> Op[T]:
-        source = script(name)
-        keys = [self.keys.part(part) for part in source.parts]
-        lane = self.keys.lane("") if source.recorded else ""
-        levels = self.keys.levels(self.settings.priorities) if source.levelled else ()
-        return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     @property
     def _jobs(self) -> replies.Jobs:
         return replies.Jobs(self.keys.queue, self.codec)
 
     # -- producing ---------------------------------------------------------------------------------
-
-    def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
-        data: Any = (codec or self.codec).encode(payload)
-        return data if type(data) is bytes else as_bytes(data)
 
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """Check a payload or `NewJob`, and return its fields; only the encoded payload, if that is all it has."""
@@ -237,6 +213,8 @@ class Ops:
             args += (1, name, delay, job.priority, len(fields), *fields)
             extra += [keys.part(part) for part in script("enqueue").parts]
             extra.append([keys.part("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
+        if self.settings.history:
+            args += [f"{claim.job.attempt} {claim.worker}" for claim in claims]
         alike = not (fence or results or then)
         done = replies.completed(claims, self.codec)
         return self._op("complete", args, done, extra, claims, self._complete_all if alike else None)
@@ -262,15 +240,6 @@ class Ops:
                 "one script reaches one group only: name both queues '<group>/<part>', or enqueue it yourself"
             )
         return keys
-
-    def result_bytes(self, result: Any) -> bytes:
-        """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
-        try:
-            data = self._encoded(result, untyped(self.codec))
-        except (TypeError, CodecError) as error:
-            raise type(error)(f"result: {error}") from error
-        checks.fits("result", [data])
-        return data
 
     def renew(self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0) -> Op[list[bool]]:
         """Make leases of one worker last again from now."""
@@ -432,18 +401,6 @@ class Ops:
     def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
         """Mend a page of what foreign commands broke."""
         return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
-
-    def result(self, name: str) -> Op[bytes | None]:
-        """Fetch the kept result of a job."""
-        keys = [self.keys.result(job_id(name))]
-        return Op(
-            "result", script("result"), keys, [], lambda reply: None if reply[0] is None else replies.raw(reply[0])
-        )
-
-    def results(self, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
-        """Fetch the kept results of jobs, at most 500; `False` for those to ask for again."""
-        keys = [self.keys.result(job_id(name)) for name in names]
-        return Op("result", script("result"), keys, [], replies.kept, "", names, self.results)
 
     def listen(self) -> Op[bool]:
         """Tell the scripts that a client listens to events."""

@@ -12,15 +12,17 @@ from typing import Any, Literal, cast
 from headrace._model import receipt as receipt_values
 from headrace._model.checks import ENTRY_FIELDS, KEPT_FIELDS
 from headrace._model.codec import Codec, keeper
+from headrace._model.event import ENDS
 from headrace._model.flow import FlowState
 from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, make_job
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
-from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed
+from headrace._protocol.answers import Declaration, DueSchedules, Ended, Entered, Grant, Page, Reclaimed
 from headrace.errors import ReplyError, RetryLater, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
+_HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
 _REASON, _TRACEBACK = (name.encode() for name in KEPT_FIELDS)
 _ENTRY_FIELDS = (*(name.encode() for name in ENTRY_FIELDS), _REASON, _TRACEBACK)
 NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by scripts only
@@ -196,6 +198,9 @@ class Jobs:
         name = text(state)
         if name == "dead":
             return self._letter(entry, fields)
+        if name.startswith("ended:"):
+            job = make_job(_named(entry), None, self._queue, NO_HEADERS, deliveries, 0.0)
+            return JobState(job, name[6:], text(worker) or None, ms / 1000, None, _kept(fields, _REASON))
         job, _, wrong = self.job(entry, fields, deliveries, releases)
         reason, traceback = wrong or _kept(fields, _REASON), _kept(fields, _TRACEBACK)
         if name == "delayed":
@@ -292,6 +297,16 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
         WorkerState(text(name), queue, since / 1000, deadline / 1000, leased, deadline >= now)
         for name, deadline, since, leased in reply[1:]
     ]
+
+
+def ended(reply: Any) -> list[Ended]:
+    """Decode how jobs ended."""
+    return [Ended(_HOW[one]) if isinstance(one, int) else _end(text(one)) for one in reply]
+
+
+def _end(kept: str) -> Ended:
+    state, _, _, with_result, _, reason, *_ = [*kept.split(" ", 5), "", "", "", "", "", ""]
+    return Ended(state if state in ENDS else "gone", with_result == "1", reason or None)
 
 
 def kept(reply: Any) -> list[bytes | Literal[False] | None]:

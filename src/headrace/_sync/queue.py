@@ -28,6 +28,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._sync.completed import completed
 from headrace._sync.driver import Driver
 from headrace._sync.events import EventStream
 from headrace._sync.lease import Lease
@@ -45,6 +46,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
       present holder instead of letting the first completer win. *codec*: see `JSONCodec`.
     - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
       seconds after which a job that waits goes to the level before its own, so that none waits for ever.
+    - *history*: ends of jobs kept, so that `find` and `result` tell how they ended, for *history_ttl* seconds (a week).
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
 
@@ -70,6 +72,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
 
     _receipt = Receipt
+    _completed = staticmethod(completed)
 
     @cached_property
     def _waiters(self) -> Waiters:
@@ -181,6 +184,8 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         at_most_once: bool = False,
     ) -> list[Lease[T]]:  # fmt: skip
         """Like `lease`, up to *n* jobs: wait for the first, take those that are there then. 1.5-2.5 µs a job."""
+        if self._undeclared and self.ops.settings.history is not None:
+            self._declare()
         claims = self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
             return [Lease(claim, self) for claim in claims]

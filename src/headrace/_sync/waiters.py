@@ -37,14 +37,14 @@ class Waiters:
         self._pid = os.getpid()
         self._waitlist.waiters.clear()
 
-    def waiter(self, names: Sequence[str], seconds: float) -> Waiter:
+    def waiter(self, names: Sequence[str], seconds: float, wake: threading.Event | None = None) -> Waiter:
         """Add a waiter for *names*; their ends are noticed from now on.
 
-        Returns after *seconds* at most, even without a subscription.
+        Returns after *seconds* at most, even without a subscription. *wake*: an event that others share.
         """
         if self._pid != os.getpid():  # a fork took no thread with it
             self._reset()
-        waiter = Waiter(frozenset(names), threading.Event())
+        waiter = Waiter(frozenset(names), wake or threading.Event())
         with self._lock:
             self._waitlist.add(waiter)
             if self._subscription is None:
@@ -64,7 +64,18 @@ class Waiters:
 
     def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
         """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
-        woken = waiter.wake.wait(min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S))
+        return self.news(waiter, self.rung(waiter.wake, self.patience(seconds)))
+
+    def patience(self, seconds: float) -> float:
+        """Return how long to wait at most before the results are read again."""
+        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
+
+    def rung(self, wake: threading.Event, seconds: float) -> bool:
+        """Wait for an event; return whether it came."""
+        return wake.wait(seconds)
+
+    def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
+        """Return what `wait` does, of a waiter that was *woken*, or waited long enough."""
         with self._lock:
             ended, missed = self._waitlist.read(waiter)
         return ended, missed or not woken

@@ -1,9 +1,11 @@
 -- cancel: remove a job by id, waiting, parked, leased, delayed or blocked. Its holder finds its lease lost.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        blocked (hash), stats (hash), control (channel), events (channel), flows (zset), limited (zset), levels...
+--        blocked (hash), stats (hash), control (channel), events (channel), flows (zset), limited (zset),
+--        ends (hash), ended (zset), levels...
 -- ARGV   call, id
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
+-- @include keep_ends
 -- @include levels
 -- @include marks
 -- @include publish
@@ -18,11 +20,13 @@ require_types('XLEN', jobs)
 require_types('HLEN', ids, released, bodies, blocked)
 require_types('ZCARD', leases, delayed, flows, limited)
 local heard = listeners(stats, events, 'cancelled')
+require_history(heard.history, ends, ended)
 local gone, held = remove_by_id({
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
   stats = stats, limited = limited, flows = flows, levels = levels,
 }, id)
 if held then tell_holders(control, held) end
 if gone > 0 then mark(flows, id, REMOVED) end
+if heard.history and gone == 1 then keep_ends(heard.history, ends, ended, 'cancelled', {id}, {}) end
 if heard.cancelled and gone == 1 then publish(events, 'cancelled', {id}) end
 return answer(gone)

@@ -1,7 +1,7 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), control (channel), events (channel), flows (zset),
---        limited (zset), levels...
+--        stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash), ended (zset),
+--        levels...
 -- ARGV   call, payload, place, cursor, limit count
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
@@ -9,6 +9,7 @@
 -- Jobs that come to a stream after its first page was asked for stay.
 -- @include ending
 -- @include fields
+-- @include keep_ends
 -- @include levels
 -- @include marks
 -- @include page
@@ -29,6 +30,7 @@ require_types('XLEN', jobs)
 require_types('HLEN', ids, released, bodies)
 require_types('ZCARD', leases, delayed, flows, limited)
 local heard = listeners(stats, events, 'cancelled')
+require_history(heard.history, ends, ended)
 local gone, held, ids_gone, budget = 0, {}, {}, new_budget()
 local level = place == 'jobs' and 0 or tonumber(string.match(place, '^level:(%d)$'))
 if level and level > levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
@@ -62,6 +64,7 @@ else
   if cursor == '0' then place = '' end
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
+keep_ends(heard.history, ends, ended, 'cancelled', ids_gone, {})
 tell_holders(control, table.concat(held, ' '))
 if heard.cancelled then publish(events, 'cancelled', ids_gone) end
 return answer({gone, place, cursor})

@@ -1,6 +1,6 @@
 -- complete: remove jobs for good. Decided by XDEL, so exactly one caller wins each; effects are the winner's.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
---        flows (zset), limited (zset), others...
+--        flows (zset), limited (zset), ends (hash), ended (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 0 another call already had, or (fenced) it is not this worker's any
 --        more
@@ -8,13 +8,14 @@
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
--- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue. At
--- most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on later, to the next stage of its
+-- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue; and
+-- for the history, if there are any more, `limit` times attempt, blank, worker. At most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on later, to the next stage of its
 -- declaration, without a result.
 -- @include add
 -- @include clock
 -- @include due_at
 -- @include held_by
+-- @include keep_ends
 -- @include marks
 -- @include number
 -- @include publish
@@ -38,6 +39,7 @@ if not q.unnoted then
   require_types('HLEN', released)
 end
 if with_ids then require_types('ZCARD', flows) end
+require_history(heard.history, ends, ended)
 -- Positions in ARGV, after the entries.
 local counts = items + limit
 local names = counts + (worker ~= '' and limit or 0)
@@ -63,6 +65,11 @@ for i = 1, follows do
   at = at + 5 + size
 end
 local entries = {unpack(ARGV, items, counts - 1)}
+local held = {} -- who has them, where the caller does not say
+if heard.history and at > #ARGV then
+  local first, last = ends_of(entries)
+  for _, row in ipairs(pending(jobs, 'workers', first, last, limit + 100)) do held[row[1]] = row[4] .. ' ' .. row[2] end
+end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
 
 -- 2. The jobs go, before anything is written, so that a full server can still be drained.
@@ -97,6 +104,20 @@ if with_ids then
     local id = ARGV[names + i - 1]
     if reply[i] == 1 and id ~= '' then free_id(q, id, entries[i], what) end
   end
+end
+
+if heard.history and won > 0 then
+  local done, attempts, with, workers = {}, {}, {}, {}
+  for i = 1, results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
+  for i = 1, limit do
+    if reply[i] == 1 then
+      local n, id = #done + 1, with_ids and ARGV[names + i - 1] or ''
+      local attempt, holder = string.match(ARGV[at + i - 1] or held[entries[i]] or '', '^(%d+) (%S*)$')
+      done[n], with[n] = id ~= '' and id or entries[i], with[i] or false
+      attempts[n], workers[n] = attempt or 0, holder or worker
+    end
+  end
+  keep_ends(heard.history, ends, ended, 'completed', done, {attempts = attempts, results = with, workers = workers})
 end
 
 -- 3. Results and follow-ups of the jobs that this call completed.

@@ -1,6 +1,6 @@
 -- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
---        events (channel), flows (zset), limited (zset)
+--        events (channel), flows (zset), limited (zset), ends (hash), ended (zset)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
@@ -10,6 +10,7 @@
 -- @include fields
 -- @include held_by
 -- @include keep_dead
+-- @include keep_ends
 -- @include marks
 -- @include publish
 -- @include reason
@@ -25,7 +26,8 @@ require_types('HLEN', ids, released, stats)
 require_types('ZCARD', leases, flows, limited)
 require_types('XLEN', dead)
 local heard = listeners(stats, events, 'dead')
-local entries, counts, reasons, reply, buried, why = {}, {}, {}, {}, {}, {}
+require_history(heard.history, ends, ended)
+local entries, counts, reasons, reply, buried, why, attempts = {}, {}, {}, {}, {}, {}, {}
 for i = items, #ARGV, 3 do
   entries[#entries + 1], counts[#counts + 1], reasons[#reasons + 1] = unpack(ARGV, i, i + 2)
 end
@@ -41,8 +43,10 @@ for i, entry in ipairs(entries) do
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     local reason = set_reason(fields, reasons[i])
     reply[i], buried[#buried + 1], why[#buried + 1] = 1, fields.id, fields.reason or ''
+    attempts[#buried] = string.format('%.0f', math.max(1, fields.attempt - releases))
     keep_dead(dead, stats, dead_limit, reason, worker, releases, fields, headers)
   end
 end
+keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, workers = worker, reasons = why})
 if heard.dead then publish(events, 'dead', buried, worker, why) end
 return answer(reply)

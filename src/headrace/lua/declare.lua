@@ -1,10 +1,11 @@
 -- declare: say how a queue is meant to be used, and hear where others have said otherwise.
--- KEYS   stats (hash)
+-- KEYS   stats (hash), ends (hash), ended (zset)
 -- ARGV   serving flag, items...
 -- REPLY  {version, name, value, name, value, ...}: what others declared otherwise, in the words they gave
 -- COST   5 us
 -- Items: pairs of an option's name and what it is, in words, at most 16. What was not declared before is kept, and
--- changes the version; so does what a worker (`serving`) declares otherwise, which counts from then on.
+-- changes the version; so does what a worker (`serving`) declares otherwise, which counts from then on. `history`, how
+-- many ends are kept, and `history_ttl`, for how many seconds, are told to all scripts by `history` of the stats.
 -- @include strings_of
 local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}
 for i = 1, #found, 2 do kept[found[i]] = found[i + 1] end
@@ -23,5 +24,12 @@ table.sort(names)
 for i = 1, math.min(#names, 16) do all[2 * i - 1], all[2 * i] = names[i], kept[names[i]] end
 redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
 if changed then redis.call('HSET', stats, 'declared', cmsgpack.pack(all), 'declaration', (tonumber(redis.call('HGET', stats, 'declaration')) or 0) + 1) end
+local most = tonumber(kept.history)
+if most and most > 0 then
+  redis.call('HSET', stats, 'history', string.format('%.0f %.0f', most, math.ceil(1000 * (tonumber(kept.history_ttl) or 604800))))
+elseif most then
+  redis.call('HDEL', stats, 'history')
+  redis.call('UNLINK', ends, ended)
+end
 table.insert(reply, 1, tonumber(redis.call('HGET', stats, 'declaration')) or 0)
 return reply

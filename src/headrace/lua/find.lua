@@ -1,13 +1,14 @@
 -- find: find a job by its id.
 -- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
---        limited (zset), stats (hash), levels...
+--        limited (zset), stats (hash), ends (hash), levels...
 -- ARGV   id, cursor
 -- REPLY  {now, row, cursor}, row as in list; row is {} when there is no such job, or not yet: cursor is then where to
---        go on, or '' at the end
+--        go on, or '' at the end. The state in the row of a job that has ended is `ended:` and how; ms is then when.
 -- COST   10 us; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other state
 -- cursor: '' at first. The dead letters are looked through as far as one call may, the newest first.
 -- @include clock
 -- @include fields
+-- @include history
 -- @include is_entry_id
 -- @include is_reserved
 -- @include levels
@@ -50,6 +51,16 @@ if entry and fields then
     return {now, {entry, fields, state, count, releases(entry), row[2], row[3]}, ''}
   end
 end
+-- The end of a job, if the history has it. A dead one has a letter, which tells more, unless that is gone.
+local function at_the_end()
+  local kept = end_of(ends, stats, id)
+  local how, at, attempt, _, worker, reason = string.match(kept or '', '^(%a+) (%d+) (%d+) (%d) (%S+) (.*)$')
+  if not how then return nil end
+  local told = {'id', id, 'headrace-reason', reason}
+  return {now, {id, told, 'ended:' .. how, tonumber(attempt), 0, worker == '-' and '' or worker, tonumber(at)}, ''}, how
+end
+local answer, how = at_the_end()
+if answer and how ~= 'dead' then return answer end
 -- The newest first: an id may have died more than once.
 local function carries(letter, fields)
   for i = 1, #fields - 1, 2 do
@@ -61,4 +72,5 @@ local page, more = stretch(new_budget(), 'XREVRANGE', dead, cursor == '' and '+'
 for i = 1, #page do
   if carries(page[i][1], page[i][2]) then return {now, {page[i][1], page[i][2], 'dead', 0, 0, '', 0}, ''} end
 end
+if not more and answer then return answer end
 return {now, {}, more and '(' .. page[#page][1] or ''}

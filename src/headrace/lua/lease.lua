@@ -1,7 +1,7 @@
 -- lease: hand out up to `limit` jobs, level by level: parked ones, then those a reader was woken for, then new ones.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
---        events (channel), flows (zset), levels...
+--        events (channel), flows (zset), ends (hash), ended (zset), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken flag, heir_of,
 --        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out · 2
@@ -23,6 +23,7 @@
 -- @include fields
 -- @include heal_group
 -- @include keep_dead
+-- @include keep_ends
 -- @include largest
 -- @include levels
 -- @include marks
@@ -66,6 +67,7 @@ end
 
 -- 3. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
+require_history(heard.history, ends, ended)
 local parked, healed = heal_group(jobs, wake, 'XPENDING', 'workers', '-', '+', 1, 'parked')
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
@@ -93,7 +95,7 @@ if first[2] and tonumber(first[2]) <= now then
 end
 
 -- 5. The number that may be handed out, by the limits of the whole queue and by bytes.
-local taken, fresh, entries, buried, why = {}, {}, {}, {}, {}
+local taken, fresh, entries, buried, why, attempts = {}, {}, {}, {}, {}, {}
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
 limit, hold = room(rates, limits, exact, limit)
@@ -148,7 +150,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
         reason = reason .. '; before that: ' .. own.reason
       end
       keep_dead(dead, stats, dead_limit, reason, worker, releases, own, headers)
-      buried[#buried + 1], why[#buried + 1] = own.id, reason
+      buried[#buried + 1], why[#buried + 1], attempts[#buried + 1] = own.id, reason, string.format('%.0f', attempt - 1)
     else
       taken[#taken + 1] = {entry, fields, count, releases}
       entries[#entries + 1] = entry
@@ -310,6 +312,7 @@ if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end
+keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, reasons = why})
 if heard.dead then publish(events, 'dead', buried, worker, why) end
 if heard.leased then
   local ids_leased = {}

@@ -1,6 +1,6 @@
 -- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster one of the group.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
---        events (channel), flows (zset), leases (zset), limited (zset), target...
+--        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
@@ -14,6 +14,7 @@
 -- @include fields
 -- @include is_entry_id
 -- @include is_reserved
+-- @include keep_ends
 -- @include levels
 -- @include number
 -- @include page
@@ -38,6 +39,7 @@ require_types('XLEN', jobs, to_jobs, to_wake, unpack(other.levels))
 require_types('HLEN', ids, released, bodies, stats, to_ids, to_released, to_bodies, to_stats)
 require_types('ZCARD', delayed, to_delayed, flows, leases, limited)
 local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
+require_history(heard.history, ends, ended)
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()
 local function stays(id)
   return redis.call('HEXISTS', to_ids, id) == 1 or redis.call('ZSCORE', flows, id) or is_entry_id(other, id)
@@ -153,6 +155,8 @@ if added + late > 0 then
   redis.call('HINCRBY', stats, 'deleted', added + late)
   redis.call('HINCRBY', to_stats, 'enqueued', added + late)
 end
+local whither = 'moved to ' .. (string.match(to_jobs, ':([^:]*):jobs$') or to_jobs)
+keep_ends(heard.history, ends, ended, 'deleted', ids_moved, {reasons = whither})
 if heard.deleted then publish(events, 'deleted', ids_moved) end
 if heard_there.added then publish(to_events, 'added', ids_moved) end
 return answer({added + late, cursor})

@@ -1,6 +1,7 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), limited (zset), events (channel), flows (zset), levels...
+--        stats (hash), limited (zset), events (channel), flows (zset), ends (hash), ended (zset),
+--        levels...
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
@@ -10,6 +11,7 @@
 -- @include delivered
 -- @include ending
 -- @include fields
+-- @include keep_ends
 -- @include levels
 -- @include marks
 -- @include page
@@ -28,6 +30,7 @@ require_types('XLEN', jobs)
 require_types('HLEN', ids, released, bodies, stats)
 require_types('ZCARD', leases, delayed, limited, flows)
 local heard = listeners(stats, events, 'deleted')
+require_history(heard.history, ends, ended)
 local gone, ids_gone, budget = 0, {}, new_budget()
 local function spent() return budget.left <= 0 or fitting(budget, 1) == 0 end
 local function remove(entry, fields, level)
@@ -91,5 +94,6 @@ repeat
   if not from then at = at + 1 end
 until not order[at] or gone >= limit or spent()
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
+keep_ends(heard.history, ends, ended, 'deleted', ids_gone, {})
 if heard.deleted then publish(events, 'deleted', ids_gone) end
 return answer({gone, order[at] and order[at] .. ' ' .. (from or '-') or ''})

@@ -1,7 +1,7 @@
 -- repair: find and mend what foreign commands broke, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
---        limited (zset), levels...
+--        limited (zset), ends (hash), ended (zset), levels...
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
@@ -30,8 +30,8 @@ local q = {
   levels = level_streams(stats, levels),
 }
 require_types('XLEN', jobs, wake, dead)
-require_types('HLEN', ids, registered, released, bodies, blocked, stats)
-require_types('ZCARD', workers, leases, delayed, flows, limited)
+require_types('HLEN', ids, registered, released, bodies, blocked, stats, ends)
+require_types('ZCARD', workers, leases, delayed, flows, limited, ended)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
 
 -- 1. Lookups, and findings.
@@ -185,7 +185,7 @@ local function walk_hash(key, check)
     return following == '0' and '' or following
   end
 end
-local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers'}
+local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers', 'ends', 'ended'}
 local steps = {
   jobs = walk_jobs,
   ids = walk_hash(ids, function(id, marker)
@@ -230,6 +230,18 @@ local steps = {
     if not redis.call('ZSCORE', workers, worker) then
       redis.call('HDEL', registered, worker)
       mended('workers')
+    end
+  end),
+  ends = walk_hash(ends, function(id)
+    if not redis.call('ZSCORE', ended, id) then
+      redis.call('HDEL', ends, id)
+      mended('leftovers')
+    end
+  end),
+  ended = walk_set(ended, function(id)
+    if redis.call('HEXISTS', ends, id) == 0 then
+      redis.call('ZREM', ended, id)
+      mended('leftovers')
     end
   end),
   workers = walk_set(workers, function(worker)

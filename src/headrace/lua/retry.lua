@@ -1,7 +1,7 @@
 -- retry: try jobs again later: to the back of their level, or after a delay. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset),
---        levels...
+--        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset), ends (hash),
+--        ended (zset), levels...
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
@@ -15,6 +15,7 @@
 -- @include fields
 -- @include held_by
 -- @include keep_dead
+-- @include keep_ends
 -- @include levels
 -- @include link_attempt
 -- @include marks
@@ -35,8 +36,9 @@ require_types('HLEN', ids, released, bodies, stats)
 require_types('ZCARD', leases, delayed, flows, limited)
 require_types('XLEN', dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')
+require_history(heard.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
-local reply, first, retried, buried, why, why_buried = {}, false, {}, {}, {}, {}
+local reply, first, retried, buried, why, why_buried, attempts = {}, false, {}, {}, {}, {}, {}
 local now = clock()
 for i = items, #ARGV, 5 do
   local at = #entries + 1
@@ -67,6 +69,7 @@ for i, entry in ipairs(entries) do
       free_id(q, id, entry, DIED)
       keep_dead(dead, stats, dead_limit, reason, worker, releases, own_fields, headers)
       reply[i], buried[#buried + 1], why_buried[#buried + 1] = 2, id, short
+      attempts[#buried] = string.format('%.0f', deliveries - releases)
     else
       local due, key = dues[i], ours and id or entry
       if due > 0 then
@@ -84,6 +87,7 @@ for i, entry in ipairs(entries) do
   end
 end
 if first then wake_one(wake) end
+keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, workers = worker, reasons = why_buried})
 if heard.retried then publish(events, 'retried', retried, worker, why) end
 if heard.dead then publish(events, 'dead', buried, worker, why_buried) end
 return answer(reply)

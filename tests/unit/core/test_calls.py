@@ -15,8 +15,9 @@ from headrace._core.notices import Waiter
 from headrace._core.results import End
 from headrace._model.event import Event
 from headrace._model.job import Claim, Job
+from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
-from headrace._protocol.answers import DueSchedules, Grant, Reclaimed
+from headrace._protocol.answers import DueSchedules, Ended, Grant, Reclaimed
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
@@ -395,19 +396,33 @@ def test_dead_letters_are_paged_through() -> None:
     assert [[op.args[0], *op.args[2:]] for op in stage.sent] == [["-", "i"], ["(5-0", "i"], ["(9-0", "i"]]
 
 
+THERE, GONE, PERHAPS_DEAD = Ended("there"), Ended("gone"), Ended("gone, or dead")
+
+
+def ending(found: list[Ended], **answers: Any) -> Stage:
+    """A stage on which `ended` is answered by *found* in turn, the last for ever; without results, and not found."""
+    more = {"result": [None], "find": (None, "")} | answers
+
+    def answer(op: Op[Any]) -> Any:
+        if op.name == "ended":
+            return [found.pop(0) if len(found) > 1 else found[0]]
+        return more[op.name]
+
+    return Stage(answer)
+
+
 def test_a_result_is_asked_for_once_or_waited_for() -> None:
-    there = JobState(Job("i", b"x", "q"), "waiting")
-    answers: list[Any] = [[None], (there, ""), [None], (there, ""), [b"r"]]
+    answers: list[Any] = [[None], [THERE], [None], [THERE], [b"r"]]
     stage = Stage(lambda _: answers.pop(0))
-    with pytest.raises(TimeoutError, match="job 'i' has not ended within 0 s"):
+    with pytest.raises(TimeoutError, match="job 'i' has not ended; it goes on"):
         stage.play(results.end_of(OPS, "i", 0.0, own=False))
-    assert (stage.waits, stage.names, stage.watched) == ([], ["result", "find"], [])
-    answers[:0] = [[None], (there, "")]
+    assert (stage.waits, stage.names, stage.watched) == ([], ["result", "ended"], [])
+    answers[:0] = [[None], [THERE]]
     assert stage.play(results.end_of(OPS, "i", 5.0, own=False)) == End("completed", b"r")
     # before and after it is watched, and when it was time to
-    assert (len(stage.waits), stage.names) == (1, ["result", "find"] * 3 + ["result"])
+    assert (len(stage.waits), stage.names) == (1, ["result", "ended"] * 3 + ["result"])
     assert stage.watched == []
-    late = Stage(lambda op: (there, "") if op.name == "find" else [None])
+    late = ending([THERE])
     with pytest.raises(TimeoutError):
         late.play(results.end_of(OPS, "i", 0.3, own=False))
     assert late.now < 1
@@ -416,36 +431,68 @@ def test_a_result_is_asked_for_once_or_waited_for() -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_an_id_of_which_nothing_is_known_may_come_unless_it_was_enqueued(own: bool) -> None:
-    stage = Stage(lambda op: (None, "") if op.name == "find" else [None])
+    stage = ending([PERHAPS_DEAD])
     assert stage.play(results.end_of(OPS, "7-1", 0.3, own=own)) is results.UNKNOWN
     assert bool(stage.waits) is not own
     assert stage.watched == []
 
 
-@pytest.mark.parametrize("kind", ["completed", "cancelled", "deleted", "dead"])
+@pytest.mark.parametrize("kind", ["completed", "cancelled", "deleted"])
 def test_what_is_told_of_a_job_that_is_gone_is_how_it_ended(kind: str) -> None:
-    found: list[Any] = [JobState(Job("i", b"x", "q"), "leased")] * 2
-    stage = Stage(lambda op: (found.pop(0) if found else None, "") if op.name == "find" else [None])
+    stage = ending([THERE, THERE, PERHAPS_DEAD])
     stage.told = [(told("i", kind=kind), False)]
-    assert stage.play(results.end_of(OPS, "i", 5.0, own=False)) == End(kind, None, "why")
+    assert stage.play(results.end_of(OPS, "i", 5.0, own=False)) == End(kind)
+    assert "find" not in stage.names
 
 
-def test_what_is_told_of_a_job_that_is_there_is_of_an_earlier_one() -> None:
-    """Also its result, if this one was enqueued before."""
-    found: list[Any] = [JobState(Job("i", b"x", "q"), "leased")] * 3
-    kept = [b"old", b"old", b"new"]
-    stage = Stage(lambda op: (found.pop(0) if found else None, "") if op.name == "find" else [kept[-1]])
+@pytest.mark.parametrize(("gone", "reason"), [(PERHAPS_DEAD, "all of it"), (GONE, "why")], ids=["letter", "no letter"])
+def test_a_dead_letter_tells_more_than_what_is_told(gone: Ended, reason: str) -> None:
+    letter = JobState(Job("i", b"x", "q"), "dead", reason="all of it")
+    stage = ending([THERE, THERE, gone], find=(letter, ""))
+    stage.told = [(told("i", kind="dead"), False)]
+    assert stage.play(results.end_of(OPS, "i", 5.0, own=False)) == End("dead", None, reason)
+
+
+def test_a_result_that_comes_while_it_is_asked_for_is_not_missed() -> None:
+    kept = [[None], [b"r"]]
+    stage = Stage(lambda op: [GONE] if op.name == "ended" else kept.pop(0))
+    assert stage.play(results.end_of(OPS, "i", 0.0, own=False)) == End("completed", b"r")
+
+
+def test_what_an_earlier_job_of_the_id_left_does_not_count() -> None:
+    """If this one was enqueued before: neither the message nor the result."""
+    stage = ending([THERE, THERE, THERE, GONE], result=[b"new"])
     stage.told = [(told("i"), False)]
     assert stage.play(results.end_of(OPS, "i", 5.0, own=True)) == End("completed", b"new")
-    assert stage.names == ["find"] * 4 + ["result"]
+    assert stage.names == ["ended"] * 4 + ["result"]
+
+
+RECORDED = [
+    (Ended("completed"), [b"of another"], End("completed")),
+    (Ended("completed", True), [b"r"], End("completed", b"r")),
+    (Ended("completed", True), [None], results.EXPIRED),
+    (Ended("cancelled"), [b"of another"], End("cancelled")),
+    (Ended("dead", False, "why"), [None], End("dead", None, "why")),
+    (Ended("gone"), [None], results.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("recorded", "kept", "end"), RECORDED)
+def test_a_history_tells_how_a_job_ended(recorded: Ended, kept: list[bytes | None], end: End) -> None:
+    stage = ending([recorded], result=kept)
+    ops = Ops(Keys.of("q"), QueueSettings(history=10))
+    assert stage.play(results.end_of(ops, "7-1", 0.0, own=True)) == end
+    assert stage.names[0] == "ended"
 
 
 def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for() -> None:
-    where = {"a": None, "c": JobState(Job("c", b"x", "q"), "dead"), "d": JobState(Job("d", b"x", "q"), "waiting")}
+    where = {"a": GONE, "c": PERHAPS_DEAD, "d": THERE}
 
     def answer(op: Op[Any]) -> Any:
+        if op.name == "ended":
+            return [where[str(name)] for name in op.items]
         if op.name == "find":
-            return where[str(op.args[0])], ""
+            return JobState(Job("c", b"x", "q"), "dead"), ""
         return [b"r" if name in ("b", "d") and len(stage.waits) > 1 + (name == "d") else None for name in op.items]
 
     stage = Stage(answer)
@@ -453,8 +500,8 @@ def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for()
     assert stage.play(results.results(OPS, ["a", "b", "c", "d", "a"], 10.0)) == {"b": b"r", "d": b"r"}
     every = ["a", "b", "c", "d"]
     asked = [list(op.items) for op in stage.sent if op.name == "result"]
-    assert asked == [every, every, ["a"], ["a"], ["a"], ["b", "c", "d"], ["c", "d"], ["d"]]
-    assert [op.args for op in stage.sent if op.name == "find"] == [["a", ""], ["c", ""], ["d", ""]]
+    assert asked == [every, every, ["a"], ["a"], ["b", "c", "d"], ["c"], ["d"]]
+    assert [list(op.items) for op in stage.sent if op.name == "ended"] == [["a"], ["c", "d"]]
     assert len(stage.waits) == 3  # and then all are known to have ended
 
 
@@ -498,7 +545,7 @@ def test_many_results_are_asked_for_in_parts() -> None:
 
 
 def test_who_is_interrupted_is_watched_for_no_more() -> None:
-    stage = Stage(lambda op: (JobState(Job("i", b"x", "q"), "leased"), "") if op.name == "find" else [None])
+    stage = ending([THERE])
 
     def interrupted(_seconds: float) -> bool:
         raise ConnectionError

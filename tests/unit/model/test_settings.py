@@ -152,7 +152,20 @@ def test_what_are_no_headers(value: Any, error: type[Exception]) -> None:
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    assert attrs.astuple(QueueSettings()) == (60.0, 20, 1, 1000, 86_400.0, False, (), None, False, RETRY_BUDGET_S)
+    assert attrs.astuple(QueueSettings()) == (
+        60.0,
+        20,
+        1,
+        1000,
+        86_400.0,
+        False,
+        (),
+        None,
+        False,
+        RETRY_BUDGET_S,
+        None,
+        604_800.0,
+    )
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S)
     assert attrs.astuple(Retry()) == (20, None, None, None, {})
 

@@ -164,6 +164,7 @@ SAMPLES: dict[str, Op[object]] = {
     "renew": OPS.renew(CLAIMS),
     "repair": OPS.repair(),
     "result": OPS.result("i"),
+    "ended": OPS.ended(["i"]),
     "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
     "reschedule": OPS.reschedule("i", 1.0),
     "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),

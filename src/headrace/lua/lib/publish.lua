@@ -1,9 +1,11 @@
 -- Events, published to listeners: a Pub/Sub channel per kind, one message per script call, at most once, and never a
 -- reason to fail. `heard` of the stats says that there may be listeners (see listen.lua): reading it costs as much as
--- the check of the key's type, so that a queue without listeners pays nothing. Answers which kinds have listeners now.
+-- the check of the key's type, so that a queue without listeners pays nothing. Answers which kinds have listeners now,
+-- and `history` of the stats: see keep_ends.
 local function listeners(stats, events, ...)
-  local heard = {}
-  if not redis.call('HGET', stats, 'heard') then return heard end
+  local told = redis.call('HMGET', stats, 'heard', 'history')
+  local heard = {history = told[2]}
+  if not told[1] then return heard end
   local kinds, channels = {...}, {}
   for i = 1, #kinds do channels[i] = events .. ':' .. kinds[i] end
   local reply = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))

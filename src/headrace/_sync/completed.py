@@ -1,0 +1,52 @@
+"""The iterator of `as_completed`, for threads."""
+
+# ruff: noqa: SLF001 - this is a part of the queues
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headrace._base.completion import Pursuit, late
+
+
+class Bell(threading.Event):
+    """An event that several waiters share: only `answer` clears it."""
+
+    def clear(self) -> None:
+        """Do nothing: others may not have looked yet."""
+
+    def answer(self) -> None:
+        """Clear it, before all look."""
+        super().clear()
+
+
+def completed(pursuits: Sequence[Pursuit], seconds: float) -> Iterator[Any]:
+    """Yield receipts as their jobs end. Raises `TimeoutError` after *seconds*."""
+    end, bell, woken = time.monotonic() + seconds, Bell(), False
+    for pursuit in pursuits:
+        for receipt in pursuit.queue._drive(pursuit.look()):
+            yield receipt
+    watched = []
+    try:
+        for pursuit in [pursuit for pursuit in pursuits if pursuit.receipts]:
+            waiters = pursuit.queue._waiters
+            rest = max(0.0, end - time.monotonic())
+            watched.append((pursuit, waiters, waiters.waiter([*pursuit.receipts], rest, bell)))
+        while watched:
+            bell.answer()
+            for pursuit, waiters, waiter in watched:
+                told, again = waiters.news(waiter, woken)
+                for receipt in pursuit.queue._drive(pursuit.look(told, again=again)):
+                    yield receipt
+            if not any(pursuit.receipts for pursuit in pursuits):
+                return
+            rest = end - time.monotonic()
+            if rest <= 0:
+                raise late(pursuits, seconds)
+            woken = waiters.rung(bell, min(waiters.patience(rest) for _, waiters, _ in watched))
+    finally:
+        for _, waiters, waiter in watched:
+            waiters.ignore(waiter)

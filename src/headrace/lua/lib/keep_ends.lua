@@ -1,0 +1,40 @@
+-- Keep the ends of jobs, at most 1,000, in the history of their queue, if it has one: *history* is what its stats say,
+-- the number of ends and ms. *more*: lists beside *ids*, or a value for all: attempts, results (true for those with
+-- one), workers, reasons. What is too much, or too old, goes: at most as many as come, and a hundred.
+-- @include clock
+-- @include reason
+-- @include require_types
+local function require_history(history, ends, ended)
+  if not history then return end
+  require_types('HLEN', ends)
+  require_types('ZCARD', ended)
+end
+local function nth(some, i)
+  if type(some) == 'table' then return some[i] end
+  return some
+end
+local function keep_ends(history, ends, ended, state, ids, more)
+  local most, ttl = string.match(history or '', '^(%d+) (%d+)$')
+  if not most or #ids == 0 then return end
+  local now, records, moments = clock(), {}, {}
+  local at, room = string.format('%.0f', now), #ids + 100
+  for i, id in ipairs(ids) do
+    local worker, reason = nth(more.workers, i) or '', nth(more.reasons, i) or ''
+    records[2 * i - 1], moments[2 * i - 1], moments[2 * i] = id, at, id
+    records[2 * i] = table.concat({
+      state, at, nth(more.attempts, i) or 0, nth(more.results, i) and 1 or 0, worker ~= '' and worker or '-',
+      shortened(reason, REASON_BYTES),
+    }, ' ')
+  end
+  redis.call('HSET', ends, unpack(records))
+  redis.call('ZADD', ended, unpack(moments))
+  local over = redis.call('ZCARD', ended) - most
+  local gone = over > 0 and redis.call('ZRANGE', ended, 0, math.min(over, room) - 1) or {}
+  if #gone == 0 then gone = redis.call('ZRANGEBYSCORE', ended, '-inf', string.format('%.0f', now - ttl), 'LIMIT', 0, room) end
+  if #gone > 0 then
+    redis.call('ZREM', ended, unpack(gone))
+    redis.call('HDEL', ends, unpack(gone))
+  end
+  redis.call('PEXPIRE', ends, ttl)
+  redis.call('PEXPIRE', ended, ttl)
+end

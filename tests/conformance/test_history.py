@@ -1,0 +1,170 @@
+"""A queue with a history tells how its jobs ended, when, and by whom; also where nothing else of them is left."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from headrace import Counts, JobFailed, JSONCodec, Queue, Worker
+from tests.support.awaiting import PATIENCE, until
+from tests.support.colours import Connect
+from tests.support.servers import Server
+from tests.support.steps import LONG, key, leased
+
+
+@pytest.fixture
+def queue(connect: Connect) -> Any:
+    return connect(history=1000)
+
+
+def test_it_says_completed_when_and_by_whom(queue: Any) -> None:
+    lease = leased(queue, id="a")
+    assert lease.retry()
+    (lease,) = queue.lease_many(5)
+    before = time.time()
+    assert lease.complete(b"r")
+    state = queue.find("a")
+    assert (state.state, state.worker, state.reason, state.due) == ("completed", lease.worker, None, None)
+    assert abs(state.since - before) < PATIENCE
+    assert (state.job.id, state.job.attempt, state.job.payload, state.job.queue) == ("a", 2, None, "q")
+    assert "completed" in repr(state)
+
+
+def test_completed_without_a_result_is_told_from_unknown(queue: Any, connect: Connect) -> None:
+    receipt = queue.enqueue(b"x")
+    assert queue.lease().complete()
+    assert queue.result(receipt.id) is None
+    assert receipt.result() is None
+    for ask in (queue.result, connect(history=5).result):
+        with pytest.raises(JobFailed, match="job 'nobody' is unknown") as failed:
+            ask("nobody")
+        assert (failed.value.id, failed.value.state, failed.value.reason) == ("nobody", "unknown", None)
+    assert connect().result("nobody") is None
+    assert queue.find("nobody") is None
+
+
+def test_how_it_ended_is_told_afterwards(queue: Any, connect: Connect) -> None:
+    """Also to those that say nothing of a history, and knew nothing while it happened."""
+    names = ["cancelled", "late", "purged", "dead"]
+    queue.enqueue(b"x", id="dead")
+    assert queue.lease().dead_letter("why")
+    queue.enqueue(b"x", id="cancelled")
+    queue.enqueue(b"x", id="late", delay=LONG)
+    assert connect().cancel("cancelled")
+    assert connect().cancel("late")
+    queue.enqueue(b"x", id="purged")
+    assert queue.purge() == 1
+    assert queue.purge_dead() == 1  # the letter goes, how it ended stays
+    found = {name: queue.find(name) for name in names}
+    assert [found[name].state for name in names] == ["cancelled", "cancelled", "deleted", "dead"]
+    assert found["dead"].reason == "why"
+    for name in names:
+        for ask in (queue.result, connect().result):
+            with pytest.raises(JobFailed) as failed:
+                ask(name, timeout=PATIENCE)
+            assert (failed.value.state, failed.value.reason) == (found[name].state, found[name].reason)
+    assert queue.counts() == Counts(enqueued=4, cancelled=2, deleted=1, dead_trimmed=1)
+
+
+def test_a_result_of_an_earlier_job_is_no_answer(queue: Any) -> None:
+    """An id that is used again: what its new job comes to is what counts."""
+    assert leased(queue, id="a").complete(b"old")
+    receipt = queue.enqueue(b"x", id="a")
+    with pytest.raises(TimeoutError):
+        receipt.result(timeout=0)
+    assert queue.lease().complete()
+    assert (receipt.result(), queue.result("a")) == (None, None)
+
+
+def test_a_result_that_is_not_kept_any_more(connect: Connect) -> None:
+    queue = connect(history=10, result_ttl=0.001)
+    assert leased(queue, id="a").complete(b"r")
+
+    until(lambda: not queue.results(["a"]))
+    with pytest.raises(JobFailed, match="its result was kept no longer than result_ttl") as failed:
+        queue.result("a")
+    assert failed.value.state == "expired"
+    assert queue.find("a").state == "completed"
+
+
+def test_at_most_once_is_completed_by_its_lease(queue: Any) -> None:
+    queue.enqueue(b"x", id="a")
+    lease = queue.lease(at_most_once=True)
+    state = queue.find("a")
+    assert (state.state, state.worker, state.job.attempt) == ("completed", lease.worker, 1)
+
+
+def test_it_is_bounded_and_so_is_its_time(connect: Connect, client: Any) -> None:
+    queue = connect(history=3, history_ttl=timedelta(minutes=5))
+    names = [receipt.id for receipt in queue.enqueue_many([b"x"] * 10)]
+    for lease in queue.lease_many(10):
+        assert lease.complete()
+    assert [name for name in names if queue.find(name) is not None] == names[-3:]
+    assert client.hget(key("stats"), "history") == b"3 300000"
+    for part in ("ends", "ended"):
+        assert 0 < client.pttl(key(part)) <= 300_000
+
+
+def test_the_declaration_counts_for_all(connect: Connect, server: Server) -> None:
+    """A worker that says nothing of it keeps it, too."""
+    queue = connect(history=100)
+    names = [receipt.id for receipt in queue.enqueue_many([b"x", b"y"])]
+    worker = Worker(url=server.url, heartbeat=0.2, timeout=1.0)
+
+    @worker.handler("q")
+    def handle(job: Any) -> bytes | None:
+        return job.payload if job.payload == b"y" else None
+
+    with worker:
+        assert queue.drain(PATIENCE)
+    states = [queue.find(name) for name in names]
+    assert [state.state for state in states] == ["completed"] * 2
+    assert len({state.worker for state in states}) == 1
+    assert states[0].worker is not None
+    assert [queue.result(name) for name in names] == [None, b"y"]
+
+
+def test_without_one_nothing_is_kept(connect: Connect, client: Any) -> None:
+    queue = connect()
+    assert leased(queue, id="a").complete()
+    queue.enqueue(b"x", id="b")
+    assert queue.cancel("b")
+    assert (queue.find("a"), queue.result("a"), queue.result("b")) == (None, None, None)
+    assert not client.exists(key("ends"), key("ended"))
+    assert not client.hexists(key("stats"), "history")
+
+
+def test_a_queue_that_is_deleted_leaves_none(queue: Any, client: Any) -> None:
+    assert leased(queue, id="a").complete()
+    queue.enqueue(b"x", id="b")
+    assert queue.delete() == 1
+    assert not client.exists(key("ends"), key("ended"))
+    assert (queue.find("a"), queue.find("b")) == (None, None)
+    assert leased(queue, id="c").complete()  # and goes on with one
+    assert queue.find("c").state == "completed"
+
+
+def test_a_codec_s_queue(connect: Connect) -> None:
+    queue = connect(codec=JSONCodec(), history=10)
+    assert leased(queue, {"n": 1}, id="a").complete({"n": 2})
+    assert queue.find("a").job.payload is None
+    assert queue.result("a") == {"n": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"history": -1}, ValueError),
+        ({"history": 1_000_001}, ValueError),
+        ({"history": "5"}, TypeError),
+        ({"history": True}, TypeError),
+        ({"history": 5, "history_ttl": 0}, ValueError),
+        ({"history": 5, "history_ttl": "1 d"}, TypeError),
+    ],
+)
+def test_bad_ones_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="history"):
+        Queue("q", url="redis://127.0.0.1:1", **options)

@@ -1,0 +1,254 @@
+"""The history of a queue: each script that ends jobs keeps how, bounded; without one nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.scripts.conftest import TERM, Lua
+from tests.scripts.test_out_of_memory import FULL, fill
+
+DAY = 86_400_000
+KEPT = "completed 5 1 0 w "
+
+
+@pytest.fixture
+def protocol() -> int:
+    """One will do here."""
+    return 2
+
+
+def history(lua: Lua, most: int = 100, ttl: int = 86_400) -> None:
+    """Let the queue have a history."""
+    lua("declare", 0, "history", most, "history_ttl", ttl)
+
+
+def ends(lua: Lua) -> dict[str, str]:
+    """The history: how each job ended, without when."""
+    found = lua.redis.hgetall(lua.key("ends"))
+    assert set(found) == set(lua.redis.zrange(lua.key("ended"), 0, -1))
+    moments = dict(lua.redis.zrange(lua.key("ended"), 0, -1, withscores=True))
+    parts = {name: end.split(" ", 2) for name, end in found.items()}
+    assert all(float(part[1]) == moments[name] for name, part in parts.items())
+    return {name: f"{part[0]} {part[2]}" for name, part in parts.items()}
+
+
+def enqueue(lua: Lua, *names: str, delay: str = "") -> None:
+    lua("enqueue", "full", *[x for name in names for x in (name, delay, 4, "data", "x", "id", name)])
+
+
+def held(lua: Lua, *names: str, **options: Any) -> list[str]:
+    enqueue(lua, *names)
+    return [row[0] for row in lua.lease("w", **options)[2]]
+
+
+def completed(lua: Lua, *more: Any) -> None:
+    (entry,) = held(lua, "i")
+    lua("complete", "", 1, 1, 1, 0, entry, "i", 1, TERM, "r", *more, extra=[lua.key("result:i")])
+
+
+def retried(lua: Lua) -> None:
+    (entry,) = held(lua, "i")
+    assert lua("retry", "w", 1, 10, entry, 1, "", 1, "why") == [2]
+
+
+def worn_out(lua: Lua) -> None:
+    held(lua, "i")
+    lua("expire", "-", 500, "i")
+    assert lua.lease("v", most=1)[2] == []
+
+
+def moved(lua: Lua) -> None:
+    enqueue(lua, "i")
+    parts = ("wake", "jobs", "ids", "released", "delayed", "bodies", "stats", "events")
+    extra = [f"headrace:{{q}}:q/to:{part}" for part in parts]
+    assert lua("move", "-", 200, "i", extra=extra)[0] == 1
+
+
+CASES: dict[str, tuple[Callable[[Lua], object], str]] = {
+    "completed": (completed, "completed 1 1 w "),
+    "completed by one that says who": (lambda lua: completed(lua, "7 v"), "completed 7 1 v "),
+    "completed without a result": (
+        lambda lua: lua("complete", "w", 1, 1, 0, 0, *held(lua, "i"), 1, "i"), "completed 1 0 w ",
+    ),
+    "dead": (lambda lua: lua("dead_letter", "w", 10, *held(lua, "i"), 1, b"why\xfftrace"), "dead 1 0 w why"),
+    "dead after its last attempt": (retried, "dead 1 0 w why"),
+    "dead as it is leased": (worn_out, "dead 1 0 - no attempts left: its workers died, or let its leases expire"),
+    "cancelled": (lambda lua: (enqueue(lua, "i"), lua("cancel", "i")), "cancelled 0 0 - "),
+    "cancelled late": (lambda lua: (enqueue(lua, "i", delay="+60000"), lua("cancel", "i")), "cancelled 0 0 - "),
+    "cancelled by its payload": (
+        lambda lua: (enqueue(lua, "i"), lua("cancel_payload", "x", "jobs", "-", 500)), "cancelled 0 0 - ",
+    ),
+    "purged": (lambda lua: (enqueue(lua, "i"), lua("purge", "-", 500)), "deleted 0 0 - "),
+    "moved": (moved, "deleted 0 0 - moved to q/to"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_end_is_kept(lua: Lua, case: str) -> None:
+    history(lua)
+    act, end = CASES[case]
+    act(lua)
+    assert ends(lua) == {"i": end}
+    for part in ("ends", "ended"):
+        assert 0 < lua.redis.pttl(lua.key(part)) <= DAY
+    (kept,) = lua("ended", "i")
+    assert kept.split(" ")[0] == end.split(" ")[0]
+    _, row, cursor = lua("find", "i", "")
+    state, _, _, worker, reason = end.split(" ", 4)
+    if state == "dead":
+        assert (row[2], row[1][1]) == ("dead", reason)
+    else:
+        expected = ["i", ["id", "i", "headrace-reason", reason], f"ended:{state}", int(end.split(" ")[1]), 0]
+        assert [*row[:5], row[5] or "-", cursor] == [*expected, worker, ""]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_a_history_nothing_is_kept(lua: Lua, case: str) -> None:
+    CASES[case][0](lua)
+    assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
+
+
+def test_a_job_without_an_id_is_known_by_its_entry(lua: Lua) -> None:
+    history(lua)
+    a, b = lua.leased("a", "b")
+    assert lua("complete", "", 1, 0, 0, 0, a, "3 w") == [1]
+    assert lua("complete", "", 1, 0, 0, 0, a, "4 v") == [0]  # and only the winner's
+    assert ends(lua) == {a: "completed 3 0 w "}
+    assert lua("ended", a, b, "9-9")[1:] == [0, 1]
+
+
+def test_a_dead_one_s_end_outlives_its_letter(lua: Lua) -> None:
+    history(lua)
+    lua("dead_letter", "w", 10, *held(lua, "i"), 1, "why")
+    assert lua("find", "i", "")[1][2] == "dead"
+    lua("purge_dead", "-", 500)
+    _, row, _ = lua("find", "i", "")
+    assert row[2] == "ended:dead"
+    assert row[1] == ["id", "i", "headrace-reason", "why"]
+
+
+def test_a_job_that_is_there_has_not_ended(lua: Lua) -> None:
+    """Whatever became of an earlier one of its id."""
+    history(lua)
+    enqueue(lua, "i")
+    lua("cancel", "i")
+    enqueue(lua, "i", "late", delay="+60000")
+    assert lua("ended", "i", "late", "nobody") == [0, 0, 1]
+    assert lua("find", "i", "")[1][2] == "delayed"
+
+
+def test_it_is_bounded_in_number(lua: Lua) -> None:
+    """Also where as many end at once as it never holds, or it is to hold less than before."""
+    history(lua, 5)
+    names = [f"i{n:03}" for n in range(300)]
+    entries = held(lua, *names, limit=1000)
+    items = [*entries, *names, *[f"1 w{n}" for n in range(300)]]
+    assert lua("complete", "", 300, 1, 0, 0, *items) == [1] * 300
+    assert len(ends(lua)) == 5
+    history(lua, 400)
+    lua("declare", 1, "history", 400, "history_ttl", 86_400)
+    lua.redis.zadd(lua.key("ended"), {f"o{n}": n for n in range(390)})
+    lua.redis.hset(lua.key("ends"), mapping=dict.fromkeys([f"o{n}" for n in range(390)], KEPT))
+    lua("declare", 1, "history", 5, "history_ttl", 86_400)
+    for left in (295, 194, 93, 5):  # a hundred and one at a time
+        enqueue(lua, "i")
+        lua("cancel", "i")
+        assert lua.redis.hlen(lua.key("ends")) == lua.redis.zcard(lua.key("ended")) == left
+
+
+def test_it_is_bounded_in_time(lua: Lua) -> None:
+    """What is too old is not answered, and goes with the next that comes."""
+    history(lua, 1000)
+    lua.redis.zadd(lua.key("ended"), {"old": 5})
+    lua.redis.hset(lua.key("ends"), "old", KEPT)
+    assert lua("ended", "old") == [1]
+    assert lua("find", "old", "")[1] == []
+    enqueue(lua, "i")
+    lua("cancel", "i")
+    assert ends(lua) == {"i": "cancelled 0 0 - "}
+
+
+def test_a_reason_is_bounded(lua: Lua) -> None:
+    history(lua)
+    lua("dead_letter", "w", 10, *held(lua, "i"), 1, "w" * 10_000)
+    assert ends(lua) == {"i": "dead 1 0 w " + "w" * 500}
+
+
+def test_a_repeated_call_keeps_one_end(lua: Lua) -> None:
+    history(lua)
+    enqueue(lua, "i")
+    assert lua("cancel", "i", call=1) == 1
+    before = lua.state()
+    assert lua("cancel", "i", call=1) == 1
+    assert lua.state() == before
+
+
+def test_a_full_server_keeps_ends(lua: Lua) -> None:
+    """Jobs go first: what is freed has room for how they ended."""
+    history(lua)
+    entry, *_ = held(lua, "i", "j", "k", "l")
+    fill(lua)
+    try:
+        assert lua("complete", "", 1, 1, 0, 0, entry, "i", "1 w") == [1]
+        assert lua("cancel", "j") == 1
+        assert lua("cancel_payload", "x", "jobs", "-", 500)[0] == 2
+        with pytest.raises(redis.ResponseError, match=FULL):
+            enqueue(lua, "i")
+    finally:
+        lua.redis.config_set("maxmemory", 0)
+    assert sorted(ends(lua)) == ["i", "j", "k", "l"]
+
+
+@pytest.mark.parametrize("part", ["ends", "ended"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_key_of_another_type_is_refused_before_anything_is_written(lua: Lua, case: str, part: str) -> None:
+    history(lua)
+    if case == "dead as it is leased":
+        held(lua, "i")
+        lua("expire", "-", 500, "i")
+    lua.redis.set(lua.key(part), "mine")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        CASES[case][0](lua)
+    assert lua.counts().get("completed", 0) == lua.counts().get("cancelled", 0) == lua.counts().get("dead", 0) == 0
+
+
+def test_delete_takes_it_along(lua: Lua) -> None:
+    history(lua)
+    enqueue(lua, "i", "j")
+    lua("cancel", "i")
+    lua("delete")
+    assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
+    enqueue(lua, "i")
+    lua("cancel", "i")  # the queue goes on as it was declared
+    assert ends(lua) == {"i": "cancelled 0 0 - "}
+
+
+def test_none_is_declared(lua: Lua) -> None:
+    """0 ends it, at once."""
+    history(lua)
+    enqueue(lua, "i", "j")
+    lua("cancel", "i")
+    lua("declare", 0, "history", 0)
+    assert ends(lua) != {}  # a producer does not overrule what counts
+    lua("declare", 1, "history", 0)
+    assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
+    lua("cancel", "j")
+    assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
+
+
+def test_repair_mends_halves(lua: Lua) -> None:
+    history(lua)
+    enqueue(lua, "i")
+    lua("cancel", "i")
+    lua.redis.hset(lua.key("ends"), "half", KEPT)
+    lua.redis.zadd(lua.key("ended"), {"other": 5})
+    place, cursor, leftovers = "jobs", "-", 0
+    while place:
+        place, cursor, *found = lua("repair", place, cursor, 500, TERM)
+        leftovers += found[7]
+    assert leftovers == 2
+    assert ends(lua) == {"i": "cancelled 0 0 - "}
