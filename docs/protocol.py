@@ -57,6 +57,10 @@ PARTS = {
         "Dead letters, oldest first: `reason`, `worker`, `released`, then the job's own fields.",
     ),
     "schedules": ("hash", "Name → timing, policy for missed ticks and fields of the jobs, packed with cmsgpack."),
+    "recurring": (
+        "hash",
+        "Worker → the set of schedules that its code declares; `=` and a set → their names, packed. Once no live worker has a set, those schedules end.",
+    ),
     "ticks": ("zset", "Name of a schedule → when its next job is due, in ms."),
     "workers": (
         "zset",

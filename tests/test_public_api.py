@@ -44,7 +44,7 @@ MEMBERS = {
     "Worker": {
         "batch_handler", "flow", "handler", "middleware", "on_start", "on_stop", "run", "start", "stop", "tasks",
     },
-    "Tasks": {"close", "enqueue_many", "job", "task"},
+    "Tasks": {"close", "cron", "enqueue_many", "job", "task"},
     "Task": {"enqueue", "new", "options"},
     "Flow": {
         "cancel", "close", "complete", "counts", "find", "mermaid", "result", "stage", "start", "state",

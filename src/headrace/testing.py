@@ -84,7 +84,8 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
     deadline = time.monotonic() + timeout
 
     def over() -> bool:
-        return bool(raised) or not _to_run(queues, until_empty) or time.monotonic() > deadline
+        done = _declared(worker) and not _to_run(queues, until_empty)
+        return bool(raised) or done or time.monotonic() > deadline
 
     worker._around = [_noting(worker, raised.append), *around]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     worker._own = Address(url)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -152,6 +153,13 @@ def _noting(worker: Worker | AsyncWorker, note: Callable[[BaseException], None])
             return await call()
 
     return plain if isinstance(worker, Worker) else awaited
+
+
+def _declared(worker: Worker | AsyncWorker) -> bool:
+    """Tell whether the schedules of the worker's tasks are there."""
+    engine = worker._running  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    some = [] if engine is None else [one.recurring for one in engine.lifecycle.consumers]
+    return all(one is None or one.said_as for one in some)
 
 
 def _to_run(queues: Sequence[Queue], delayed: bool) -> int:

@@ -32,6 +32,7 @@ WITHOUT = {  # touch no payload, and nothing that grows with the queue
     "listen": "one field",
     "pause": "one field",
     "paused": "one field",
+    "recur": "names of schedules, at most 1,000 of each version of the code that runs",
     "register": "two keys of one worker",
     "renew": "names of entries",
     "unschedule": "one schedule",

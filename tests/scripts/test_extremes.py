@@ -35,8 +35,8 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
-    " register decide serving idle entry",
-    "items": "items... wanted... buckets... fields... moments...",
+    " register decide serving idle entry set",
+    "items": "items... wanted... buckets... fields... moments... names...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}

@@ -177,6 +177,8 @@ def test_what_recurs_goes_on(lua: Lua) -> None:
         lua("schedule", "t", "every 1000", "once", 5, 10, "data", "a", call=2)
     assert [row[0] for row in lua("schedules", "all")[2]] == ["s"]
     assert lua("unschedule", "s", call=3) == 1
+    assert lua("recur", "w", "v1", "tasks/a") == [1]
+    assert lua("recur", "v", "v2", "tasks/b") == [1]
 
 
 def test_looking_goes_on(lua: Lua) -> None:

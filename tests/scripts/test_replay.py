@@ -29,6 +29,7 @@ UNRECORDED = {
     "measure",
     "paused",
     "position",
+    "recur",
     "register",
     "result",
     "schedules",

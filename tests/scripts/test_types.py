@@ -52,6 +52,7 @@ CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry th
     "redrive": lambda _: ["-", 500],
     "delete": lambda _: [],
     "listen": lambda _: [],
+    "recur": lambda _: ["w", "v1", "tasks/a"],
     "reschedule": lambda _: ["late", "+5000"],
     "reschedule, now": lambda _: ["late", ""],
     "schedule": lambda _: ["s", "every 2000", "once", 5, 10, "data", "x"],

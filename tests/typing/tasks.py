@@ -55,6 +55,19 @@ async def later(to: str, copies: int = 1) -> str:
     return to * copies
 
 
+@tasks.cron("0 3 * * *", tz="Europe/Berlin")
+def nightly() -> str:
+    return "done"
+
+
+@async_tasks.cron(every=timedelta(minutes=5), missed="skip")
+@async_tasks.task(retry=Retry(attempts=1))
+async def often() -> int:
+    return 5
+
+
+assert_type(nightly(), str)
+assert_type(nightly, Task[[], str, str])
 assert_type(welcome("ada", at=None), int)
 assert_type(bare(1, 2), list[str])
 made: Coroutine[Any, Any, bytes] = coroutine("ada")
@@ -83,6 +96,7 @@ async def asynchronously() -> None:
     await async_tasks.enqueue_many([plain.new("ada"), later.new("ben")])
     assert_type(await later("ada"), str)
     plain("ada")
+    assert_type(await (await often.enqueue()).result(), int)
 
 
 def handed_on(one: Task[[str], int, int], two: AsyncTask[[str], int, Coroutine[Any, Any, int]]) -> None:

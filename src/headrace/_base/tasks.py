@@ -19,9 +19,13 @@ from headrace._model.codec import Codec, keeper
 from headrace._model.job import Job, NewJob, NewTaskJob
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND
+from headrace._model.timing import Timing, missed_policy
+from headrace._protocol.recurring import PREFIX, Declared, Recurring
 from headrace.errors import ConfigurationError, DeadLetter, said
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from headrace._base.connected import Timeout
     from headrace._base.queue import BaseQueue, Delay
 
@@ -96,6 +100,7 @@ class BaseTasks:
         self.queue: Any = queue
         self._named: dict[str, BaseTask[..., Any, Any]] = {}
         self._workers: list[Register] = []
+        self._recurring: list[Recurring] = []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.queue.name!r})"
@@ -115,6 +120,8 @@ class BaseTasks:
         deadline: float | timedelta | None, priority: int,
     ) -> K:  # fmt: skip
         """Make a task of *function*, and register it with the workers that serve us."""
+        if isinstance(function, BaseTask):
+            raise ConfigurationError(f"{function!r} is a task already; @tasks.cron goes above @tasks.task")
         if not callable(function) or isinstance(function, type):
             raise TypeError(f"a task is a function, {function!r:.200} is none")
         own = getattr(function, "__name__", "") if name is None else name
@@ -138,6 +145,30 @@ class BaseTasks:
             register(task)
         self._named[own] = task
         return task
+
+    def _recur(
+        self, kind: type[K], function: Any, cron: str | None, every: float | timedelta | None,
+        tz: str | ZoneInfo | None, missed: str,
+    ) -> K:  # fmt: skip
+        """Declare a schedule for a task of ours, or for *function*, which becomes one."""
+        timing, missed = Timing.of(every, cron, tz), missed_policy(missed)
+        task = function
+        if not isinstance(function, BaseTask):
+            task = self._declare(kind, function, None, None, None, 0)
+        if task._tasks is not self:
+            raise ConfigurationError(f"{task!r} is no task of {self!r}: let its own Tasks declare its schedules")
+        try:
+            job: NewJob[bytes] = task.new()
+        except TypeError as error:
+            raise ConfigurationError(f"{error}: a task that recurs is called without arguments") from None
+        first = f"{PREFIX}{task.name}"
+        before = sum(one.job.headers == job.headers for one in self._recurring)
+        name = f"{first}#{before + 1}" if before else first
+        self._recurring.append(
+            Recurring(name, timing, missed, NewJob(job.payload, None, job.headers, None, job.priority))
+        )
+        made: K = task
+        return made
 
 
 def _require_bytes(codec: Codec[Any]) -> None:
@@ -177,6 +208,12 @@ def typed(queue: Any, jobs: Sequence[Any], receipts: Sequence[Any]) -> Any:
         if isinstance(job, NewTaskJob):
             queue._bound([receipt], job.decode)
     return receipts
+
+
+def declared(queue: str, some: Sequence[BaseTasks]) -> Declared | None:
+    """Collect the schedules that tasks of *queue* declare; `None` if it has no tasks."""
+    its = [tasks for tasks in some if tasks.queue.name == queue]
+    return Declared([one for tasks in its for one in tasks._recurring]) if its else None
 
 
 def encoder(task: BaseTask[..., Any, Any]) -> Callable[[Any], bytes]:

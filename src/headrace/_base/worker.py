@@ -16,7 +16,7 @@ from headrace._base.functions import called, is_async
 from headrace._base.hooks import Hooked
 from headrace._base.queue import BaseQueue
 from headrace._base.stages import Stages
-from headrace._base.tasks import BaseTask, BaseTasks, check, encoder, serve
+from headrace._base.tasks import BaseTask, BaseTasks, check, declared, encoder, serve
 from headrace._base.tasks import handler as task_handler
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
@@ -342,5 +342,6 @@ class BaseWorker(Hooked):
                 )
             else:
                 kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
-                consumers.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named))
+                recurring = declared(h.queue, self._tasks)
+                consumers.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named, recurring=recurring))
         return Lifecycle(self.settings, consumers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Generic, Protocol, Unpack, overload
+from zoneinfo import ZoneInfo
 
 import redis
 
@@ -80,6 +81,21 @@ class Tasks(Closing, BaseTasks):
         """
         declare: Any = partial(self._declare, Task, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
+
+    def cron(
+        self, cron: str | None = None, /, *, every: Seconds | None = None, tz: str | ZoneInfo | None = None,
+        missed: str = "once",
+    ) -> Declare:  # fmt: skip
+        """Have a task called again and again, by its defaults: `@tasks.cron("0 3 * * *")`, `@tasks.cron(every=60)`.
+
+        Decorates a function, which becomes a task, or a task. The arguments are those of `Queue.schedule`, *tz* is its
+        *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
+        one that is not in the code any more ends as soon as no live worker declares it. Schedules that were made by
+        `Queue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task that
+        can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
+        """
+        declare: Any = partial(self._recur, Task, cron=cron, every=every, tz=tz, missed=missed)
+        return declare  # type: ignore[no-any-return]
 
     def enqueue_many(self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None) -> list[Receipt[Any]]:
         """Enqueue calls made by `Task.new`, any number. As `Queue.enqueue_many`."""

@@ -39,6 +39,7 @@ EVENTS = {  # their levels
     "not_heard": logging.WARNING,
     "server_clock_jumped": logging.WARNING,
     "schedule_failed": logging.ERROR,
+    "schedule_ended": logging.INFO,
     "declaration_differs": logging.WARNING,
     "hook_failed": logging.ERROR,
     "role_failed": logging.ERROR,

@@ -1,7 +1,8 @@
 -- delete: remove the queue with all it has, its schedules too. The streams' keys stay, so that entry IDs never repeat.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
---        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset), levels...
+--        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
+--        recurring (hash), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -75,7 +76,7 @@ if redis.call('EXISTS', jobs) == 1 then
   redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
-redis.call('UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended)
+redis.call('UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended, recurring)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

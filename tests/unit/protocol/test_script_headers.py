@@ -21,6 +21,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import enqueue_one
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.recurring import Declared, Recurring
 from headrace._protocol.script import header, script
 
 FOLDER = files("headrace") / "lua"
@@ -148,6 +149,7 @@ SAMPLES: dict[str, Op[object]] = {
     "lease_of": view_ops.lease_of(OPS, "1-0"),
     "leave": OPS.leave("w"),
     "levels": OPS.levels(),
+    "recur": Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]).op(OPS, "w"),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
     "measure": OPS.measure(),

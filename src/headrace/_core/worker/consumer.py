@@ -26,6 +26,7 @@ from headrace._protocol.answers import Reclaimed
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.recurring import Declared
 from headrace.errors import said, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
@@ -54,6 +55,7 @@ class Consumer:
     dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
     registered: bool = False
     declared: bool = False
+    recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
     available: bool = True
     woken: bool = False
     gathered: list[Held] = field(factory=list[Held])

@@ -1,18 +1,22 @@
 """The scheduler role: enqueues the jobs of recurring schedules when they are due. It learns the next due time from the
-upkeep role, and sleeps until then.
+upkeep role, and sleeps until then. What schedules the code declares it says, too.
 """
 
 from __future__ import annotations
 
-from headrace._core.calls import run_due_schedules
-from headrace._core.effects import Log, Phase, Role, Sleep, current_time
+from headrace._core.calls import run_due_schedules, schedule
+from headrace._core.effects import Log, Phase, Role, Sleep, current_time, send
 from headrace._core.worker.consumer import Consumer
+from headrace.errors import TooManySchedules, said
+
+SAY_EVERY_S = 30.0  # seconds after which a worker says again which schedules its code declares
 
 
 def tick(consumer: Consumer) -> Role:
     """Enqueue the jobs of schedules that are due. Of several workers the first one wins; the others find it done."""
     logged: set[str] = set()
     while consumer.phase is Phase.RUNNING:
+        yield from _say(consumer)
         now = yield from current_time()
         if consumer.tick_at is None or consumer.tick_at > now:
             yield Sleep(1.0 if consumer.tick_at is None else min(1.0, consumer.tick_at - now))
@@ -23,3 +27,22 @@ def tick(consumer: Consumer) -> Role:
         for text in sorted(set(plan.wrong) - logged):
             logged.add(text)
             yield Log("schedule_failed", text)
+
+
+def _say(consumer: Consumer) -> Role:
+    """Say which schedules the code declares, as the worker comes in and now and then; make them where they lack."""
+    declared, name = consumer.recurring, consumer.name
+    now = yield from current_time()
+    if declared is None or not consumer.registered or (declared.said_as == name and now < declared.again_at):
+        return
+    changed, ended = yield from send(declared.op(consumer.ops, name))
+    for gone in ended:
+        yield Log("schedule_ended", f"{gone!r} of queue {consumer.ops.keys.queue!r} is declared by no worker any more")
+    if changed or declared.said_as != name:
+        for one in declared.schedules:
+            try:
+                yield from schedule(consumer.ops, consumer.ops.schedule(one.name, one.timing, one.missed, one.job))
+            except TooManySchedules as error:
+                yield Log("schedule_failed", f"{one.name!r} of queue {consumer.ops.keys.queue!r}: {said(error)}")
+        consumer.tick_at = now
+    declared.said_as, declared.again_at = name, now + SAY_EVERY_S

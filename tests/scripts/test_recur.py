@@ -1,0 +1,114 @@
+"""Schedules that code declares: they end with the last live worker whose code has them, and no other does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.scripts.conftest import TERM, Lua
+
+
+def names(lua: Lua) -> list[str]:
+    return sorted(lua.redis.hkeys(lua.key("schedules")))
+
+
+def make(lua: Lua, *some: str) -> None:
+    for name in some:
+        lua("schedule", name, "every 1000", "once", 5, 1000, "data", "x", call="")
+
+
+def come(lua: Lua, worker: str) -> None:
+    lua("beat", worker, 600_000, TERM, 1)
+
+
+def recur(lua: Lua, worker: str, *rest: Any) -> tuple[int, list[str]]:
+    changed, *ended = lua("recur", worker, *rest)
+    return changed, sorted(ended)
+
+
+def test_what_left_the_code_ends_with_its_last_worker(lua: Lua) -> None:
+    """Not before, in a rolling restart; and again the same when it is said again."""
+    for worker in ("a1", "a2", "b1"):
+        come(lua, worker)
+    make(lua, "by hand", "t/kept", "t/old", "t/new")
+    assert recur(lua, "a1", "A", "t/kept", "t/old") == (1, [])
+    assert recur(lua, "a2", "A", "t/kept", "t/old") == (0, [])
+    assert recur(lua, "b1", "B", "t/kept", "t/new") == (1, [])
+    lua("leave", "a1", 500)
+    for _ in range(2):
+        assert recur(lua, "b1", "B", "t/kept", "t/new") == (0, [])
+    assert recur(lua, "a2", "A", "t/kept", "t/old") == (0, [])
+    assert names(lua) == ["by hand", "t/kept", "t/new", "t/old"]
+    lua("leave", "a2", 500)
+    assert recur(lua, "b1", "B", "t/kept", "t/new") == (1, ["t/old"])
+    assert recur(lua, "b1", "B", "t/kept", "t/new") == (0, [])
+    assert names(lua) == ["by hand", "t/kept", "t/new"]
+    assert sorted(lua.redis.zrange(lua.key("ticks"), 0, -1)) == names(lua)
+    assert sorted(lua.redis.hkeys(lua.key("recurring"))) == ["=B", "b1"]
+
+
+def test_while_nobody_works_nothing_ends(lua: Lua) -> None:
+    """A program that stops, and starts again later, finds its schedules and when they are due."""
+    come(lua, "a1")
+    make(lua, "t/x")
+    recur(lua, "a1", "A", "t/x")
+    lua("leave", "a1", 500)
+    assert names(lua) == ["t/x"]
+    come(lua, "a2")
+    assert recur(lua, "a2", "A", "t/x") == (0, [])
+    assert sorted(lua.redis.hkeys(lua.key("recurring"))) == ["=A", "a2"]
+
+
+def test_a_silent_worker_lives_until_it_is_declared_dead(lua: Lua) -> None:
+    """After an outage of the server all are late; who is declared dead and comes back says it anew."""
+    come(lua, "a1")
+    come(lua, "b1")
+    make(lua, "t/x")
+    recur(lua, "a1", "A", "t/x")
+    lua.redis.zadd(lua.key("workers"), {"a1": 1})
+    assert recur(lua, "b1", "B", "t/y") == (1, [])
+    lua.redis.zadd(lua.key("workers"), {"a1": 0})
+    assert recur(lua, "b1", "B", "t/y") == (1, ["t/x"])
+    come(lua, "a3")
+    assert recur(lua, "a3", "A", "t/x") == (1, [])
+
+
+def test_code_without_schedules_ends_those_of_before(lua: Lua) -> None:
+    come(lua, "a1")
+    make(lua, "t/x")
+    recur(lua, "a1", "A", "t/x")
+    lua("leave", "a1", 500)
+    come(lua, "b1")
+    assert recur(lua, "b1", "") == (1, ["t/x"])
+    assert recur(lua, "b1", "") == (0, [])
+    assert not lua.redis.exists(lua.key("recurring"), lua.key("schedules"), lua.key("ticks"))
+
+
+def test_what_is_foreign_ends_nothing(lua: Lua) -> None:
+    come(lua, "a1")
+    make(lua, "t/x", "by hand")
+    lua.redis.hset(lua.key("recurring"), mapping={"=Z": b"\xc1", "=Y": "text", "who": "Z"})
+    assert recur(lua, "a1", "A", "t/x") == (1, [])
+    assert names(lua) == ["by hand", "t/x"]
+    assert sorted(lua.redis.hkeys(lua.key("recurring"))) == ["=A", "a1"]
+
+
+def test_delete_forgets_it(lua: Lua) -> None:
+    come(lua, "a1")
+    make(lua, "t/x")
+    recur(lua, "a1", "A", "t/x")
+    lua("delete")
+    assert not lua.redis.exists(lua.key("recurring"), lua.key("schedules"))
+    assert recur(lua, "a1", "A", "t/x") == (1, [])
+
+
+def test_a_thousand_schedules_and_many_workers(lua: Lua) -> None:
+    """All that there may be of one version goes, in one call."""
+    some = [f"t/{i}" for i in range(1000)]
+    come(lua, "b1")
+    make(lua, *some)
+    recur(lua, "a1", "A", *some)
+    for i in range(300):
+        come(lua, f"b{i}")
+        recur(lua, f"b{i}", "B", "t/1")
+    assert names(lua) == ["t/1"]
+    assert lua.redis.hlen(lua.key("recurring")) == 301
