@@ -76,13 +76,17 @@ class Program:
         self._process.send_signal(by)
         return self.ends(-by)  # some say so in the end, once all is put away
 
+    def kill(self) -> None:
+        """Kill it, with all that it has started, if it has not ended; it has no say in that."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self.kill()
 
 
 def ask(url: str, method: str = "GET") -> tuple[int, Any]:

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headrace import AsyncQueue, AsyncWorker, Job, JobFailed, JSONCodec, NewJob, Queue, Retry
+from headrace import AsyncQueue, AsyncWorker, Job, JobFailed, JSONCodec, NewJob, Queue, Retry, Tasks
 
 
 @dataclass
@@ -37,3 +37,16 @@ async def follow(job: str) -> str:
         return error.reason or error.state
     found = await others.find(job)
     return found.state if found else "gone"
+
+
+tasks = Tasks("greetings")
+
+
+@tasks.task(deadline=30)
+def greet(to: str, *, times: int = 1) -> list[str]:
+    return [f"hello, {to}"] * times
+
+
+def greeted() -> int:
+    hello = greet.options(delay=60, id="hello-ada").enqueue("ada", times=2).result(timeout=5)
+    return len(greet("ben")) + (len(hello) if hello else 0)

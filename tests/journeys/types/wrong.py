@@ -1,6 +1,6 @@
 from headrace import Job, NewJob, Queue
 
-from app import mails, others
+from app import greet, mails, others
 
 
 async def mistakes(job: Job) -> None:
@@ -15,4 +15,8 @@ async def mistakes(job: Job) -> None:
     print(job.payload.to)  # wrong: a bare Job is of bytes
     number: int = mails.counts()  # wrong
     Queue("emails", max_attempts="5")  # wrong
-    print(number)
+    greet.enqueue(5)  # wrong: a name
+    greet.enqueue("ada", times="2")  # wrong
+    greet.options(dealy=5).enqueue("ada")  # wrong: misspelt
+    text: str = greet.enqueue("ada").result()  # wrong: a list
+    print(number, text)

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 from django.db import close_old_connections
 from headrace import Job, Queue, Worker
 
@@ -5,11 +8,19 @@ invoices = Queue("invoices")  # its server is named by the environment: HEADRACE
 worker = Worker()
 
 
+@worker.middleware
+def fresh_connections(job: Job, call: Callable[[], Any]) -> Any:
+    close_old_connections()  # those that the database has closed meanwhile, as Django does around requests
+    try:
+        return call()
+    finally:
+        close_old_connections()
+
+
 @worker.handler(invoices, concurrency=4)
 def invoice(job: Job) -> None:
     from shop.models import Order
 
-    close_old_connections()  # one that the database has closed meanwhile, as Django does before each request
     order = Order.objects.get(pk=int(job.payload))
     order.invoice = f"invoice {order.pk} for {order.item}"
     order.save(update_fields=["invoice"])

@@ -1,0 +1,64 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["headrace[embedded,cli]"]
+# ///
+"""Tasks: functions that are called in one program and run in another, with hooks, middleware and typed results."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+
+from headrace import JobFailed
+
+from mail import Person, remind, tasks, welcome
+from programs import Program
+
+os.environ["HEADRACE_URL"] = "embedded:./data"
+ada = Person("Ada", "ada@example.org", date(2000, 12, 10))
+
+with closing(sqlite3.connect("sent.db")) as sent, sent:
+    sent.execute("CREATE TABLE sent (job TEXT PRIMARY KEY, line TEXT)")
+
+# A wrong call is refused before anything is sent.
+for wrong in (
+    lambda: welcome.enqueue("ada"),
+    lambda: welcome.enqueue(ada, topic="Hello"),
+    lambda: remind.enqueue(to=b"ben"),
+):
+    try:
+        wrong()
+    except TypeError as error:
+        assert "to" in str(error) or "topic" in str(error), error
+    else:
+        raise AssertionError("a wrong call was taken")
+assert not Path("data").exists()
+
+with tasks.queue, Program("headrace", "work", "mail:worker") as worker:
+    receipt = welcome.enqueue(ada, subject="Good morning")
+    assert receipt.result(timeout=30) == 30
+    again = welcome.options(id="welcome-ada", delay=0.1).enqueue(ada)
+    assert again.result(timeout=30) == 30
+    failing = remind.enqueue("nowhere")
+    worker.says("job_failed", failing.id, "'mail'", "attempt 1 of 2", "ConnectionError: no way to nowhere")
+    worker.says("tracker: remind ConnectionError('no way to nowhere')")
+    worker.says("job_dead_lettered", failing.id)
+    try:
+        failing.result(timeout=30)
+    except JobFailed as error:
+        assert error.reason == "ConnectionError: no way to nowhere", error
+    else:
+        raise AssertionError("a dead job has no result")
+    tasks.enqueue_many(welcome.new(Person(f"{n}", "", date(2001, 1, 1))) for n in range(100))
+    assert tasks.queue.drain(timeout=30)
+    counts = tasks.queue.counts()
+    assert (counts.completed, counts.dead, counts.lost) == (102, 1, 0), counts
+    worker.stop()
+
+with closing(sqlite3.connect("sent.db")) as sent:
+    lines = [line for (line,) in sent.execute("SELECT line FROM sent")]
+assert len(lines) == 102, len(lines)
+assert lines[:2] == ["Good morning, Ada", "Welcome, Ada"], lines[:2]
