@@ -20,6 +20,7 @@ from headrace._cli.logs import LogFormat, LogLevel, Logs
 from headrace._cli.options import Json, Namespace, Url, Yes, hand_on
 from headrace._cli.output import print_out
 from headrace._cli.processes import Supervisor
+from headrace._cli.web import web
 from headrace._protocol.export import protocol
 
 app = typer.Typer(
@@ -130,6 +131,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "delete": changing.delete,
     "fail-worker": changing.fail_worker,
     "repair": changing.repair,
+    "web": web,
     "protocol": show_protocol,
     "demo": demo,
 }

@@ -237,7 +237,7 @@ def demo(url: str | None = None, limit: int | None = None) -> int:
     if not ids:
         raise ConfigurationError(f"no modules in {library}: this Python keeps its standard library somewhere else")
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    with _terminated(), ExitStack() as stack:
+    with terminated(), ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-"))
         address = url or f"embedded:{folder}/server"
         plan = Plan(address, f"demo-{secrets.token_hex(6)}", str(library), folder)
@@ -265,7 +265,7 @@ def _clean(client: redis.Redis, namespace: str) -> None:
 
 
 @contextmanager
-def _terminated() -> Generator[None, None, None]:
+def terminated() -> Generator[None, None, None]:
     """Handle SIGTERM like Ctrl-C: clean up, then end."""
 
     def interrupt(_number: int, _frame: object) -> None:

@@ -423,6 +423,12 @@ class Views:
 
         return (yield from self.kept(("run", flow, id), build))
 
+    def attributes(self, flow: str, run: FlowState) -> dict[str, str]:
+        """Show the attributes of a run, lists with commas."""
+        job: Job[Any] = Job(run.id, b"", flow)
+        texts = {name: value if isinstance(value, str) else ", ".join(value) for name, value in run.attributes.items()}
+        return {name: one_line(self._text(f"attribute {name}", text, job)) for name, text in texts.items()}
+
     def result_text(self, flow: str, id: str, data: bytes) -> Payload:
         """Show a result of a run's stage."""
         kind, text = readable(data)

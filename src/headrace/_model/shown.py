@@ -66,7 +66,7 @@ def readable(data: bytes) -> tuple[str, str]:
 
 def spelled(value: Any) -> tuple[str, str]:
     """Return the kind of a decoded payload, and its text: bytes as `readable` has them, all else as JSON."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, (bytes, bytearray)):
         return readable(bytes(value))
     if isinstance(value, str):
         return "text", value

@@ -42,6 +42,7 @@ EVENTS = {  # their levels
     "schedule_ended": logging.INFO,
     "declaration_differs": logging.WARNING,
     "hook_failed": logging.ERROR,
+    "web_action": logging.INFO,
     "role_failed": logging.ERROR,
     "tracing_failed": logging.WARNING,
 }

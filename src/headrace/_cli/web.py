@@ -1,0 +1,90 @@
+"""`headrace web`: the pages on a loopback address, opened by the address that is printed."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import ExitStack, suppress
+from ipaddress import ip_address
+from typing import Annotated, Any
+
+import typer
+
+from headrace._cli.console import connected, reported, say, server
+from headrace._cli.demo import terminated
+from headrace._cli.options import Namespace, Url
+from headrace._cli.output import print_out
+from headrace._cli.web_demo import running
+from headrace.errors import ConfigurationError, without_extra
+
+STOP_WITHIN_S = 2  # seconds that requests under way have
+
+
+def web(
+    host: Annotated[str, typer.Option(help="A loopback address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any port.")] = 8700,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a server of its own.")] = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Show queues, jobs and workers in the browser, and act on them.
+
+    The address that is printed opens the pages once, in one browser.
+    """
+    with reported(), ExitStack() as stack:
+        stack.enter_context(terminated())
+        if not _is_loopback(host):
+            raise ConfigurationError(
+                f"--host {host}: only this machine is served, as there is no rule for who may do what; "
+                "mount headrace.web.app(access=…) in an application of yours"
+            )
+        try:
+            import uvicorn
+
+            from headrace._web.access import Door
+            from headrace._web.app import Pages
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in {"jinja2", "starlette", "uvicorn"}:
+                raise
+            raise ConfigurationError(without_extra("headrace web", "web")) from None
+        address = stack.enter_context(running()) if demo else server(url)
+        stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
+        listening = stack.enter_context(_listen(host, port))
+        shown = f"[{host}]" if ":" in host else host
+        door = Door(shown, listening.getsockname()[1], read_only=read_only)
+        pages = Pages(address, None, namespace, door.access, None, None, "", door)
+        print_out(f"http://{shown}:{door.port}/?token={door.token}")
+        say("serves the pages there, to one browser; Ctrl-C ends it")
+        _log_actions()
+        config: Any = uvicorn.Config(
+            pages, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=STOP_WITHIN_S
+        )
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigurationError(f"--port {port}: {error.strerror}") from None
+
+
+def _log_actions() -> None:
+    """Write what is done in the pages to standard error."""
+    log, lines = logging.getLogger("headrace"), logging.StreamHandler()
+    if log.getEffectiveLevel() > logging.INFO:
+        log.setLevel(logging.INFO)
+    lines.addFilter(lambda record: getattr(record, "event", "") == "web_action")
+    lines.setFormatter(logging.Formatter("headrace: %(message)s"))
+    log.addHandler(lines)

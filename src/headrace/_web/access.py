@@ -1,0 +1,127 @@
+"""Access to the pages: what a request may see and do, and whether a POST comes from the pages themselves."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+from urllib.parse import urlsplit
+
+from attrs import frozen
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from headrace.errors import ConfigurationError
+
+ACTIONS = frozenset({
+    "cancel", "delete", "enqueue", "expire", "fail_worker", "pause", "purge", "purge_dead", "redrive", "repair",
+    "reschedule", "resume",
+})  # fmt: skip
+OTHERS = "*"  # in a mapping by queue: all that it does not name
+READ = "read"
+COOKIE = "headrace_session"
+Rule = str | AbstractSet[str] | None
+Granted = Rule | Mapping[str, Rule]
+Access = Callable[[Request], Granted | Awaitable[Granted]]
+
+
+@frozen
+class Rights:
+    """Rights of a request by queue: `None` to see nothing, or a set of actions; `*` stands for all other queues."""
+
+    by_queue: Mapping[str, frozenset[str] | None]
+
+    @classmethod
+    def of(cls, granted: Any) -> Rights:
+        """Check what an access rule answered. Raises `ConfigurationError` for anything that it should not."""
+        rules: Mapping[str, Any] = granted if isinstance(granted, Mapping) else {OTHERS: granted}  # pyright: ignore[reportUnknownVariableType]
+        return cls({name: _actions(rule) for name, rule in rules.items()})
+
+    def _of(self, queue: str) -> frozenset[str] | None:
+        return self.by_queue[queue] if queue in self.by_queue else self.by_queue.get(OTHERS)
+
+    @property
+    def any(self) -> bool:
+        """Whether anything may be seen."""
+        return any(rule is not None for rule in self.by_queue.values())
+
+    def sees(self, queue: str) -> bool:
+        """Tell whether *queue* may be seen."""
+        return self._of(queue) is not None
+
+    def may(self, queue: str, action: str) -> bool:
+        """Tell whether *action* may be taken in *queue*."""
+        return action in (self._of(queue) or ())
+
+
+def _actions(rule: Any) -> frozenset[str] | None:
+    if rule is None:
+        return None
+    if rule == READ:
+        return frozenset()
+    if isinstance(rule, AbstractSet):
+        actions: frozenset[Any] = frozenset(rule)  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+        if actions <= ACTIONS:
+            return actions
+    raise ConfigurationError(
+        f"access answered {rule!r:.100}: give None, 'read', a set of {', '.join(sorted(ACTIONS))}, "
+        "or a mapping from queues to these"
+    )
+
+
+async def rights_of(access: Access | None, request: Request) -> Rights:
+    """Ask the rule; without one everything may be seen, and nothing done."""
+    if access is None:
+        return Rights.of(READ)
+    granted: Any = access(request)
+    return Rights.of(await granted if inspect.isawaitable(granted) else granted)
+
+
+def from_our_pages(request: Request) -> bool:
+    """Tell whether a POST was sent by a page of this very origin, as browsers say: by `Sec-Fetch-Site`, or `Origin`."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin, host = request.headers.get("origin"), request.headers.get("host")
+    return bool(origin and host) and urlsplit(origin or "").netloc == host
+
+
+class Door:
+    """The access rule of a server by itself: a token, good once, opens a session in one browser, which may do all.
+
+    Only names of this machine are answered, so that another name that leads here (DNS rebinding) is of no use.
+    """
+
+    def __init__(self, host: str, port: int, *, read_only: bool = False) -> None:
+        self.port, self.token = port, secrets.token_urlsafe(24)
+        self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", host)}
+        self._granted: Granted = READ if read_only else ACTIONS
+        self._session = secrets.token_urlsafe(32)
+        self._unused = True
+
+    def _ours(self, request: Request) -> bool:
+        return request.headers.get("host") in self._hosts
+
+    def access(self, request: Request) -> Granted:
+        """Grant everything to the session's browser, and nothing to others."""
+        given = request.cookies.get(self._cookie, "")
+        known = secrets.compare_digest(given.encode(), self._session.encode())
+        return self._granted if known and self._ours(request) else None
+
+    @property
+    def _cookie(self) -> str:
+        """The cookie's name: cookies are shared by all ports of a host."""
+        return f"{COOKIE}_{self.port}"
+
+    def enter(self, request: Request) -> Response | None:
+        """Answer a request that brings the token with the session's cookie, once; `None` to any other."""
+        token = request.query_params.get("token", "")
+        known = secrets.compare_digest(token.encode(), self.token.encode())
+        if not (known and self._unused and self._ours(request)):
+            return None
+        self._unused = False
+        entered = RedirectResponse(".", 303)
+        entered.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
+        return entered

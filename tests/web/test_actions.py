@@ -1,0 +1,247 @@
+"""Every action does what it says, tells what has really happened, and is refused to all who may not."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from headrace import ConfigurationError, NewJob, Queue
+from headrace._web.access import Rights
+from headrace._web.actions import ACTS
+from headrace.inspect import reason_key
+from headrace.web import ACTIONS
+from tests.support.steps import LONG
+from tests.web.conftest import ORIGIN, text
+
+
+def dead(queue: Queue, *reasons: str) -> None:
+    """A dead letter of each reason: i0, i1, …"""
+    for number, reason in enumerate(reasons):
+        queue.enqueue(b"x", id=f"i{number}")
+        queue.lease().dead_letter(reason)
+
+
+def test_there_is_an_action_for_every_name() -> None:
+    assert set(ACTS) == ACTIONS
+
+
+def test_pause_and_resume(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x")
+    one = site()
+    assert one.done("pause", queue="q") == "The queue is paused."
+    assert queue.paused()
+    assert one.done("pause", queue="q") == "The queue was paused already."
+    assert one.done("resume", queue="q") == "Jobs are handed out again."
+    assert not queue.paused()
+
+
+def test_enqueue(site: Any, queue: Queue) -> None:
+    with Queue("q", url=queue._address.url, priorities=3) as levelled:
+        levelled.enqueue(b"x", id="first", priority=2)
+        one = site()
+        assert one.done("enqueue", queue="q", payload="ä", id="a", priority="1", delay="") == "Job a was enqueued."
+        assert one.done("enqueue", queue="q", payload="b", id="a", delay="60") == "Job a was there already."
+        job = levelled.find("a").job
+        assert (job.payload, job.priority) == ("ä".encode(), 1)
+        assert "delay 'x': give a number" in text(one.post("enqueue", queue="q", payload="b", delay="x"))
+        assert one.post("enqueue", queue="q", payload="b", delay="nan").status_code == 400
+        assert one.post("enqueue", queue="q", payload="b", id="\n").status_code == 400
+        assert levelled.counts().enqueued == 2
+
+
+def test_cancel_expire_reschedule(site: Any, queue: Queue) -> None:
+    queue.enqueue_many([NewJob(b"x", id="a"), NewJob(b"x", id="late", delay=LONG)])
+    lease = queue.lease()
+    one = site()
+    assert one.done("expire", queue="q", id="a") == "Its lease was ended: the job is in front."
+    assert not lease.renew()
+    assert one.done("expire", queue="q", id="a") == "The job is not leased any more."
+    assert one.done("reschedule", queue="q", id="late", delay="0") == "The job has another due time."
+    assert queue.counts().waiting == 1
+    assert one.done("cancel", queue="q", id="a") == "The job was cancelled."
+    assert one.done("cancel", queue="q", id="a") == "The job is not there any more, or dead."
+    assert one.post("cancel", queue="q").status_code == 400
+
+
+def test_redrive_one_a_reason_or_all(site: Any, queue: Queue) -> None:
+    dead(queue, "timeout 1", "timeout 2", "other", "last")
+    one = site()
+    assert one.done("redrive", queue="q", group=reason_key("timeout 9")) == "2 jobs went back to the queue."
+    assert [state.job.id for state in queue.waiting()] == ["i0", "i1"]
+    assert one.done("redrive", queue="q", id="i3") == "1 job went back to the queue."
+    assert one.post("redrive", queue="q", group=reason_key("timeout 9")).status_code == 400
+    assert queue.counts().dead == 1
+    assert one.done("redrive", queue="q") == "1 job went back to the queue."
+
+
+def test_dead_letters_are_removed(site: Any, queue: Queue) -> None:
+    dead(queue, "timeout 1", "timeout 2", "other")
+    one = site()
+    group = reason_key("timeout 9")
+    assert "Type the queue" in text(one.post("purge_dead", queue="q", group=group))
+    assert one.done("purge_dead", queue="q", group=group, confirm="q") == "2 dead letters were removed."
+    assert one.done("purge_dead", queue="q", id="i2") == "1 dead letters were removed."
+    assert queue.counts().dead == 0
+
+
+@pytest.mark.parametrize("action", ["purge", "delete"])
+def test_what_destroys_wants_the_queue_s_name(site: Any, queue: Queue, action: str) -> None:
+    queue.enqueue_many([b"x"] * 3)
+    one = site()
+    for given in ({}, {"confirm": ""}, {"confirm": "Q"}):
+        assert one.post(action, queue="q", **given).status_code == 400
+    assert queue.counts().present == 3
+    assert "3 jobs" in one.done(action, queue="q", confirm="q")
+    assert queue.counts().present == 0
+
+
+def test_fail_worker(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x")
+    lease = queue.lease()
+    said = site().done("fail_worker", queue="q", worker=lease.worker)
+    assert said == "The worker counts as dead here; 1 job of it went to the front."
+    assert queue.counts().parked == 1
+
+
+def test_repair(site: Any, queue: Queue) -> None:
+    queue.enqueue_many([b"x"] * 3)
+    one = site()
+    assert one.done("repair", queue="q") == "There was nothing to mend."
+    import redis
+
+    with redis.Redis(unix_socket_path=queue._address.url.removeprefix("unix://").partition("?")[0]) as client:
+        client.xtrim(queue.ops.keys.part("jobs"), maxlen=1, approximate=False)
+    assert one.done("repair", queue="q") == "Mended: 2 deleted."
+
+
+# -- who may --------------------------------------------------------------------------------------
+
+
+def test_read_only_by_default(site: Any, queue: Queue) -> None:
+    """A mounted application shows, and does nothing, until its access rule says more."""
+    queue.enqueue(b"x", id="a")
+    for rule in (None, lambda _: "read", lambda _: set()):
+        one = site(access=rule)
+        for action in ACTIONS:
+            assert one.post(action, queue="q", id="a", confirm="q", payload="x", worker="w").status_code == 403
+        for path in ("queue?name=q", "job?queue=q&id=a"):
+            assert 'method="post"' not in one.get(path).text
+    assert queue.counts().enqueued == queue.counts().waiting == 1
+
+
+def test_nothing_is_shown_to_whom_nothing_is_granted(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    one = site(access=lambda _: None)
+    for path in ("", "queue?name=q", "job?queue=q&id=a", "find?id=a", "workers", "nowhere"):
+        assert one.get(path).status_code == 403
+        assert "q" not in text(one.get(path)).split()
+    assert one.post("pause", queue="q").status_code == 403
+
+
+def test_by_queue_and_action(site: Any, queue: Queue, newest: Any) -> None:
+    """What is not named is not shown, wherever it would be; an async rule will do."""
+    queue.enqueue(b"x", id="a")
+    with Queue("secret", url=newest.url) as other:
+        other.enqueue(b"x", id="a")
+        other.schedule("nightly", b"x", every=60)
+        lease = other.lease()
+        lease.dead_letter("why")
+
+    async def rule(request: Any) -> Any:
+        return {"q": {"pause"}}
+
+    one = site(access=rule)
+    for path in ("", "find?id=a", "workers", "schedules", "dead", "flows"):
+        assert "secret" not in one.get(path).text
+        assert "nightly" not in one.get(path).text
+    for path in ("queue?name=secret", "job?queue=secret&id=a", "dead?name=secret", "flow?name=secret"):
+        assert one.get(path).status_code == 404
+    assert one.done("pause", queue="q") == "The queue is paused."
+    assert one.post("resume", queue="q").status_code == 403
+    assert one.post("pause", queue="secret").status_code == 403
+    shown = one.get("queue", name="q").text
+    assert "do/repair" not in shown
+
+
+def test_rules_are_checked() -> None:
+    rights = Rights.of({"a": None, "b": "read", "*": {"pause"}})
+    assert [rights.sees(name) for name in "abc"] == [False, True, True]
+    assert [rights.may(name, "pause") for name in "abc"] == [False, False, True]
+    for wrong in ("write", {"a": "all"}, {"a": {"pauses"}}, 5, ["pause"], True):
+        with pytest.raises(ConfigurationError, match="access answered"):
+            Rights.of(wrong)
+
+
+ELSEWHERE = [
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site", "origin": ORIGIN},
+    {"sec-fetch-site": "none"},
+    {"origin": "http://evil.test"},
+    {"origin": "null"},
+    {"origin": f"{ORIGIN}.evil.test"},
+    {},
+]
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE, ids=range(len(ELSEWHERE)))
+def test_other_sites_can_do_nothing(site: Any, queue: Queue, headers: dict[str, str]) -> None:
+    queue.enqueue(b"x")
+    answer = site().post("pause", headers=headers, queue="q")
+    assert answer.status_code == 403
+    assert not queue.paused()
+
+
+def test_an_origin_will_do_where_browsers_say_no_more(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x")
+    assert site().post("pause", headers={"origin": ORIGIN}, queue="q").status_code == 303
+    assert queue.paused()
+
+
+def test_get_never_acts(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x")
+    one = site()
+    for action in ACTIONS:
+        assert one.get(f"do/{action}", queue="q", confirm="q").status_code == 405
+    assert queue.counts().waiting == 1
+    assert one._runner.run(one._client.post("queue?name=q")).status_code == 405
+
+
+def test_forms_are_bounded_and_are_forms(site: Any, queue: Queue) -> None:
+    one = site()
+    same = {"sec-fetch-site": "same-origin"}
+    for body, kind in (
+        (b"queue=q", "application/json"),
+        (b"queue=q", "multipart/form-data; boundary=x"),
+        (b"queue=q&payload=" + b"x" * (2 << 20), "application/x-www-form-urlencoded"),
+        (b"queue=q&payload=%FF", "application/x-www-form-urlencoded"),
+        ("queue=ä".encode(), "application/x-www-form-urlencoded"),
+        (b"a=1&" * 60, "application/x-www-form-urlencoded"),
+    ):
+        sending = one._client.post("do/enqueue", content=body, headers={**same, "content-type": kind})
+        assert one._runner.run(sending).status_code == 400
+    assert one.post("nothing", queue="q").status_code == 404
+    assert queue.counts().enqueued == 0
+
+
+def test_each_action_is_logged(site: Any, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    """Who, what, where, how many; what was refused is no action."""
+    dead(queue, "a", "b")
+    one = site()
+    with caplog.at_level(logging.INFO, "headrace"):
+        one.done("redrive", queue="q")
+        assert one.post("delete", queue="q").status_code == 400
+    (record,) = [record for record in caplog.records if getattr(record, "event", "") == "web_action"]
+    assert (record.action, record.queue, record.number, record.by) == ("redrive", "q", 2, "127.0.0.1")
+
+
+def test_an_outcome_is_shown_once(site: Any, queue: Queue) -> None:
+    """And can't be made up by a link."""
+    queue.enqueue(b"x")
+    one = site()
+    answer = one.post("pause", queue="q")
+    following = str(answer.url.join(answer.headers["location"]))
+    assert "The queue is paused." in one.get(following).text
+    assert "The queue is paused." not in one.get(following).text
+    assert "hello" not in text(one.get("queue", name="q", outcome="hello"))

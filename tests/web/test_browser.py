@@ -1,0 +1,153 @@
+"""The program `headrace web` in a real Chromium: entering, pages, live updates, actions, accessibility.
+
+Skipped where the system has no Chromium (`apt-get install chromium`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import NewJob, Queue
+from tests.support.awaiting import until
+from tests.support.program import PROGRAM, environment
+from tests.support.servers import Server
+from tests.support.steps import LONG
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: apt-get install chromium"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+HOSTILE = b"</pre><script>document.title='owned';fetch('https://evil.test/')</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def program(newest: Server) -> Iterator[str]:
+    """Run `headrace web`; the address that it prints."""
+    with subprocess.Popen(
+        [*PROGRAM, "web", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(newest.url)
+    ) as running:
+        assert running.stdout is not None
+        yield running.stdout.readline().decode().strip()
+        running.terminate()
+        _, complaints = running.communicate(timeout=30)
+        assert b"Traceback" not in complaints, complaints.decode()
+
+
+@pytest.fixture
+def page(program: str) -> Iterator[Any]:
+    """A page of a browser that has entered; at the end its console is empty, and it has asked no other host."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        said: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(program)
+        yield page
+        browser.close()
+    assert said == []
+    assert {url.split("/")[2] for url in asked} == {program.split("/")[2]}
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue]:
+    """The queue `q`, with a hostile job in every state."""
+    with Queue("q", url=newest.url) as queue:
+        jobs = [NewJob(HOSTILE, id=name, headers={"h": HOSTILE.decode()}) for name in ("dead", "leased", "waiting")]
+        queue.enqueue_many([*jobs, NewJob(HOSTILE, id="late", delay=LONG)])
+        queue.lease().dead_letter(HOSTILE.decode())
+        queue.lease()
+        queue.schedule("nightly", b"x", every=60)
+        yield queue
+
+
+def checked(page: Any) -> None:
+    """The page fits a telephone, and has no violation of what axe checks."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.url
+    found = Axe().run(page)
+    assert found.violations_count == 0, f"{page.url}: {found.generate_report()}"
+
+
+def test_pages(page: Any, queue: Queue) -> None:
+    """Each page, hostile jobs in them, in light and in dark: accessible, and of this host only."""
+    root = page.url
+    paths = ["", "workers", "schedules", "find?id=dead", "dead?name=q", "nowhere"]
+    paths += [f"queue?name=q&state={state}" for state in ("running", "dead")]
+    paths += [f"job?queue=q&id={name}" for name in ("leased", "late", "dead")]
+    for number, path in enumerate(paths):
+        page.emulate_media(color_scheme="dark" if number % 2 else "light")
+        if path != "nowhere":  # a console tells of what is not found
+            page.goto(root + path)
+            checked(page)
+            assert page.title() != "owned"
+
+
+def test_live_and_actions(page: Any, queue: Queue) -> None:
+    """Numbers follow by themselves; a button acts; what destroys wants the name; the keyboard will do."""
+    assert "token" not in page.url
+    page.set_viewport_size({"width": 1200, "height": 800})
+    row = page.get_by_role("row").filter(has_text="balanced")
+    queue.enqueue_many([b"x"] * 776)
+    row.get_by_text("777").wait_for(timeout=20_000)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.type("late")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="late").click()
+    page.get_by_label("Due in so many seconds").fill("0")
+    page.get_by_role("button", name="Reschedule").click()
+    page.get_by_role("status").get_by_text("another due time").wait_for()
+    page.get_by_role("link", name="q", exact=True).click()
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("status").get_by_text("The queue is paused.").wait_for()
+    assert queue.paused()
+    page.get_by_text("Remove jobs, or the queue").click()
+    page.get_by_label("Removes the jobs that wait").fill("q")
+    page.get_by_role("button", name="Purge").click()
+    page.get_by_role("status").get_by_text("778 jobs that waited were removed.").wait_for()
+    assert queue.counts().present == 2
+
+
+def test_the_address_is_good_once(page: Any, program: str, queue: Queue) -> None:
+    """In one browser: another one, or the same address again, is refused; so is another name of the host."""
+    import httpx
+
+    root = program.partition("?")[0]
+    assert page.request.get(root).status == 200
+    for answer in (httpx.get(program), httpx.get(root), httpx.post(f"{root}do/pause", data={"queue": "q"})):
+        assert answer.status_code == 403
+    cookies = {one["name"]: one["value"] for one in page.context.cookies()}
+    (flags,) = page.context.cookies()
+    assert (flags["httpOnly"], flags["sameSite"]) == (True, "Strict")
+    assert httpx.get(root, cookies=cookies).status_code == 200
+    assert httpx.get(root, cookies=cookies, headers={"host": "evil.test"}).status_code == 403
+    assert httpx.post(f"{root}do/pause", data={"queue": "q"}, cookies=cookies).status_code == 403
+    assert not queue.paused()
+
+
+def test_without_javascript(program: str, queue: Queue) -> None:
+    """Every page and action is plain HTML."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context(java_script_enabled=False).new_page()
+        page.goto(program)
+        page.get_by_role("link", name="q", exact=True).click()
+        page.get_by_role("button", name="Redrive all dead letters (1)").click()
+        assert page.get_by_role("status").inner_text() == "1 job went back to the queue."
+        browser.close()
+    until(lambda: queue.counts().dead == 0, "the dead letter is back")

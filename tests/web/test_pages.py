@@ -1,0 +1,266 @@
+"""Every page shows what is so, escapes what it is given, and says so in headers that browsers obey."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import redis.asyncio
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Worker
+from headrace.testing import run
+from headrace.web import app
+from tests.support.servers import Server
+from tests.support.steps import LONG
+from tests.web.conftest import ORIGIN, Site, text
+
+PLAIN = ["", "workers", "schedules", "dead", "flows", "find?id=x", "queue?name=q", "job?queue=q&id=a"]
+HOSTILE = [
+    b"<script>alert(1)</script>",
+    b"\"'><img src=x onerror=alert(1)>",
+    b"</pre></textarea></title><svg onload=alert(1)>",
+    b"{{ 7*7 }}{% raw %}",
+    "\u202egnp.exe\u2066\u200b".encode(),
+    b"a\x00\x1b[31m\x7f\r\n",
+    b"\xff\xfe\xc3\x28",
+    "\U0001f4a5\ud7ff￿".encode(),
+    b"<!--" + b"A" * 300_000,
+    b"]]>&lt;&#x3c;script&#x3e;",
+    b"javascript:alert(1)",
+]
+
+
+def test_overview(site: Any, queue: Queue) -> None:
+    queue.enqueue_many([b"x"] * 1234)
+    queue.pause()
+    shown = text(site().get())
+    for words in ("q paused", "1,234", "✓ balanced", "server time"):
+        assert words in shown
+
+
+def test_the_law_in_red(site: Any, queue: Queue, newest: Server) -> None:
+    queue.enqueue_many([b"x"] * 3)
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.xtrim(queue.ops.keys.part("jobs"), maxlen=1, approximate=False)
+    one = site()
+    assert "✗ 2 missing" in text(one.get())
+    assert "3 enqueued ≠" in text(one.get("queue", name="q"))
+
+
+def test_queue_page_by_page(site: Any, queue: Queue) -> None:
+    queue.enqueue_many([NewJob(b"x", id=f"i{n:03}") for n in range(120)])
+    one, path, seen = site(), "queue?name=q", list[str]()
+    while path:
+        answer = one.get(path)
+        seen += re.findall(r">(i\d+)</a>", answer.text)
+        following = re.search(r'href="([^"]+)" rel="next"', answer.text)
+        path = following[1].replace("&amp;", "&") if following else ""
+    assert seen == [f"i{n:03}" for n in range(120)]
+
+
+def test_every_state_has_its_tab(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="late", delay=LONG)
+    for name in ("dead", "leased"):
+        queue.enqueue(b"x", id=name)
+        lease = queue.lease()
+        if name == "dead":
+            lease.dead_letter("why")
+    queue.enqueue(b"x", id="waits")
+    one = site()
+    for state, name in {"waiting": "waits", "running": "leased", "delayed": "late", "dead": "dead"}.items():
+        shown = one.get("queue", name="q", state=state)
+        assert f">{name}</a>" in shown.text
+        assert f"{state.capitalize()} (1)" in text(shown)
+    assert one.get("queue", name="q", state="other").status_code == 404
+
+
+def test_a_leased_job(site: Any, queue: Queue) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    queue.enqueue(b'{"a": 1}', id="a/b c", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01", "h": "v"})
+    lease = queue.lease()
+    shown = site(trace_url="https://traces.test/{trace_id}").get("job", queue="q", id="a/b c")
+    assert f'href="https://traces.test/{trace}"' in shown.text
+    for words in ("leased a/b c", lease.worker, f"Token {lease.token}", "Until in", "Timeline", "json, 8 bytes", "h v"):
+        assert words in text(shown)
+
+
+def test_a_result(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    queue.lease().complete(result=b"the result")
+    assert "completed a" in text(site().get("job", queue="q", id="a"))
+    assert "the result" in text(site().get("job", queue="q", id="a"))
+
+
+def test_find(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    one = site()
+    assert 'href="job?queue=q&amp;id=a"' in one.get("find", id=" a ").text
+    assert "There is none in 1 queue" in text(one.get("find", id="b"))
+    assert one.get("find").status_code == 200
+
+
+def test_workers(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    lease = queue.lease()
+    one = site()
+    assert lease.worker in text(one.get("workers"))
+    shown = one.get("worker", queue="q", name=lease.worker)
+    assert 'href="job?queue=q&amp;id=a"' in shown.text
+    assert one.get("worker", queue="q", name="none").status_code == 404
+
+
+def test_schedules(site: Any, queue: Queue) -> None:
+    queue.schedule("nightly", b"x", every=7200)
+    one = site()
+    assert "nightly q every 2.0 h in 2.0 h once" in text(one.get("schedules"))
+    assert "nightly: every 2.0 h" in text(one.get("queue", name="q"))
+
+
+def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:
+    for number in range(3):
+        queue.enqueue(b"x", id=f"i{number}")
+        queue.lease().dead_letter(f"timeout after {number} s")
+    one = site()
+    assert "q : 3" in text(one.get("dead"))
+    assert "3 × timeout after 0 s" in text(one.get("dead", name="q"))
+
+
+def test_flows(site: Any, newest: Server) -> None:
+    flow, worker = Flow("shop", url=newest.url), Worker(url=newest.url)
+
+    @flow.stage("order", next="bill")
+    def order(job: Any) -> Any:
+        return Next("bill", b"ordered")
+
+    @flow.stage("bill")
+    def bill(job: Any) -> bytes:
+        return b"billed"
+
+    worker.flow(flow)
+    flow.start(b"x", id="r1", attributes={"customer": "<b>"})
+    run(worker, newest.url)
+    flow.start(b"x", id="r2")
+    flow.close()
+    one = site()
+    assert 'href="flow?name=shop"' in one.get("flows").text
+    assert "r1 completed bill" in text(one.get("flow", name="shop"))
+    shown = text(one.get("run", flow="shop", id="r1"))
+    for words in ("completed r1", "customer <b>", "Result of order", "ordered", "billed"):
+        assert words in shown
+    assert 'href="run?flow=shop&amp;id=r2"' in one.get("job", queue="shop/order", id="r2").text
+    assert one.get("run", flow="shop", id="r9").status_code == 404
+
+
+@pytest.mark.parametrize("payload", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_payloads_do_nothing(site: Any, queue: Queue, payload: bytes) -> None:
+    """Wherever they come from: payloads, ids, headers, reasons, names of schedules, what was asked for."""
+    words = payload.decode("utf-8", "replace")[:400]
+    name = re.sub(r"[\x00-\x1f\x7f-\x9f]", "", words) or "x"
+    queue.enqueue(payload, id=name, headers={"h": words, "<b>": "x"})
+    queue.lease().dead_letter(words)
+    queue.enqueue(payload)
+    queue.schedule(name[:100], payload, every=60)
+    one = site()
+    answers = [
+        one.get("queue", name="q"), one.get("queue", name="q", state="dead"), one.get("job", queue="q", id=name),
+        one.get("dead", name="q"), one.get("schedules"), one.get("find", id=name), one.get("find", id=words),
+        one.get("queue", name=words), one.get("job", queue="q", id=words), one.get(quote(words[:100] or "x", safe="")),
+    ]  # fmt: skip
+    for answer in answers:
+        assert answer.status_code in (200, 400, 404)
+        bare = answer.text.replace('<script src="static/live.js" defer></script>', "")
+        bare = re.sub(r'="[^"]*"', '=""', bare)
+        tags = set(re.findall(r"<\s*/?\s*([a-zA-Z!][\w-]*)", bare))
+        assert not tags & {"script", "img", "b"}, tags
+        assert not re.search(r"<[^>]*\son\w+\s*=", bare)
+        assert not set(re.sub(r'<input type="hidden"[^>]*>', "", answer.text)) & set("\x00\x1b\u202e\u2066\x7f")
+        assert len(answer.content) < 200_000
+    assert answers[0].status_code == 200
+
+
+def test_headers_of_every_answer(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    one = site()
+    answers = [one.get(path) for path in (*PLAIN, "static/style.css", "nowhere")] + [one.post("pause", queue="q")]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert (answer.headers["x-content-type-options"], answer.headers["referrer-policy"]) == (
+            "nosniff",
+            "no-referrer",
+        )
+        if "static" not in str(answer.url):
+            assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", PLAIN)
+def test_no_page_has_inline_code_or_another_host(site: Any, queue: Queue, path: str) -> None:
+    """All links are relative, so the prefix of a mounted application is of no concern."""
+    queue.enqueue(b"x", id="a")
+    shown = site().get(path).text
+    assert not re.search(r"<style|\sstyle=|<script>|\son\w+=|javascript:", shown)
+    for address in re.findall(r'(?:href|src|action)="([^"]*)"', shown):
+        assert not re.match(r"/|\w+:", address), address
+
+
+def test_mounted_below_a_prefix(newest: Server, runner: Any, queue: Queue) -> None:
+    """It finds its pages by `root_path`, and its folder by a redirect."""
+    queue.enqueue(b"x", id="a")
+    one = Site(newest.url, runner)
+    mounted = Starlette(routes=[Mount("/in/ops", one.pages)])
+    one._client = one.client(mounted, f"{ORIGIN}/in/ops/")
+    assert "Queues" in text(one.get("./"))
+    assert "waiting a" in text(one.get("job", queue="q", id="a"))
+    assert one.get("static/style.css").headers["content-type"].startswith("text/css")
+    assert one.get("../ops").headers["location"].endswith("/in/ops/")
+    assert one.done("pause", queue="q") == "The queue is paused."
+    one.close()
+
+
+def test_a_server_that_is_away(site: Any) -> None:
+    one = site()
+    one.close()
+    away: Any = app("redis://localhost:1")
+    one._client = one.client(away, ORIGIN)
+    away._options["timeout"], away._look = 0.2, None
+    answer = one.get()
+    assert answer.status_code == 503
+    assert "does not answer" in text(answer)
+
+
+def test_what_is_not_there(site: Any, queue: Queue) -> None:
+    one = site()
+    for path in ("nowhere", "static/../app.py", "static/nothing", "queue?name=none", "queue", "job?queue=q&id=none"):
+        assert one.get(path).status_code == 404, path
+    assert one.get("queue?name=a%20b").status_code == 400
+    queue.enqueue(b"x")
+    assert one.get("queue?name=q&cursor=nonsense").status_code in (200, 400)
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(TypeError, match="access must be a function"):
+        app("redis://localhost", access="read")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"client must be a redis\.asyncio"):
+        app(redis.Redis())  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="url"):
+        app("http://localhost")
+
+
+def test_a_client_of_yours(newest: Server, runner: Any, queue: Queue) -> None:
+    queue.enqueue(b"x")
+    client = redis.asyncio.Redis(unix_socket_path=newest.path)
+    one = Site(client, runner)
+    assert "✓ balanced" in text(one.get())
+    one.close()
+    runner.run(client.aclose())
+
+
+def test_redacted(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"s3cret", id="a")
+    one = site(redact=lambda what, text, job: text.replace("s3cret", "*"))
+    assert "s3cret" not in one.get("job", queue="q", id="a").text + one.get("queue", name="q").text
