@@ -20,7 +20,7 @@ import pytest
 import redis
 
 import headrace as package
-from headrace import ConfigurationError, Counts, NewJob, Queue
+from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Worker
 from headrace._cli.lines import BadLineError, Reader
 from headrace._cli.processes import load
 from tests.support.awaiting import until
@@ -770,12 +770,42 @@ def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "app_of_none.py:worker": "not of a file",
         "absent:worker": "no module 'absent' in ",
         "app_of_none:wrong": "it has awaited, failing, named, nothing, slow, worker",
-        "app_of_none:number": "of type int; give a headrace.Worker or headrace.AsyncWorker",
-        "app_of_none:Worker": "the class Worker; give a headrace.Worker or headrace.AsyncWorker",
+        "app_of_none:number": "of type int; give a headrace.Worker, AsyncWorker, Tasks or AsyncTasks",
+        "app_of_none:Worker": "the class Worker; give a headrace.Worker, AsyncWorker, Tasks or AsyncTasks",
         "app_of_none:nothing": "no handlers",
     }.items():
         with pytest.raises(ConfigurationError, match=re.escape(words)):
             load(target)
+
+
+def test_tasks_have_a_worker_made_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On their own server; one of asyncio where they need it."""
+    (tmp_path / "app_of_tasks.py").write_text(
+        "from headrace import AsyncTasks, AsyncWorker, Tasks\n"
+        f"plain, mixed, twin, none = (kind('q', {NOWHERE!r}) for kind in (Tasks, Tasks, AsyncTasks, Tasks))\n"
+        "def one(): ...\nasync def two(): ...\n"
+        "[tasks.task(one) for tasks in (plain, mixed, twin)]\nmixed.task(two)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    kinds = {"plain": Worker, "mixed": AsyncWorker, "twin": AsyncWorker}
+    for name, kind in kinds.items():
+        worker = load(f"app_of_tasks:{name}")
+        assert type(worker) is kind
+        assert set(worker.handlers["q"].kinds) == ({"one", "two"} if name == "mixed" else {"one"})
+        assert worker._address.target == NOWHERE
+    with pytest.raises(ConfigurationError, match="no handlers"):
+        load("app_of_tasks:none")
+
+
+def test_tasks_are_worked_on(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "mails.py").write_text(
+        f"from headrace import Tasks\ntasks = Tasks({queue.name!r})\n"
+        "@tasks.task\ndef twice(n: int) -> int:\n    return 2 * n\n"
+    )
+    receipt = queue.enqueue(b'{"n":4}', headers={"kind": "twice"})
+    assert working("mails:tasks", "--burst").wait() == 0
+    assert receipt.result() == b"8"
 
 
 def test_django_is_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,6 +216,11 @@ def declared(queue: str, some: Sequence[BaseTasks]) -> Declared | None:
     return Declared([one for tasks in its for one in tasks._recurring]) if its else None
 
 
+def serves_coroutines(tasks: BaseTasks) -> bool:
+    """Tell whether a task is async, so that only an `AsyncWorker` can run it."""
+    return any(is_async(task._function) for task in tasks._named.values())
+
+
 def encoder(task: BaseTask[..., Any, Any]) -> Callable[[Any], bytes]:
     """Return what writes the results of a task."""
     return task._signature.pack_result

@@ -36,6 +36,7 @@ from headrace._cli.health import Health, away
 from headrace._cli.logs import Logs
 from headrace._cli.metrics import serve
 from headrace._cli.reload import changes
+from headrace._cli.serving import worker_of
 from headrace._sync.worker import Worker
 from headrace._telemetry.log import log
 from headrace.errors import ConfigurationError, HeadraceError
@@ -312,7 +313,7 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 
 
 def load(target: str) -> Worker | AsyncWorker:
-    """Import the worker that *target* names, MODULE:NAME. Raises `ConfigurationError` if there is none."""
+    """Import what *target* names, MODULE:NAME: a worker, or tasks. Raises `ConfigurationError` if there is none."""
     name, _, path = target.partition(":")
     if not name or not path:
         raise ConfigurationError("give MODULE:NAME, such as app:worker")
@@ -328,7 +329,7 @@ def load(target: str) -> Worker | AsyncWorker:
             raise
         raise ConfigurationError(f"no module {error.name!r} in {sys.path[0]} or on Python's path") from None
     try:
-        worker: Any = reduce(getattr, path.split("."), module)
+        worker: Any = worker_of(reduce(getattr, path.split("."), module))
     except AttributeError:
         found = [key for key in dir(module) if isinstance(getattr(module, key, None), (Worker, AsyncWorker))]
         raise ConfigurationError(
@@ -336,7 +337,7 @@ def load(target: str) -> Worker | AsyncWorker:
         ) from None
     if not isinstance(worker, (Worker, AsyncWorker)):
         kind = f"the class {worker.__name__}" if isinstance(worker, type) else f"of type {type(worker).__name__}"
-        raise ConfigurationError(f"it is {kind}; give a headrace.Worker or headrace.AsyncWorker")
+        raise ConfigurationError(f"it is {kind}; give a headrace.Worker, AsyncWorker, Tasks or AsyncTasks")
     if not worker.handlers:
         raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
     return worker

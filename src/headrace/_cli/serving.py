@@ -1,0 +1,26 @@
+"""Workers for tasks that are named themselves: `headrace work app:tasks`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace._async.tasks import AsyncTasks
+from headrace._async.worker import AsyncWorker
+from headrace._base.tasks import serves_coroutines
+from headrace._sync.tasks import Tasks
+from headrace._sync.worker import Worker
+
+
+def worker_of(found: Any) -> Any:
+    """Return a worker for *found*, if that is a `Tasks` or `AsyncTasks`, on the server that it names; else *found*.
+
+    It is an `AsyncWorker` for an `AsyncTasks`, and wherever a task is async.
+    """
+    if not isinstance(found, (Tasks, AsyncTasks)):
+        return found
+    kind: Any = AsyncWorker if isinstance(found, AsyncTasks) or serves_coroutines(found) else Worker
+    queue: Any = found.queue
+    at = queue._address  # noqa: SLF001
+    worker = kind(at.url, client=at.client, namespace=queue.ops.namespace)
+    worker.tasks(found)
+    return worker
