@@ -9,7 +9,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from headrace._async.waiters import AsyncWaiters
 from headrace._base.completion import Pursuit, late
+from headrace._core.notices import Waiter
 
 
 class Bell(asyncio.Event):
@@ -29,10 +31,10 @@ async def completed(pursuits: Sequence[Pursuit], seconds: float) -> AsyncIterato
     for pursuit in pursuits:
         for receipt in await pursuit.queue._drive(pursuit.look()):
             yield receipt
-    watched = []
+    watched: list[tuple[Pursuit, AsyncWaiters, Waiter]] = []
     try:
         for pursuit in [pursuit for pursuit in pursuits if pursuit.receipts]:
-            waiters = pursuit.queue._waiters
+            waiters: AsyncWaiters = pursuit.queue._waiters
             rest = max(0.0, end - time.monotonic())
             watched.append((pursuit, waiters, await waiters.waiter([*pursuit.receipts], rest, bell)))
         while watched:
@@ -46,7 +48,7 @@ async def completed(pursuits: Sequence[Pursuit], seconds: float) -> AsyncIterato
             rest = end - time.monotonic()
             if rest <= 0:
                 raise late(pursuits, seconds)
-            woken = await waiters.rung(bell, min(waiters.patience(rest) for _, waiters, _ in watched))
+            woken = await watched[0][1].rung(bell, min(one.patience(p.patience(rest)) for p, one, _ in watched))
     finally:
         for _, waiters, waiter in watched:
             await waiters.ignore(waiter)

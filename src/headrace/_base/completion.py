@@ -15,7 +15,7 @@ from headrace._core.results import End
 from headrace._model import checks
 from headrace._model.checks import FOREVER_S
 from headrace._model.event import Event
-from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind
+from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
 
 R = TypeVar("R")
 
@@ -27,12 +27,18 @@ class _EndedSource:
     source: QueueSource
     end: End
 
-    def result(self, _id: str, _timeout: float | timedelta | None) -> Any:
-        return self.source.queue._drive(self._result(_id))  # noqa: SLF001 - for an awaitable of the value under asyncio
+    def result(self, id: str, timeout: float | timedelta | None) -> Any:  # noqa: ARG002 - as all sources
+        """Return the result as a value, or an awaitable of it."""
+        return self.queue._drive(self._result(id))  # noqa: SLF001 - which knows its colour
+
+    @property
+    def queue(self) -> Any:
+        """The queue of the receipt."""
+        return self.source.queue
 
     def _result(self, id: str) -> Step[Any]:
         yield from ()
-        return value_of(self.source.queue.ops, id, self.end, self.source.decode)
+        return value_of(self.queue.ops, id, self.end, self.source.decode)
 
 
 @define(eq=False)
@@ -41,17 +47,29 @@ class Pursuit:
 
     queue: Any
     receipts: dict[str, list[BaseReceipt[Any]]] = field(factory=dict[str, list[BaseReceipt[Any]]])
+    alive: bool = False  # they were there when they were looked at before
+    doubtful: set[str] = field(factory=set[str])  # gone since, and how they ended may be told, a little later
+
+    def patience(self, seconds: float) -> float:
+        """Return how long to wait for messages at most."""
+        return min(seconds, results.TOLD_WITHIN_S) if self.doubtful else seconds
 
     def look(self, told: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
         """Take out the receipts whose jobs have ended: of those that were *told* of, or of all, *again*."""
-        names = [name for name in self.receipts if again or name in told]
+        names = [name for name in self.receipts if again or name in told or name in self.doubtful]
         found: list[Any] = []
-        for name, end in (yield from results.look(self.queue.ops, names, told, own=True)).items():
+        ends = yield from results.look(self.queue.ops, names, told, own=True)
+        before, self.doubtful = self.doubtful, set()
+        for name, end in ends.items():
+            if end is results.UNKNOWN and self.alive and name not in before:
+                self.doubtful.add(name)
+                continue
             for receipt in self.receipts.pop(name):
-                source: Any = receipt._source  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
+                source = source_of(receipt)
                 if not isinstance(source, _EndedSource):  # else it was given twice
                     bind([receipt], type(receipt), _EndedSource(source, end))
                 found.append(receipt)
+        self.alive = True
         return found
 
 
@@ -90,9 +108,9 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
     pursuits: dict[int, Pursuit] = {}
     kinds: set[type] = set()
     for receipt in receipts:
-        if not isinstance(receipt, BaseReceipt):
+        if not is_receipt(receipt):
             raise TypeError(f"receipts must be what enqueue() gave, not {type(receipt).__name__}")
-        source = receipt._bound()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
+        source = source_of(receipt)
         if isinstance(source, _EndedSource):
             source = source.source
             bind([receipt], type(receipt), source)

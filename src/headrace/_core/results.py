@@ -19,6 +19,7 @@ from headrace._protocol.answers import Ended
 from headrace._protocol.queue_ops import Ops
 
 RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of others
+TOLD_WITHIN_S = 1.0  # seconds in which a message comes about a job that was there and is gone
 NOTHING: Mapping[str, Event] = {}
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 
@@ -103,6 +104,7 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
     """
     start = yield from current_time()
     end = (yield from look(ops, [name], own=own)).get(name)
+    doubtful = end is None  # it was there: how it ended is told, if a little later
     if timeout and (end is None or (end is UNKNOWN and not own)):
         waiter = yield from watch_ends([name], timeout)
         told, again = NOTHING, True  # what came between
@@ -114,6 +116,9 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
                 if rest <= 0 or (end is not None and (own or end is not UNKNOWN)):
                     break
                 told, again = yield from await_ends(waiter, rest)
+            if end is UNKNOWN and own and doubtful:
+                told, _ = yield from await_ends(waiter, min(max(rest, 0.0), TOLD_WITHIN_S))
+                end = (yield from look(ops, [name], told, own=own)).get(name, end)
         finally:
             yield ForgetEnds(waiter)
     if end is None:

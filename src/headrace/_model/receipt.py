@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard
 
 from attrs import define, frozen
 
@@ -55,17 +55,24 @@ class BaseReceipt(_OpenReceipt[R_co]):
     def __hash__(self) -> int:
         return hash((self.id, self.added))
 
-    def _bound(self) -> Any:
-        source: Source | None = getattr(self, "_source", None)
-        if source is None:
-            raise ConfigurationError(
-                f"this receipt of job {self.id!r} knows no queue, as it was pickled, made by hand, or is a flow's: "
-                "ask queue.result(id, timeout), or flow.result(id, timeout)"
-            )
-        return source
-
     def _ask(self, timeout: float | timedelta | None) -> Any:
-        return self._bound().result(self.id, timeout)
+        return source_of(self).result(self.id, timeout)
+
+
+def is_receipt(value: object) -> TypeGuard[BaseReceipt[Any]]:
+    """Tell whether *value* is a receipt, of either colour."""
+    return isinstance(value, BaseReceipt)
+
+
+def source_of(receipt: BaseReceipt[Any]) -> Any:
+    """Return the source of a receipt's result. Raises `ConfigurationError` if it has none."""
+    source: Source | None = getattr(receipt, "_source", None)
+    if source is None:
+        raise ConfigurationError(
+            f"this receipt of job {receipt.id!r} knows no queue, as it was pickled, made by hand, or is a flow's: "
+            "ask queue.result(id, timeout), or flow.result(id, timeout)"
+        )
+    return source
 
 
 class Receipt(BaseReceipt[R_co]):

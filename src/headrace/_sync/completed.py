@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headrace._base.completion import Pursuit, late
+from headrace._core.notices import Waiter
+from headrace._sync.waiters import Waiters
 
 
 class Bell(threading.Event):
@@ -29,10 +31,10 @@ def completed(pursuits: Sequence[Pursuit], seconds: float) -> Iterator[Any]:
     for pursuit in pursuits:
         for receipt in pursuit.queue._drive(pursuit.look()):
             yield receipt
-    watched = []
+    watched: list[tuple[Pursuit, Waiters, Waiter]] = []
     try:
         for pursuit in [pursuit for pursuit in pursuits if pursuit.receipts]:
-            waiters = pursuit.queue._waiters
+            waiters: Waiters = pursuit.queue._waiters
             rest = max(0.0, end - time.monotonic())
             watched.append((pursuit, waiters, waiters.waiter([*pursuit.receipts], rest, bell)))
         while watched:
@@ -46,7 +48,7 @@ def completed(pursuits: Sequence[Pursuit], seconds: float) -> Iterator[Any]:
             rest = end - time.monotonic()
             if rest <= 0:
                 raise late(pursuits, seconds)
-            woken = waiters.rung(bell, min(waiters.patience(rest) for _, waiters, _ in watched))
+            woken = watched[0][1].rung(bell, min(one.patience(p.patience(rest)) for p, one, _ in watched))
     finally:
         for _, waiters, waiter in watched:
             waiters.ignore(waiter)

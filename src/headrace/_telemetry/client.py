@@ -120,7 +120,8 @@ class SendSpan(CallSpan):
             self._meters.sent.add(number, failing(self._place.attributes("send"), error))
 
     def done(self, answer: R) -> R:
-        receipts = cast("list[BaseReceipt]", [answer] if isinstance(answer, BaseReceipt) else answer)
+        given: Any = answer
+        receipts = cast("list[BaseReceipt]", [given] if isinstance(given, BaseReceipt) else given)
         self._count(len(receipts), None)
         if self._batch and self._meters is not None:
             self._meters.batch.record(len(receipts), self._place.attributes("send"))
