@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -9,7 +10,14 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.journeys.run import declared, journeys, main, play
+from tests.journeys.run import HERE, ROOT, declared, journeys, main, play
+
+DOCS = ROOT / "docs" / "how-to"
+PAGES = [
+    ("ingest.md", "pipeline/load.py"),
+    ("ingest.md", "pipeline/produce.py"),
+    ("use-in-django.md", "django/shop/jobs.py"),
+]
 
 ELSEWHERE = {
     "pipeline": "takes ten seconds of processor time: by .ci/run only",
@@ -33,6 +41,12 @@ def test_it_arrives(name: str, tmp_path: Path) -> None:
         pytest.skip(f"{', '.join(missing)} is not here: by .ci/run only")
     said = play(name, tmp_path / name, Path(sys.executable).parent)
     assert said is None, said
+
+
+@pytest.mark.parametrize(("page", "name"), PAGES)
+def test_a_page_shows_what_runs(page: str, name: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    assert (HERE / name).read_text("utf-8") in blocks
 
 
 def test_one_that_fails_shows_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
