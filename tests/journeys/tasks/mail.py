@@ -49,3 +49,10 @@ def welcome(to: Person, *, subject: str = "Welcome") -> int:
 @tasks.task(retry=Retry(attempts=2, wait=wait_fixed(0.1)))
 def remind(to: str) -> None:
     raise ConnectionError(f"no way to {to}")
+
+
+@tasks.cron(every=1)
+@tasks.task
+def tidy() -> None:
+    with worker.state.sent as sent:
+        sent.execute("INSERT INTO sent VALUES (?, 'tidied')", (tasks.job.id,))
