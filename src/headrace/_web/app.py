@@ -109,8 +109,10 @@ class Pages:
         path = str(request.scope["path"])
         name = path.removeprefix(str(request.scope.get("root_path", ""))).strip("/")
         reading = request.method in ("GET", "HEAD")
-        if self._door is not None and reading and not name and (entered := self._door.enter(request)) is not None:
-            return entered
+        if self._door is not None and request.method == "GET" and not name:
+            entered = self._door.enter(request)
+            if entered is not None:
+                return entered
         if reading and name.startswith("static/"):
             return self._file(name.removeprefix("static/"))
         rights = await rights_of(self._access, request)

@@ -1,0 +1,90 @@
+"""`headrace web` by itself: its address, its door, and its end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from headrace import Queue
+from headrace._cli.app import app
+from tests.support.program import PROGRAM, environment
+from tests.support.servers import Server
+
+SAME = {"sec-fetch-site": "same-origin"}
+
+
+@contextmanager
+def serving(url: str, *options: str) -> Iterator[str]:
+    """Run the program; yield the address that it prints. It ends well by Ctrl-C, and says what was done."""
+    with subprocess.Popen(
+        [*PROGRAM, "web", "--port", "0", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
+    ) as running:
+        assert running.stdout is not None
+        yield running.stdout.readline().decode().strip()
+        running.send_signal(signal.SIGINT)
+        _, complaints = running.communicate(timeout=60)
+        assert running.returncode == 0, complaints.decode()
+        assert b"Traceback" not in complaints, complaints.decode()
+        if "--read-only" not in options:
+            assert b"web_action: pause in q by 127.0.0.1: The queue is paused." in complaints
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue]:
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x")
+        yield queue
+
+
+def test_one_browser_gets_in(newest: Server, queue: Queue) -> None:
+    """By the token, once; others see nothing, nor does another name of this host."""
+    with serving(newest.url) as address, httpx.Client() as browser, httpx.Client() as other:
+        root = address.partition("?")[0]
+        assert other.get(root).status_code == 403
+        assert other.get(f"{root}?token=wrong").status_code == 403
+        assert other.get(address, headers={"host": "evil.test"}).status_code == 403
+        entered = browser.get(address)
+        assert (entered.status_code, entered.headers["location"]) == (303, ".")
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert other.get(address).status_code == 403
+        assert browser.get(root).status_code == 200
+        assert browser.get(root, headers={"host": "evil.test"}).status_code == 403
+        assert other.post(f"{root}do/pause", data={"queue": "q"}, headers=SAME).status_code == 403
+        assert browser.post(f"{root}do/pause", data={"queue": "q"}).status_code == 403
+        assert not queue.paused()
+        assert browser.post(f"{root}do/pause", data={"queue": "q"}, headers=SAME).status_code == 303
+        assert queue.paused()
+
+
+def test_read_only(newest: Server, queue: Queue) -> None:
+    with serving(newest.url, "--read-only") as address, httpx.Client(follow_redirects=True) as browser:
+        root = address.partition("?")[0]
+        assert browser.get(address).status_code == 200
+        assert browser.post(f"{root}do/pause", data={"queue": "q"}, headers=SAME).status_code == 403
+    assert not queue.paused()
+
+
+def test_refusals(newest: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Another address, a port that is taken, no server named: one line, and exit code 2."""
+    for name in ("HEADRACE_URL", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for arguments, word in (
+            (["--host", "0.0.0.0", "--url", newest.url], "--host 0.0.0.0: only this machine is served"),
+            (["--port", port, "--url", newest.url], f"--port {port}: "),
+            ([], "no server named"),
+        ):
+            with pytest.raises(SystemExit) as ended:
+                app(["web", *arguments], prog_name="headrace")
+            out, err = capfd.readouterr()
+            assert (ended.value.code, out, err.count("\n")) == (2, "", 1), err
+            assert word in err
