@@ -11,6 +11,7 @@ from stands import DAY, FILL, LEVELS, WORKER, Stand, chunks, queue
 from headrace import FanOut, NewJob, Rate
 from headrace._model.job import Claim
 from headrace._model.timing import Timing
+from headrace._protocol.admission import Admission
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op
@@ -152,6 +153,15 @@ def enqueued(s: Stand, **options: Any) -> Op[Any]:
     if "id" in options:
         jobs = [evolve(job, id=f"new-{s.numbers['new']}-{n}") for n, job in enumerate(jobs)]
     return next(iter(queue("new", priorities=LEVELS).batches(jobs)))
+
+
+def admitted(s: Stand, max_waiting: int | None = None, known: bool = False, **conditions: Any) -> Op[Any]:
+    s.numbers["new"] = 0 if known else s.numbers.get("new", 0) + 1
+    ops = queue("new", priorities=LEVELS)
+    ops = evolve(ops, settings=evolve(ops.settings, max_waiting=max_waiting))
+    jobs = [NewJob(s.payload(), id=f"if-{s.numbers['new']}-{n}", **conditions) for n in range(s.batch)]
+    admission = Admission(ops)
+    return admission.part(next(admission.parts(jobs)), awaits=False)
 
 
 def scheduled(s: Stand) -> Op[Any]:
@@ -335,6 +345,9 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "enqueue, with ids": lambda s: enqueued(s, id=""),
     "enqueue, delayed": lambda s: enqueued(s, delay=60.0),
     "enqueue, of a level": lambda s: enqueued(s, priority=5),
+    "enqueue_if, room for some": lambda s: admitted(s, max_waiting=10**9),
+    "enqueue_if, throttle": lambda s: admitted(s, throttle=60),
+    "enqueue_if, replace": lambda s: admitted(s, replace=True, known=True),
     "cancel": lambda s: s.ops.cancel(s.name("waiting", -s.fill.waiting // 2)),
     "reschedule": lambda s: s.ops.reschedule(s.name("delayed", 500), 99.0),
     "schedules": scheduled,

@@ -78,6 +78,7 @@ PARTS = {
         "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
         "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
         "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "
+        "`gate` until when producers wait for room, and at which number of waiting jobs they are told, "
         "`rewind` how far moments have been moved since the clock went back, "
         "`healed` the last entry there was when a lost group was made anew, until all up to it are in front.",
     ),
@@ -103,6 +104,14 @@ PARTS = {
         "or `-`, reason, a blank between them; expires with the last of them, after `history_ttl`.",
     ),
     "ended": ("zset", "Job id → when it ended, in ms, beside `ends`."),
+    "taken": (
+        "zset",
+        "Id that is taken without a job, for it was completed or added a while ago → until when, in ms; expires with the last.",
+    ),
+    "gate": (
+        "stream",
+        "Tells producers that wait for room that there is some; they block on it by `XREAD`. Expires after a minute.",
+    ),
     "lane:<lane>": (
         "string",
         "The number and the reply of a lane's last call; expires after ten minutes.",
@@ -118,6 +127,7 @@ FIELDS = {
     "headrace-reason": "Why it was last retried, at most 500 bytes; scripts write it, producers do not.",
     "headrace-traceback": "Where, at most 4,096 bytes, if the worker keeps tracebacks; also in a dead letter.",
     "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
+    "headrace-unique": "A header: for how many ms the job's id stays taken once it is completed.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
     "headrace-nonce": "A header: the nonce of its entry into this stage, for a job of a flow; it tells a dead letter from others of its id.",
     "any other": "A header: `traceparent`, `tracestate`, `baggage`, `headrace-attempt` (where it was tried before: a traceparent), or one of yours.",

@@ -5,6 +5,7 @@
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── PrioritiesMismatch                the queue has more priority levels than were given
     ├── TooManySchedules                  the queue has as many schedules as it may
+    ├── QueueFull                         the queue has as many waiting jobs as it may
     ├── ReplyError                        the server answered something no headrace script answers
     ├── OutcomeUnknown                    a call was too long on its way: it happened, or did not
     ├── StreamStopped                     `enqueue_stream` ended early: how many jobs are in
@@ -42,6 +43,7 @@ __all__ = [
     "NameTaken",
     "OutcomeUnknown",
     "PrioritiesMismatch",
+    "QueueFull",
     "Release",
     "ReplyError",
     "RetryLater",
@@ -91,6 +93,24 @@ class TooManySchedules(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.limit,)
+
+
+class QueueFull(HeadraceError):
+    """The queue has *waiting* jobs that wait, and may have *max_waiting*: the job, or part of a batch, was not added.
+
+    Of `enqueue_many` the parts before it are in: `receipts` are theirs.
+    """
+
+    outcome = "refused"
+
+    def __init__(self, waiting: int, max_waiting: int) -> None:
+        super().__init__(
+            f"{waiting} jobs wait, and max_waiting is {max_waiting}: enqueue later, or wait for room with full='block'"
+        )
+        self.waiting, self.max_waiting = waiting, max_waiting
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.waiting, self.max_waiting)
 
 
 class StreamStopped(HeadraceError):

@@ -364,7 +364,7 @@ def test_changes_as_json(within: Program, queue: Queue, newest: Server) -> None:
         "resume q": {"queue": "q", "paused": False, "changed": True},
         "dead redrive q": {"queue": "q", "redriven": 1},
         "move q q/to x": {"queue": "q", "to": "q/to", "moved": 1},
-        "enqueue q p --id p": {"id": "p", "added": True},
+        "enqueue q p --id p": {"id": "p", "added": True, "outcome": "added"},
     }.items():
         assert json.loads(within(*command.split(), "--json").stdout) == expected, command
     assert json.loads(within("repair", "q", "--json").stdout)["dangling"] == 0
@@ -440,3 +440,24 @@ def test_completion(within: Program) -> None:
     """By the shell, which asks the program."""
     done = within(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace re", COMP_CWORD="1")
     assert done.stdout.split() == ["result", "reschedule", "resume", "repair"]
+
+
+def test_enqueue_under_conditions(headrace: Program, newest: Server) -> None:
+    """Refused, or held back, for lack of room; replaced; taken after it is done."""
+
+    def add(*words: str) -> tuple[int, str]:
+        done = headrace("enqueue", "q", *words)
+        return done.returncode, (done.stdout + done.stderr).replace(" ", "")
+
+    assert add("a", "b", "--create", "--max-waiting", "2")[0] == 0
+    for more in ((), ("--full", "block", "--timeout", "0.1")):
+        code, said = add("c", "--max-waiting", "2", *more)
+        assert (code, "2jobswait" in said) == (1, True), said
+    unique = ("--id", "i", "--unique-for", "60", "--json")
+    assert '"outcome":"added"' in add("old", *unique)[1]
+    assert '"outcome":"replaced"' in add("new", "--replace", *unique)[1]
+    with Queue("q", url=newest.url) as queue:
+        assert sorted(lease.job.payload for lease in queue.lease_many(9) if lease.complete()) == [b"a", b"b", b"new"]
+    assert '"outcome":"present"' in add("new", *unique)[1]
+    assert add("x", "--throttle", "5")[0] == 2
+    assert add("x", "--full", "no")[0] == 2

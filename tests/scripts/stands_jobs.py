@@ -25,6 +25,23 @@ def _(lua: Lua) -> None:
     large_delayed(lua)
 
 
+@stand("enqueue_if")
+def _(lua: Lua) -> None:
+    """Old jobs are read; what does not fit is to be asked again."""
+    fields = (6, "data", "x", "id", "i", "h", "1")
+    names = [*large_delayed(lua)]
+    for number in range(MANY):
+        lua("enqueue", "full", f"n{number}", "", 4, "data", PAYLOAD, "id", f"n{number}")
+        names.append(f"n{number}")
+    for condition in ("debounce=3600000", "replace=1"):
+        left = names
+        while left:
+            items = [x for name in left for x in (name, "", condition, *fields)]
+            reply = lua("enqueue_if", 0, 0, 0, *items)
+            assert reply[3] in (2, 3)  # one at least
+            left = [name for name, outcome in zip(reply[2::2], reply[3::2], strict=True) if outcome == 6]
+
+
 @stand("enqueue_one")
 def _(lua: Lua) -> None:
     for _ in range(MANY):

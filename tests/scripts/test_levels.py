@@ -71,6 +71,7 @@ def story(levels: Levels) -> list[list[Any]]:
 
 CALLS: dict[str, list[Any]] = {
     "enqueue": ["full", "", "", 4, "data", "x", LEVEL, "2"],
+    "enqueue_if": [0, 0, 0, "", "", "", 4, "data", "x", LEVEL, "2"],
     "lease": ["w", 100, "", TERM, 70_000, 0, 1000, 0, ""],
     "reclaim": ["v", 10_000, TERM, 500, 1],
     "redrive": ["-", 500],

@@ -20,6 +20,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "delete": [([], [0, 0])],
     "ended": [(["i", "5-0"], [1, 1])],
     "enqueue": [(["full", "i", "+60000", 2, "data", "a"], ["i", 1])],
+    "enqueue_if": [([1, 5000, 1, "i", "+60000", "throttle=60000", 2, "data", "a"], [-1, "", "i", 1])],
     "enqueue_one": [(["a"], ANY)],
     "declare": [([0, "codec", "JSONCodec"], [1]), ([0, "codec", "BytesCodec"], [1, "codec", "JSONCodec"])],
     "expire": [(["-", 500], [0, ""]), (["-", 500, "i", "5-0"], [0, ""])],

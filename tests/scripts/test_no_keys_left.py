@@ -10,6 +10,7 @@ import pytest
 from headrace._protocol import limits
 from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua
+from tests.support.awaiting import until
 
 LANES = 7
 LANE = 600_000  # ms that the record of a call is kept
@@ -215,3 +216,28 @@ def test_what_leaves_is_held_back_no_more(lua: Lua, way: str) -> None:
     assert lua.redis.zcard(lua.key("limited")) == 1
     assert LEAVE[way](lua, entry)
     assert not lua.redis.exists(lua.key("limited"))
+
+
+def test_conditions_leave_nothing(lua: Lua) -> None:
+    """Ids that stay taken go when their time is over, and with the queue; a producer that waited leaves nothing."""
+    assert lua("enqueue_if", 1, 5000, 1, "i", "", "throttle=50 unique=50", 4, "data", "a", "id", "i")[2:] == ["i", 1]
+    assert lua("enqueue_if", 1, 5000, 1, "", "", "", 2, "data", "a")[3] == 5
+    assert lua.redis.hexists(lua.key("stats"), "gate")
+    (row,) = lua.lease()[2]
+    assert not lua.redis.hexists(lua.key("stats"), "gate")
+    assert 0 < lua.redis.pttl(lua.key("gate")) <= 60_000
+    assert lua("complete", "", 1, 1, 0, 0, row[0], "i", "=1 50") == [1]
+    assert 0 < lua.redis.pttl(lua.key("taken")) <= 50
+    until(lambda: not lua.redis.exists(lua.key("taken")))
+    lua("enqueue_if", 0, 0, 1, "i", "", "throttle=60000", 4, "data", "a", "id", "i")
+    lua("delete")
+    assert not lua.redis.exists(lua.key("gate"), lua.key("taken"))
+
+
+def test_ids_that_were_taken_do_not_gather(lua: Lua) -> None:
+    """Each that comes takes some away whose time is over."""
+    for number in range(300):
+        lua("enqueue_if", 0, 0, 1, f"i{number}", "", "throttle=1", 4, "data", "a", "id", f"i{number}")
+        if number == 0:
+            lua("enqueue_if", 0, 0, 1, "long", "", "throttle=60000", 4, "data", "a", "id", "long")
+    assert lua.redis.zcard(lua.key("taken")) < 20

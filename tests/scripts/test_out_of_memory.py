@@ -200,3 +200,30 @@ def test_the_group_is_made_even_then(lua: Lua) -> None:
     lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
     fill(lua)
     assert lua("reclaim", "v", 10_000, TERM, 500, 0, call=2) == [0, -1, 0, 0, 0, -1, -1]
+
+
+CONDITIONS = {
+    "added": ["new", "", "throttle=60000", 4, "data", "b", "id", "new"],
+    "later": ["new", "", "debounce=60000", 4, "data", "b", "id", "new"],
+}
+
+
+@pytest.mark.parametrize("case", CONDITIONS)
+def test_enqueue_if_is_refused_whole(lua: Lua, case: str) -> None:
+    before = lua.state()
+    fill(lua)
+    with pytest.raises(redis.ResponseError, match=FULL):
+        lua("enqueue_if", 5, 1000, 1, *CONDITIONS[case], call=1)
+    assert lua.state() == before
+    lua.redis.config_set("maxmemory", 0)
+    assert lua("enqueue_if", 5, 1000, 1, *CONDITIONS[case], call=1)[3] == 1
+
+
+def test_a_job_is_replaced_or_kept(lua: Lua) -> None:
+    """It is freed first, so a full server permits it."""
+    lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i")
+    fill(lua)
+    assert lua("enqueue_if", 0, 0, 1, "i", "", "replace=1", 4, "data", "b", "id", "i") == [-1, "", "i", 2]
+    (row,) = lua.lease()[2]
+    assert lua("complete", "", 1, 1, 0, 0, row[0], "i", "=1 60000") == [1]
+    assert lua.redis.zcard(lua.key("taken")) == 1

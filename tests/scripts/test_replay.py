@@ -89,8 +89,27 @@ def _broken(lua: Lua) -> list[Any]:
     return ["jobs", "-", 500, TERM]
 
 
+def _conditional(condition: str, _: int) -> Callable[[Lua], list[Any]]:
+    def there(lua: Lua) -> list[Any]:
+        lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i")
+        return [0, 0, 1, "i", "", condition, 4, "data", "b", "id", "i"]
+
+    return there
+
+
+def _refused(lua: Lua) -> list[Any]:
+    lua.add("a")
+    return [1, 5000, 1, "", "", "", 2, "data", "b"]
+
+
 CASES = {
     "enqueue": Case(lambda _: ["full", "i", "", 4, "data", "a", "id", "i"], ["i", 0]),
+    "enqueue_if": Case(lambda _: [1, 0, 1, "i", "", "replace=1", 4, "data", "a", "id", "i"], [-1, "", "i", 2]),
+    "enqueue_if, moved": Case(_conditional("debounce=60000", 3), [-1, "", "i", 3]),
+    "enqueue_if, replaced": Case(_conditional("replace=1", 2), [-1, "", "i", 2]),
+    "enqueue_if, throttled": Case(lambda _: [0, 0, 1, "i", "", "throttle=60000", 2, "data", "a"], [-1, "", "i", 4]),
+    "enqueue_if, refused": Case(_refused, [1, "0-0", "", 5]),
+    "complete, kept": Case(lambda lua: ["", 1, 1, 0, 0, *lua.leased("a"), "i", "=1 60000"], [0]),
     "enqueue_one": Case(lambda _: ["a"], None),
     "complete": Case(lambda lua: ["", 1, 0, 0, 0, *lua.leased("a")], [0]),
     "complete, fenced": Case(lambda lua: ["w", 1, 0, 0, 0, *lua.leased("a"), 1], [0]),

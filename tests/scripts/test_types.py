@@ -12,6 +12,23 @@ from tests.scripts.conftest import TERM, Lua, declared, dumps, restore
 
 CALLS: dict[str, Callable[[str], list[Any]]] = {  # arguments, given an entry that "w" has leased
     "enqueue, plain": lambda _: ["plain", "a"],
+    "enqueue_if": lambda _: [
+        9,
+        5000,
+        1,
+        "new",
+        "+60000",
+        "throttle=60000",
+        2,
+        "data",
+        "b",
+        "i",
+        "",
+        "replace=1",
+        2,
+        "data",
+        "b",
+    ],
     "enqueue_one": lambda _: ["a"],
     "enqueue": lambda _: [
         "full",

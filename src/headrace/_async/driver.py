@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +11,7 @@ from headrace._async.executor import AsyncExecutor
 from headrace._base.connected import Connected, Timeout
 from headrace._core.effects import (
     AwaitEnds,
+    AwaitRoom,
     Block,
     Effect,
     ForgetEnds,
@@ -23,7 +25,7 @@ from headrace._core.effects import (
     WatchEnds,
 )  # fmt: skip
 from headrace._model.checks import seconds
-from headrace._protocol.op import Op
+from headrace._protocol.op import Arg, Op
 from headrace._telemetry.client import Span
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ R = TypeVar("R")
 
 class AsyncDriver(Connected):
     """Like `Driver`, for asyncio."""
+
+    _waiting_room: asyncio.Task[bool] | None = None
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
@@ -72,13 +76,20 @@ class AsyncDriver(Connected):
             value: R = done.value
             return value
 
-    async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
+    async def _room(self, command: tuple[Arg, ...], seconds: float) -> bool:
+        """Wait for room: one connection for all callers of this queue, of which there may be thousands."""
+        if self._waiting_room is None or self._waiting_room.done():
+            self._waiting_room = asyncio.create_task(self._executor.wait(command), name="headrace-room")
+        done, _ = await asyncio.wait([self._waiting_room], timeout=seconds)
+        return any(task.result() for task in done)
+
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = None if end is None else max(0.001, end - time.monotonic())
         match effect:
-            case Send((op,)):
-                return [await self._executor.run(op, within=within)]
-            case Send(ops):
+            case Send(ops) if len(ops) > 1:
                 return await self._executor.run_all(ops, within=within)
+            case Send(ops):
+                return [await self._executor.run(ops[0], within=within)]
             case Now():
                 return time.monotonic()
             case Overlap(op, meanwhile):
@@ -88,6 +99,8 @@ class AsyncDriver(Connected):
                 return effect.answer
             case Block(command):
                 return await self._executor.wait(command)
+            case AwaitRoom(command, seconds):
+                return await self._room(command, seconds)
             case Sleep(seconds):
                 return await self._executor.sleep(seconds)
             case Undo(ops):

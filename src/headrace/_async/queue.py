@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, Unpack, overload
@@ -12,36 +12,24 @@ import redis
 import redis.asyncio
 
 from headrace._async.completed import completed
-from headrace._async.driver import AsyncDriver
 from headrace._async.events import AsyncEventStream
 from headrace._async.lease import AsyncLease
+from headrace._async.producing import AsyncProducing
 from headrace._async.waiters import AsyncWaiters
 from headrace._base.address import Address
 from headrace._base.closing import AsyncClosing
 from headrace._base.connected import Timeout
-from headrace._base.queue import DECLARING_S, BaseQueue, Delay
+from headrace._base.queue import Delay
 from headrace._core import calls
-from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
-from headrace._model.receipt import AsyncReceipt
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 
 
-async def each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """Yield what an iterable yields, an asynchronous one or not."""
-    if isinstance(jobs, AsyncIterable):
-        async for job in jobs:
-            yield job
-    else:
-        for job in jobs:
-            yield job
-
-
-class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
+class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     """Like `Queue`, for asyncio; *client* is a `redis.asyncio.Redis`. For one event loop."""
 
     @overload
@@ -62,86 +50,11 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.asyncio.Redis, self), settings, codec, namespace)
 
-    _receipt = AsyncReceipt
     _completed = staticmethod(completed)
 
     @cached_property
     def _waiters(self) -> AsyncWaiters:
         return AsyncWaiters(self.ops, self._executor)
-
-    @overload
-    async def enqueue(
-        self: AsyncQueue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
-        priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-    ) -> AsyncReceipt: ...  # fmt: skip
-    @overload
-    async def enqueue(
-        self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-    ) -> AsyncReceipt: ...  # fmt: skip
-    async def enqueue(
-        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-    ) -> AsyncReceipt:  # fmt: skip
-        """Like `Queue.enqueue`."""
-        data = self._plain(payload, id, headers, delay, priority) if timeout is None else None
-        if data is None:
-            added = await self._run(*self._new(payload, id, headers, delay, priority), timeout)
-        else:
-            added = [await self._executor.run_prepared(self._prepared, data)]
-        receipts: list[AsyncReceipt] = self._bound(added)
-        if self._undeclared:
-            await self._declare()
-        return receipts[0]
-
-    @overload
-    async def enqueue_many(
-        self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
-        timeout: Timeout = None,
-    ) -> list[AsyncReceipt]: ...  # fmt: skip
-    @overload
-    async def enqueue_many(
-        self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None
-    ) -> list[AsyncReceipt]: ...
-    async def enqueue_many(
-        self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None
-    ) -> list[AsyncReceipt]:
-        """Like `Queue.enqueue_many`."""
-        receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each), timeout)
-        if self._undeclared:
-            await self._declare()
-        return receipts
-
-    @overload
-    async def enqueue_stream(
-        self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]] | AsyncIterable[Plain | NewJob[Plain]],
-        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None,
-    ) -> int: ...  # fmt: skip
-    @overload
-    async def enqueue_stream(
-        self, jobs: Iterable[T | NewJob[T]] | AsyncIterable[T | NewJob[T]],
-        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None,
-    ) -> int: ...  # fmt: skip
-    async def enqueue_stream(
-        self, jobs: Iterable[Any] | AsyncIterable[Any], progress: Callable[[int], object] | None = None, *,
-        timeout: Timeout = None,
-    ) -> int:  # fmt: skip
-        """Like `Queue.enqueue_stream`; *jobs* may be asynchronous."""
-        filling = Filling(progress)
-        try:
-            async for job in each(jobs):
-                if filling.full(job):
-                    filling.sent(await self.enqueue_many(filling.part, timeout=timeout))
-            if filling.part:
-                filling.sent(await self.enqueue_many(filling.part, timeout=timeout))
-        except Exception as error:
-            raise filling.stopped(error) from error
-        return filling.position
-
-    async def _declare(self) -> None:
-        declaration = self._declaration()
-        if declaration is not None:
-            self._declares(await self._executor.attempt(declaration, DECLARING_S))
 
     async def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,

@@ -12,20 +12,24 @@ from zoneinfo import ZoneInfo
 from redis.exceptions import ClusterCrossSlotError
 
 from headrace._base.address import Address
-from headrace._base.connected import Connected
+from headrace._base.connected import Connected, Timeout
 from headrace._base.lanes import place
 from headrace._base.lease import BaseLease
 from headrace._base.results import Decode, QueueSource, decoded, value_of
 from headrace._base.retrying import bounding
 from headrace._core import calls, leasing, results
+from headrace._core.admitting import admit, admit_many
 from headrace._core.effects import Step
 from headrace._model import checks
 from headrace._model.codec import Codec, chosen
+from headrace._model.conditions import Conditions, Full, conditional
+from headrace._model.conditions import full as checked_full
 from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, NewJob, is_new
 from headrace._model.receipt import BaseReceipt, Receipt, bind
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
+from headrace._protocol.admission import Admission
 from headrace._protocol.answers import Declaration
 from headrace._protocol.declaring import declaration, differing
 from headrace._protocol.keys import Keys, job_id
@@ -53,6 +57,7 @@ class BaseQueue(Connected):
         self.name = name
         self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)
         self._within = bounding(settings.timeout)
+        self._admission = Admission(self.ops)
         self._undeclared = True
         self._peer = self._new_peer()
         self._pid = os.getpid()
@@ -101,29 +106,58 @@ class BaseQueue(Connected):
         """Encode a job that is its payload and nothing else, and is not traced; `None` for any other."""
         if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
             return None
-        if is_new(payload) or self._within is not None or wanted():
+        if is_new(payload) or self._within is not None or self.ops.settings.max_waiting is not None or wanted():
             return None
         return cast("bytes", self.ops.item(payload))
 
-    def _new(
-        self,
-        payload: Any,
-        id: str | None,
-        headers: Mapping[str, str] | None,
-        delay: Delay,
-        priority: int,
-    ) -> tuple[Op[list[Receipt]], SendSpan | None]:
-        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority)
-        if is_new(payload):
-            if job != NewJob(payload):
-                raise TypeError("give id, headers, delay and priority to the NewJob, not beside it")
-            job = payload
+    def _job(
+        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int,
+        conditions: Conditions,
+    ) -> NewJob[Any]:  # fmt: skip
+        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, **conditions)
+        if not is_new(payload):
+            return job
+        if job != NewJob(payload):
+            raise TypeError("give id, headers, delay, priority and conditions to the NewJob, not beside it")
+        return payload
+
+    def _admits(self, job: NewJob[Any], full: Full | None) -> bool:
+        """Tell whether *job* is enqueued under conditions."""
+        settings = self.ops.settings
+        if full is not None:
+            checked_full(full)
+        unique = settings.unique_for is not None and job.id is not None
+        return settings.max_waiting is not None or unique or conditional(job)
+
+    def _limit(self, full: Full | None, timeout: Timeout) -> float | None:
+        """Return the seconds for which to wait for room; `None`: not at all."""
+        if checked_full(full or self.ops.settings.full) == "raise":
+            return None
+        return self.ops.settings.timeout if timeout is None else checks.seconds("timeout", timeout, zero=False)
+
+    def _admit(
+        self, job: NewJob[Any], full: Full | None, timeout: Timeout
+    ) -> tuple[Step[list[Receipt]], SendSpan | None]:
+        sending = SendSpan(self._place, headers=job.headers) if wanted() else None
+        item = self._admission.item(job, None if sending is None else sending.context)
+        return admit(self._admission, [item], self._limit(full, timeout), together=False), sending
+
+    def _new(self, job: NewJob[Any]) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
         return self.ops.enqueue([self.ops.item(job, None if sending is None else sending.context)]), sending
 
-    def _many(self, jobs: Iterable[Any], trace_each: bool) -> tuple[Step[Any], SendSpan | None]:
+    def _many(
+        self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout
+    ) -> tuple[Step[Any], SendSpan | None]:
+        settings, limit = self.ops.settings, self._limit(full, timeout)
+        bounded = settings.max_waiting is not None or settings.unique_for is not None
+        jobs = checks.listed(jobs)
+        mixed = any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
         context = None if sending is None else sending.context
+        if bounded or (mixed and any(map(conditional, filter(is_new, jobs)))):
+            whole = timeout is not None
+            return admit_many(self._admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
         return calls.enqueue_many(self.ops, jobs, context, self._bound), sending
 
     def _leasing(

@@ -24,9 +24,12 @@ from headrace._cli.lines import BadLineError, Part, Reader
 from headrace._cli.opening import opened
 from headrace._cli.options import Create, Json, Name, Namespace, Url
 from headrace._cli.output import print_json, print_out
+from headrace._model.conditions import Conditions, Full
 from headrace._model.job import NewJob
+from headrace._model.settings import QueueOptions
+from headrace._protocol.admission import Admission
 from headrace._sync.queue import Queue
-from headrace.errors import ConfigurationError, HeadraceError
+from headrace.errors import ConfigurationError, HeadraceError, QueueFull
 
 
 @define
@@ -85,7 +88,7 @@ class Feeding:
                 show()
                 if self.in_json:
                     for receipt in receipts:
-                        print_json({"id": receipt.id, "added": receipt.added})
+                        print_json({"id": receipt.id, "added": receipt.added, "outcome": receipt.outcome})
                 elif self.ids:
                     print_out("\n".join(receipt.id for receipt in receipts))
                 if self._tells:
@@ -106,7 +109,7 @@ class Feeding:
             yield
         except BadLineError as error:
             raise ConfigurationError(f"{self.name}{error}; {self._so_far() or 'nothing was enqueued'}") from None
-        except redis.RedisError as error:
+        except (redis.RedisError, QueueFull) as error:
             self._count(getattr(error, "receipts", []))
             raise HeadraceError(f"{error}; {self._so_far(least=True)}") from None
         except KeyboardInterrupt:
@@ -132,6 +135,14 @@ def enqueue(
     priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is new.")] = 1,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
+    unique_for: Annotated[float | None, typer.Option(help="Seconds for which ids of completed jobs are taken.")] = None,
+    debounce: Annotated[float | None, typer.Option(help="Seconds; put off the job of this id.")] = None,
+    max_wait: Annotated[float | None, typer.Option(help="Put off so many seconds at most.")] = None,
+    throttle: Annotated[float | None, typer.Option(help="Seconds; drop later jobs of this id.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the job of this id, if not begun.")] = False,
+    max_waiting: Annotated[int | None, typer.Option(min=1, help="Jobs that may wait.")] = None,
+    full: Annotated[str, typer.Option(help="What to do when so many wait: raise, or block.")] = "raise",
+    timeout: Annotated[float, typer.Option(help="Seconds to try, and to wait for room.")] = 45.0,
     create: Create = False,
     in_json: Json = False,
     url: Url = None,
@@ -153,16 +164,23 @@ def enqueue(
         if jsonl and (delay is not None or header or priority):
             raise ConfigurationError("with --jsonl, delay, headers and priority are in the lines")
         levels = max(priorities, priority + 1)
-        template = NewJob(b"", id, dict(map(header_of, header or ())) or None, delay, priority)
+        if id is None and (debounce or max_wait or throttle or replace):
+            raise ConfigurationError("--debounce, --max-wait, --throttle, --replace: give --id, whose job it is about")
+        headers = dict(map(header_of, header or ())) or None
+        conditions = Conditions(debounce=debounce, max_wait=max_wait, throttle=throttle, replace=replace)
+        template = NewJob(b"", id, headers, delay, priority, **conditions)
+        options = QueueOptions(
+            priorities=levels, max_waiting=max_waiting, full=cast("Full", full), unique_for=unique_for, timeout=timeout
+        )
         if payloads:
-            with opened(name, url, namespace, create=create, priorities=levels) as queue:
+            with opened(name, url, namespace, create=create, **options) as queue:
                 jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads]
                 _check(queue, jobs)
                 Feeding(queue, ids, in_json).run([Part(jobs)])
             return
         with (
             _opened(file) as stream,
-            opened(name, url, namespace, create=create, priorities=levels) as queue,
+            opened(name, url, namespace, create=create, **options) as queue,
         ):
             _check(queue, [template])
             plain = template == NewJob(b"")
@@ -180,7 +198,7 @@ def header_of(text: str) -> tuple[str, str]:
 def _check(queue: Queue, jobs: Iterable[NewJob]) -> None:
     try:
         for job in jobs:
-            queue.ops.item(job)
+            Admission(queue.ops).item(job)
     except (ValueError, TypeError) as error:
         raise ConfigurationError(str(error)) from None
 

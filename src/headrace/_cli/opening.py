@@ -7,12 +7,13 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 import redis
 import typer
 
 from headrace._cli.console import connected, server
+from headrace._model.settings import QueueOptions
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
 from headrace._sync.queue import Queue
@@ -24,21 +25,21 @@ LOOKED_AT = 10_000  # keys, for the name that was meant
 
 @contextmanager
 def opened(
-    name: str, url: str | None, namespace: str, *, create: bool | None = None, priorities: int = 1
+    name: str, url: str | None, namespace: str, *, create: bool | None = None, **options: Unpack[QueueOptions]
 ) -> Generator[Queue, None, None]:
     """Yield the queue, with all its levels. Refuses one that is not there, unless *create* (`None`: no such option)."""
     Keys.of(name, namespace)
     with connected(server(url)) as client:
         require(client, name, namespace, create=create)
-        with levelled(client, name, namespace, priorities) as queue:
+        with levelled(client, name, namespace, **options) as queue:
             yield queue
 
 
-def levelled(client: redis.Redis, name: str, namespace: str, priorities: int = 1) -> Queue:
-    """Open a queue with as many priority levels as it has, or *priorities* if that is more."""
+def levelled(client: redis.Redis, name: str, namespace: str, **options: Unpack[QueueOptions]) -> Queue:
+    """Open a queue with as many priority levels as it has, or as are asked for, if that is more."""
     with Queue(name, client=client, namespace=namespace) as plain:
-        priorities = max(plain.levels(), priorities)
-    return Queue(name, client=client, namespace=namespace, priorities=priorities)
+        options["priorities"] = max(plain.levels(), options.get("priorities", 1))
+    return Queue(name, client=client, namespace=namespace, **options)
 
 
 def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> None:

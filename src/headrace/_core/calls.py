@@ -80,11 +80,15 @@ def enqueue_many(
         parts.read()
     except Exception as error:
         parts.read()
-        receipts = parts.receipts
-        error.add_note(f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts")
-        error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
+        said_what_is_in(error, parts.receipts)
         raise
     return parts.receipts
+
+
+def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
+    """Say with the error of a batch what of it is in the queue."""
+    error.add_note(f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts")
+    error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
 
 
 def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim]) -> Step[list[bool]]:

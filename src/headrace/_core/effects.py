@@ -72,6 +72,16 @@ class Block:
 
 
 @frozen
+class AwaitRoom:
+    """Block with this command until there may be room for a job, so many seconds at most; answered with true if there
+    may. Callers that wait together may share one.
+    """
+
+    command: tuple[Arg, ...]
+    seconds: float
+
+
+@frozen
 class Sleep:
     """Wait on the client so many seconds, or until woken."""
 
@@ -169,6 +179,7 @@ Effect = (
     | Undoable[Any]
     | Undo
     | Block
+    | AwaitRoom
     | Sleep
     | Now
     | WatchEnds
@@ -215,6 +226,11 @@ def current_time() -> Step[float]:
 def block(command: tuple[Arg, ...]) -> Step[bool]:
     """Block on the server; return true if there was something."""
     return cast(bool, (yield Block(command)))
+
+
+def await_room(command: tuple[Arg, ...], seconds: float) -> Step[bool]:
+    """Block until there may be room for a job; return true if there may."""
+    return cast(bool, (yield AwaitRoom(command, seconds)))
 
 
 def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:

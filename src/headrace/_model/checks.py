@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
-from headrace._model.job import Cause
+from headrace._model.job import Cause, NewJob
 from headrace.errors import REASON_CHARACTERS
 
 ENTRY_FIELDS = ("data", "id", "attempt", "enq")  # fields of an entry that are not headers, in their order
@@ -58,6 +58,13 @@ def count(name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MO
     if not least <= value <= most:
         raise ValueError(f"{name}={_shown(value)}: give at least {least} and at most {most}{hint}")
     return value
+
+
+def listed(jobs: Any) -> Sequence[Any]:
+    """Return the jobs of a batch. Raises `TypeError` for what is no iterable of them."""
+    if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
+        raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
+    return cast("Sequence[Any]", jobs) if isinstance(jobs, (list, tuple)) else [*jobs]
 
 
 def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:

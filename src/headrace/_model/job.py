@@ -136,7 +136,8 @@ class NewJob(Generic[T_co]):
     """A job to enqueue that has more than a payload: `NewJob[T]`.
 
     `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
-    `datetime`.
+    `datetime`. The last five say what becomes of it if its id is known: see `Queue.enqueue`; follow-ups and schedules
+    take none of them.
     """
 
     payload: T_co = field(repr=shortened)
@@ -145,6 +146,11 @@ class NewJob(Generic[T_co]):
     delay: float | timedelta | datetime | None = None
     priority: int = 0
     queue: str | None = None
+    unique_for: float | timedelta | None = None
+    debounce: float | timedelta | None = None
+    max_wait: float | timedelta | None = None
+    throttle: float | timedelta | None = None
+    replace: bool = False
 
 
 @frozen

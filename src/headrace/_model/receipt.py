@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
+from headrace._model.conditions import Outcome
 from headrace.errors import ConfigurationError
 
 if TYPE_CHECKING:  # what a job's result is: anything, unless a task says it
@@ -41,6 +42,14 @@ class _OpenReceipt(Sourced, Generic[R_co]):
 
     id: str
     added: bool
+    _known: Outcome = field(default="present", repr=False)  # what became of one that was not added
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome in a word: `added`; `present`: the id is taken, and its job was left as it is; `replaced`: its
+        job had not begun, and is this one now; `moved`: it is due later now; `dropped`: it came too soon after another.
+        """
+        return "added" if self.added else self._known
 
 
 @frozen(eq=False)  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
@@ -50,10 +59,10 @@ class BaseReceipt(_OpenReceipt[R_co]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BaseReceipt):
             return NotImplemented
-        return (self.id, self.added) == (other.id, other.added)
+        return (self.id, self.outcome) == (other.id, other.outcome)
 
     def __hash__(self) -> int:
-        return hash((self.id, self.added))
+        return hash((self.id, self.outcome))
 
     def _ask(self, timeout: float | timedelta | None) -> Any:
         return source_of(self).result(self.id, timeout)
@@ -76,9 +85,9 @@ def source_of(receipt: BaseReceipt[Any]) -> Any:
 
 
 class Receipt(BaseReceipt[R_co]):
-    """The outcome of an enqueue: the job's `id`, and whether it was `added`.
+    """The outcome of an enqueue: the job's `id`, whether it was `added`, and in a word its `outcome`.
 
-    `added=False`: a job of that id is in the queue already, and was left as it is.
+    `added=False`: a job of that id is in the queue already, and was left as it is, unless `outcome` says otherwise.
     """
 
     __slots__ = ()
@@ -95,9 +104,10 @@ class Receipt(BaseReceipt[R_co]):
 
 
 class AsyncReceipt(BaseReceipt[R_co]):
-    """The outcome of an enqueue: the job's `id`, and whether it was `added`. Equal to a `Receipt` that says the same.
+    """The outcome of an enqueue: the job's `id`, whether it was `added`, and in a word its `outcome`.
 
-    `added=False`: a job of that id is in the queue already, and was left as it is. May be awaited itself, for its
+    Equal to a `Receipt` that says the same. `added=False`: a job of that id is in the queue already, and was left as it
+    is, unless `outcome` says otherwise. May be awaited itself, for its
     result: `await asyncio.gather(*receipts)`.
     """
 

@@ -17,13 +17,16 @@ from headrace._model.checks import (
     count,
     seconds,
 )
+from headrace._model.conditions import Full
+from headrace._model.conditions import full as checked_full
 from headrace._model.job import Job
 from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 KIND = "kind"  # the header by which a queue's handlers share its jobs
-AGREED = ("max_attempts", "priorities", "rate", "ageing", "history")  # options that are the queue's, not one user's
+# options that are the queue's, not one user's
+AGREED = ("max_attempts", "priorities", "rate", "ageing", "history", "max_waiting", "full", "unique_for")
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
 HISTORY_AT_MOST = 1_000_000  # ends that a queue keeps
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
@@ -43,6 +46,10 @@ def _history_ttl(value: object) -> float:
 
 def _ageing(value: object) -> float | None:
     return None if value is None else seconds("ageing", value, zero=False)
+
+
+def _unique_for(value: object) -> float | None:
+    return None if value is None else seconds("unique_for", value, zero=False)
 
 
 def _heartbeat(value: object) -> float:
@@ -88,6 +95,9 @@ class QueueOptions(HandlerOptions, total=False):
     """Keyword arguments that become `QueueSettings`: those of a queue."""
 
     timeout: float | timedelta
+    max_waiting: int | None
+    full: Full
+    unique_for: float | timedelta | None
 
 
 @frozen
@@ -106,6 +116,9 @@ class QueueSettings:
     timeout: float = field(default=45.0, converter=_timeout)  # as RETRY_BUDGET_S
     history: int | None = None
     history_ttl: float = field(default=7 * 86400.0, converter=_history_ttl)
+    max_waiting: int | None = None
+    full: Full = "raise"
+    unique_for: float | None = field(default=None, converter=_unique_for)
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:
@@ -116,6 +129,9 @@ class QueueSettings:
         count("dead_limit", self.dead_limit, least=0)
         if self.history is not None:
             count("history", self.history, least=0, most=HISTORY_AT_MOST)
+        if self.max_waiting is not None:
+            count("max_waiting", self.max_waiting)
+        checked_full(self.full)
         for name in ("fenced", "tracebacks"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be a bool, not {type(getattr(self, name)).__name__}")

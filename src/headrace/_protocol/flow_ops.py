@@ -12,6 +12,7 @@ from attrs import evolve, field, frozen
 
 from headrace._model.checks import Context, fits, millis, together
 from headrace._model.codec import Codec, chosen
+from headrace._model.conditions import unconditional
 from headrace._model.flow import FanOut, FlowState, Next
 from headrace._model.job import Claim, Job, NewJob, is_new
 from headrace._model.receipt import Receipt
@@ -210,7 +211,7 @@ class FlowOps:
         made: list[list[Arg]] = []
         names: set[str] = set()
         for number, one in enumerate(every):
-            job = one if is_new(one) else NewJob(one)
+            job = unconditional(one) if is_new(one) else NewJob(one)
             name = str(number) if job.id is None else job_id(job.id)
             if "/" in name:
                 raise ValueError(f"FanOut: child {name!r}: a child's name may not hold '/'")

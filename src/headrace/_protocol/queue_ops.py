@@ -18,6 +18,7 @@ from attrs import frozen
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import Codec, inline, untyped
+from headrace._model.conditions import staying, unconditional
 from headrace._model.job import PRIORITY, Cause, Claim, NewJob, is_new, on_wire
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
@@ -79,7 +80,7 @@ class Ops(ResultOps):
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
     def _item(self, job: NewJob[Any], priorities: int | None = None, codec: Codec[Any] | None = None) -> Item:
-        delay = checks.delay(job.delay)
+        delay = checks.delay(unconditional(job).delay)
         headers = self._headers(job, priorities)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
         fields: list[str | bytes] = ["data", self._encoded(job.payload, codec)]
@@ -116,8 +117,7 @@ class Ops(ResultOps):
 
         Those with an id, headers or a delay take longer, and are fewer.
         """
-        if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
-            raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
+        jobs = checks.listed(jobs)
         encode, plain = self.codec.encode, bytes if context is None else None
         items: list[bytes | Item] = [encode(job) if type(job) is plain else self.item(job, context) for job in jobs]
         if max(map(len, items), default=0) > checks.VALUE_BYTES:  # others were checked one by one
@@ -213,6 +213,7 @@ class Ops(ResultOps):
             args += (1, name, delay, job.priority, len(fields), *fields)
             extra += [keys.part(part) for part in script("enqueue").parts]
             extra.append([keys.part("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
+        args += staying(claims) if with_ids else ()
         if self.settings.history:
             args += [f"{claim.job.attempt} {claim.worker}" for claim in claims]
         alike = not (fence or results or then)

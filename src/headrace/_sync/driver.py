@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace._base.connected import Connected, Timeout
 from headrace._core.effects import (
     AwaitEnds,
+    AwaitRoom,
     Block,
     Effect,
     ForgetEnds,
@@ -79,13 +80,13 @@ class Driver(Connected):
                     effect = call.send(self._perform(effect))
             raise
 
-    def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
+    def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = None if end is None else max(0.001, end - time.monotonic())
         match effect:
-            case Send((op,)):
-                return [self._executor.run(op, within=within)]
-            case Send(ops):
+            case Send(ops) if len(ops) > 1:
                 return self._executor.run_all(ops, within=within)
+            case Send(ops):
+                return [self._executor.run(ops[0], within=within)]
             case Now():
                 return time.monotonic()
             case Overlap(op, meanwhile):
@@ -94,6 +95,8 @@ class Driver(Connected):
                 effect.answer = self._executor.run_whole(effect.op, effect.undo)
                 return effect.answer
             case Block(command):
+                return self._executor.wait(command)
+            case AwaitRoom(command):
                 return self._executor.wait(command)
             case Sleep(seconds):
                 return self._executor.sleep(seconds)

@@ -7,7 +7,7 @@ arguments raises `ValueError` or `TypeError`, and nothing was sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, Unpack, overload
@@ -18,24 +18,22 @@ import redis
 from headrace._base.address import Address
 from headrace._base.closing import Closing
 from headrace._base.connected import Timeout
-from headrace._base.queue import DECLARING_S, BaseQueue, Delay
+from headrace._base.queue import Delay
 from headrace._core import calls
-from headrace._core.streaming import Filling
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
-from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._sync.completed import completed
-from headrace._sync.driver import Driver
 from headrace._sync.events import EventStream
 from headrace._sync.lease import Lease
+from headrace._sync.producing import Producing
 from headrace._sync.waiters import Waiters
 
 
-class Queue(Closing, Driver, BaseQueue, Generic[T]):
+class Queue(Closing, Producing[T], Generic[T]):
     """A named, ordered set of jobs on Redis Streams.
 
     - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
@@ -48,6 +46,8 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
       seconds after which a job that waits goes to the level before its own, so that none waits for ever.
     - *history*: ends of jobs kept, so that `find` and `result` tell how they ended, for *history_ttl* seconds (a week).
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
+    - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: what an enqueue of more does, `raise` or
+      `block`. *unique_for*: seconds for which the id of a completed job stays taken.
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
 
     One object may be shared by threads, and survives a fork.
@@ -71,100 +71,11 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         settings = QueueSettings.of(type(self).__name__, options)
         super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
 
-    _receipt = Receipt
     _completed = staticmethod(completed)
 
     @cached_property
     def _waiters(self) -> Waiters:
         return Waiters(self.ops, self._executor)
-
-    @overload
-    def enqueue(
-        self: Queue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
-        priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-    ) -> Receipt: ...  # fmt: skip
-    @overload
-    def enqueue(
-        self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-    ) -> Receipt: ...  # fmt: skip
-    def enqueue(
-        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-    ) -> Receipt:  # fmt: skip
-        """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
-
-        With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`.
-        One script (enqueue.lua), O(1).
-        """
-        data = self._plain(payload, id, headers, delay, priority) if timeout is None else None
-        if data is None:
-            added = self._run(*self._new(payload, id, headers, delay, priority), timeout)
-        else:
-            added = [self._executor.run_prepared(self._prepared, data)]
-        receipts: list[Receipt] = self._bound(added)
-        if self._undeclared:
-            self._declare()
-        return receipts[0]
-
-    @overload
-    def enqueue_many(
-        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
-        timeout: Timeout = None,
-    ) -> list[Receipt]: ...  # fmt: skip
-    @overload
-    def enqueue_many(
-        self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None
-    ) -> list[Receipt]: ...
-    def enqueue_many(self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None) -> list[Receipt]:
-        """Add payloads or `NewJob`s, any number; return a receipt each, in order.
-
-        All are checked first: a bad one means that nothing was sent. Then they go in parts of at most 1,000 jobs or
-        about 1 MiB, each atomic. If a part fails, the parts before it are in the queue, those after it are not, and the
-        error's `receipts` are those of the former; enqueue with ids and the whole call can be repeated. One script a
-        part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
-        for all.
-        """
-        receipts: list[Receipt] = self._drive(*self._many(jobs, trace_each), timeout)
-        if self._undeclared:
-            self._declare()
-        return receipts
-
-    @overload
-    def enqueue_stream(
-        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], progress: Callable[[int], object] | None = None,
-        *, timeout: Timeout = None,
-    ) -> int: ...  # fmt: skip
-    @overload
-    def enqueue_stream(
-        self, jobs: Iterable[T | NewJob[T]], progress: Callable[[int], object] | None = None,
-        *, timeout: Timeout = None,
-    ) -> int: ...  # fmt: skip
-    def enqueue_stream(
-        self, jobs: Iterable[Any], progress: Callable[[int], object] | None = None, *, timeout: Timeout = None
-    ) -> int:
-        """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
-
-        As `enqueue_many` of 10,000 jobs, or about 4 MiB, at a time; *progress* is called after each, with the number of
-        jobs that are in. Raises `StreamStopped` from what ended it early, the iterable's own errors included: its
-        `position` says how many jobs from the start are surely in, so that a repetition may skip them. Give jobs ids,
-        and it may repeat some.
-        """
-        filling = Filling(progress)
-        try:
-            for job in jobs:
-                if filling.full(job):
-                    filling.sent(self.enqueue_many(filling.part, timeout=timeout))
-            if filling.part:
-                filling.sent(self.enqueue_many(filling.part, timeout=timeout))
-        except Exception as error:
-            raise filling.stopped(error) from error
-        return filling.position
-
-    def _declare(self) -> None:
-        declaration = self._declaration()
-        if declaration is not None:
-            self._declares(self._executor.attempt(declaration, DECLARING_S))
 
     def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,

@@ -1,6 +1,6 @@
 -- complete: remove jobs for good. Decided by XDEL, so exactly one caller wins each; effects are the winner's.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
---        flows (zset), limited (zset), ends (hash), ended (zset), others...
+--        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 0 another call already had, or (fenced) it is not this worker's any
 --        more
@@ -9,8 +9,9 @@
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
 -- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue; and
--- for the history, if there are any more, `limit` times attempt, blank, worker. At most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on later, to the next stage of its
--- declaration, without a result.
+-- '=<job number> <ms>' of each whose id stays taken for so long; and for the history, if there are any more, `limit`
+-- times attempt, blank, worker. At most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on
+-- later, to the next stage of its declaration, without a result.
 -- @include add
 -- @include clock
 -- @include due_at
@@ -22,6 +23,7 @@
 -- @include record
 -- @include require_types
 -- @include retire
+-- @include take_until
 -- @include wake_one
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)
 local known = recorded()
@@ -64,6 +66,13 @@ for i = 1, follows do
   jobs_after[i] = {of = tonumber(number), id = id, delay = delay, queue = queue, fields = {unpack(ARGV, at + 5, at + 4 + size)}}
   at = at + 5 + size
 end
+local staying = {} -- job numbers of ids that stay taken, and for how many ms
+while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '=' do
+  local number, ms = string.match(ARGV[at], '^=(%d+) (%d+)$')
+  staying[#staying + 1], staying[#staying + 2] = whole(number, 1, with_ids and limit or 0), whole(ms, 1)
+  at = at + 1
+end
+if #staying > 0 then require_types('ZCARD', taken) end
 local entries = {unpack(ARGV, items, counts - 1)}
 local held = {} -- who has them, where the caller does not say
 if heard.history and at > #ARGV then
@@ -125,7 +134,11 @@ for i = 1, results do
   local number, ttl, result = unpack(ARGV, kept + 3 * i - 3, kept + 3 * i - 1)
   if reply[tonumber(number)] == 1 then redis.call('SET', others[i], result, 'PX', ttl) end
 end
-local now = follows > 0 and clock()
+local now = (follows > 0 or #staying > 0) and clock()
+for i = 1, #staying, 2 do
+  local id = ARGV[names + staying[i] - 1]
+  if reply[staying[i]] == 1 and id ~= '' then take_until(taken, id, now + staying[i + 1], now) end
+end
 for _, job in ipairs(jobs_after) do
   if reply[job.of] == 1 then
     local id, new, first = add(job.queue, now, job.id, job.delay, job.fields)

@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
---        recurring (hash), levels...
+--        recurring (hash), taken (zset), gate (stream), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -76,9 +76,11 @@ if redis.call('EXISTS', jobs) == 1 then
   redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
 end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
-redis.call('UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended, recurring)
+redis.call(
+  'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
+  recurring, taken, gate)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
-redis.call('HDEL', stats, 'paused', 'declared')
+redis.call('HDEL', stats, 'paused', 'declared', 'gate')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')
 if heard.deleted then publish(events, 'deleted') end

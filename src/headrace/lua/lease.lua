@@ -1,7 +1,7 @@
 -- lease: hand out up to `limit` jobs, level by level: parked ones, then those a reader was woken for, then new ones.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
---        events (channel), flows (zset), ends (hash), ended (zset), levels...
+--        events (channel), flows (zset), ends (hash), ended (zset), gate (stream), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken flag, heir_of,
 --        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out · 2
@@ -18,6 +18,7 @@
 -- of the priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its
 -- `enq`.
 -- @include anew
+-- @include backlog
 -- @include clear_wake_tokens
 -- @include clock
 -- @include fields
@@ -83,7 +84,7 @@ end
 
 -- 4. Wake tokens, a pause, and jobs that are due: all this before anything is handed out.
 if woken then healed = math.max(healed, clear_wake_tokens(wake)) end
-local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed')
+local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate')
 if state[1] then return {2, -1, {}, {}, healed, now} end
 local largest = math.max(4096, tonumber(state[2] or 0))
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
@@ -331,6 +332,7 @@ if further or short then next_due = 0 end -- behind those that were put off ther
 spend(rates, limits, exact, #entries)
 local cut = limit < wanted and #entries == limit -- by the limit: there may be more, when there is the next token
 if cut then limit, next_due = room(rates, limits, exact, 1) end
+if state[4] and #entries > 0 then open_gate(q, gate, state[4], now) end
 write_scores(rates)
 if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
 return answer({cut and 2 or 1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads

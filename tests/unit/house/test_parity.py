@@ -58,6 +58,7 @@ VERBS = (
     "flow",
     "events",
     "tasks",
+    "producing",
 )  # the files whose classes a user calls: every body is held to its twin's
 
 
@@ -88,7 +89,7 @@ def same(text: object) -> str:
     ):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
     plain = plain.replace("each(jobs)", "jobs").replace(" | Iterable[Any]", "")  # what is iterated may be asynchronous
-    for theirs in ("AsyncDriver", "AsyncWaiters", "AsyncEventStream", "AsyncSubscription"):
+    for theirs in ("AsyncProducing", "AsyncDriver", "AsyncWaiters", "AsyncEventStream", "AsyncSubscription"):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
     for ours, theirs in LIFE.items():
         plain = plain.replace(theirs, ours)
@@ -154,7 +155,7 @@ def test_every_verb_s_body_is_its_twin_s(file: str) -> None:
     """Without `async` and `await` the two files read the same, method by method."""
     ours, theirs = (_bodies(PACKAGE / colour / f"{file}.py") for colour in ("_sync", "_async"))
     assert ours.keys() - theirs.keys() == theirs.keys() - ours.keys() == set()
-    assert len(ours) >= 5  # something is compared
+    assert len(ours) >= 4  # something is compared
     differing = {name for name in ours if ours[name] != theirs[name]}
     assert not differing, "\n".join(f"{name}:\n  {ours[name]}\n  {theirs[name]}" for name in differing)
 

@@ -165,6 +165,9 @@ def test_the_defaults_are_the_documented_ones() -> None:
         RETRY_BUDGET_S,
         None,
         604_800.0,
+        None,
+        "raise",
+        None,
     )
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S)
     assert attrs.astuple(Retry()) == (20, None, None, None, {})

@@ -16,6 +16,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import script as scripts
 from headrace._protocol import view_ops
+from headrace._protocol.admission import Admission
 from headrace._protocol.answers import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -136,6 +137,7 @@ SAMPLES: dict[str, Op[object]] = {
     "declare": OPS.declare(serving=True),
     "delete": OPS.delete(),
     "enqueue": OPS.enqueue([b"x", b"y"]),
+    "enqueue_if": Admission(OPS).single([("i", "", "unique=1", ["data", b"x"])]),
     "enqueue_one": enqueue_one(OPS).of(b"x"),
     "expire": OPS.expire("-", ["i"]),
     "fail_worker": OPS.fail_worker("w"),

@@ -1,0 +1,129 @@
+"""Enqueueing under conditions, as operations: room in the queue, and what becomes of a job whose id is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from attrs import evolve, frozen
+
+from headrace._model import checks
+from headrace._model.checks import Context, millis
+from headrace._model.conditions import UNIQUE, Conditions, Outcome, conditional, conditions
+from headrace._model.job import NewJob, is_new
+from headrace._model.receipt import Receipt
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.op import Arg, Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import text
+from headrace._protocol.script import script
+
+OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
+REFUSED = 5  # for lack of room; a larger number: not looked at, for lack of time
+AWAITS_S = 10.0  # seconds for which a producer that waits is told of room; it asks again every second
+PARTS = 10  # a part is this part of `max_waiting` at most, so that producers need not wait until a queue is empty
+NONE = Conditions(unique_for=None, debounce=None, max_wait=None, throttle=None, replace=False)
+Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
+
+
+@frozen
+class Refusal:
+    """Why there is no receipt of a job: for lack of room, *full*, or else of time, and it is to be sent again."""
+
+    full: bool
+    waiting: int
+    last: str
+
+
+def admitted(reply: Any) -> list[Receipt | Refusal]:
+    """Decode what became of each job."""
+    waiting, last = reply[0], text(reply[1])
+    return [
+        Receipt(text(i), number == 1, OUTCOMES[number])
+        if number < REFUSED
+        else Refusal(number == REFUSED, waiting, last)
+        for i, number in zip(reply[2::2], reply[3::2], strict=True)
+    ]
+
+
+@frozen(eq=False)
+class Admission:
+    """Maker of the operations that enqueue under the conditions of a queue, and of its jobs."""
+
+    ops: Ops
+
+    @property
+    def most(self) -> int:
+        """The number of jobs that may wait; 0 for any."""
+        return self.ops.settings.max_waiting or 0
+
+    def item(self, job: Any, context: Context | None = None) -> Item:
+        """Check a payload or `NewJob` with its conditions."""
+        if not is_new(job):
+            job = NewJob(job)
+        terms = conditions(job, self.ops.settings.unique_for)
+        made = self.ops.item(evolve(job, **NONE) if conditional(job) else job, context)
+        name, delay, fields = made if isinstance(made, tuple) else ("", "", cast("list[str | bytes]", ["data", made]))
+        if "unique" in terms:
+            fields = [*fields, UNIQUE, str(terms["unique"])]
+        return name, delay, " ".join(f"{term}={ms}" for term, ms in terms.items()), fields
+
+    def single(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal]]:
+        """Add items as far as there is room, each by itself."""
+        return self._op(items, 0, together=False, join=self.single)
+
+    def single_awaiting(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal]]:
+        """Like `single`, for callers that wait for room."""
+        return self._op(items, AWAITS_S, together=False, join=self.single_awaiting)
+
+    def part(self, items: Sequence[Item], *, awaits: bool) -> Op[list[Receipt | Refusal]]:
+        """Add items if there is room for all of them."""
+        return self._op(items, AWAITS_S if awaits else 0, together=True)
+
+    def _op(
+        self, items: Sequence[Item], awaits: float, *, together: bool, join: Any = None
+    ) -> Op[list[Receipt | Refusal]]:
+        args: list[Arg] = [self.most, millis(awaits), int(together)]
+        for name, delay, terms, fields in items:
+            args += (name, delay, terms, len(fields), *fields)
+        ops, source = self.ops, script("enqueue_if")
+        keys = [*map(ops.keys.part, source.parts), *ops.keys.levels(ops.settings.priorities)]
+        return Op(source.name, source, keys, args, admitted, ops.keys.lane(""), items, join)
+
+    def parts(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
+        """Check all *jobs*, and cut them into parts that one script takes, and that may find room."""
+        items = [self.item(job, context) for job in jobs]
+        most = max(1, self.most // PARTS) if self.most else JOBS_PER_SCRIPT
+        part: list[Item] = []
+        cost = size = 0
+        for item in items:
+            item_cost, item_size = _cost(item), sum(map(len, item[3]))
+            if part and (
+                len(part) == most or cost + item_cost > JOBS_PER_SCRIPT or size + item_size > BYTES_PER_SCRIPT
+            ):
+                yield part
+                part, cost, size = [], 0, 0
+            part.append(item)
+            cost, size = cost + item_cost, size + item_size
+        if part:
+            yield part
+
+    def wait(self, last: str, seconds: float) -> tuple[Arg, ...]:
+        """Block until there is room, for so many seconds at most: behind *last*, of the call that was refused."""
+        return (
+            "XREAD",
+            "COUNT",
+            1,
+            "BLOCK",
+            max(1, checks.millis(seconds)),
+            "STREAMS",
+            self.ops.keys.part("gate"),
+            last,
+        )
+
+
+def _cost(item: Item) -> int:
+    """Estimate what a job costs, where a plain payload of an `enqueue` costs 1."""
+    if "debounce" in item[2] or "replace" in item[2]:
+        return 10
+    return 5 if item[2] else 4

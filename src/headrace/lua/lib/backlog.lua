@@ -1,0 +1,25 @@
+-- The jobs that wait, in whatever way, and have a place in the queue's bound: all that are there, but for the leased
+-- ones, blocked and dead. *enough*: a number beyond which the exact one does not matter.
+-- @include is_reserved
+local function backlog(q, enough)
+  local there = redis.call('XLEN', q.jobs) + redis.call('ZCARD', q.delayed)
+  for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end
+  if enough and there <= enough then return there end
+  local summary = redis.pcall('XPENDING', q.jobs, 'workers')
+  if summary.err then return there end -- there is no group, so nothing is leased
+  for _, consumer in ipairs(summary[4] or {}) do
+    if not is_reserved(consumer[1]) then there = there - consumer[2] end
+  end
+  return there
+end
+-- Producers wait until there is room: `gate` in stats, '<until when> <backlog at most>'. Tell them, once, when it has
+-- come so far.
+local function open_gate(q, gate, kept, now)
+  local last, most = string.match(kept, '^(%d+) (%d+)$')
+  local late = not last or tonumber(last) < now
+  if not late and backlog(q, tonumber(most)) > tonumber(most) then return end
+  redis.call('HDEL', q.stats, 'gate')
+  if late then return end
+  redis.call('XADD', gate, 'MAXLEN', 1, '*', 'g', '1')
+  redis.call('PEXPIRE', gate, 60000)
+end

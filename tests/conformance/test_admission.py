@@ -1,0 +1,438 @@
+"""Enqueueing under conditions: room in the queue, and what becomes of a job whose id is known."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncQueue, Counts, NewJob, Queue, QueueFull, Rate, Receipt, StreamStopped
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from tests.support.awaiting import PATIENCE, until
+from tests.support.servers import Server
+from tests.support.steps import LONG, expire, key, leased, payloads, promote
+
+NOT_BEGUN = {  # ways to be there without having been begun
+    "waiting": lambda q, _: q.enqueue(b"old", id="a"),
+    "of a level": lambda q, _: q.enqueue(b"old", id="a", priority=1),
+    "delayed": lambda q, _: q.enqueue(b"old", id="a", delay=LONG),
+    "parked": lambda q, _: leased(q, b"old", id="a").release(),
+    "parked, of a level": lambda q, _: leased(q, b"old", id="a", priority=1).release(),
+    "paused": lambda q, _: [q.enqueue(b"old", id="a"), q.pause()],
+}
+BEGUN = {  # ways to have been begun
+    "leased": lambda q: leased(q, b"old", id="a"),
+    "leased, of a level": lambda q: leased(q, b"old", id="a", priority=1),
+    "reclaimed": lambda q: [leased(q, b"old", id="a", duration=0.001), expire(q)],
+    "to be tried again": lambda q: leased(q, b"old", id="a").retry(),
+    "to be tried again, later": lambda q: leased(q, b"old", id="a").retry(LONG),
+}
+
+
+# -- room --------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_full(connect) -> None:
+    """What waits in whatever way counts; a leased one does not, and a retry is never refused."""
+    queue = connect("q", max_waiting=4, priorities=2)
+    for options in ({}, {"delay": LONG}, {"priority": 1}):
+        assert queue.enqueue(b"x", **options).outcome == "added"
+    lease = queue.lease()
+    assert queue.enqueue(b"x").added
+    assert queue.enqueue(b"x").added
+    with pytest.raises(QueueFull, match="4 jobs wait, and max_waiting is 4") as full:
+        queue.enqueue(b"x")
+    assert (full.value.waiting, full.value.max_waiting, full.value.outcome) == (4, 4, "refused")
+    assert lease.retry()
+    with pytest.raises(QueueFull) as full:
+        queue.enqueue(b"x", id="new")
+    assert full.value.waiting == 5
+    counts = queue.counts()
+    assert (counts.enqueued, counts.waiting, counts.delayed, counts.lost) == (5, 4, 1, 0)
+
+
+def test_a_job_that_is_known_needs_no_room(connect) -> None:
+    queue = connect("q", max_waiting=1)
+    assert queue.enqueue(b"x", id="a").added
+    assert queue.enqueue(b"x", id="a").outcome == "present"
+    assert queue.enqueue(b"y", id="a", replace=True).outcome == "replaced"
+    assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
+
+
+def test_a_part_has_room_or_none_of_it_goes_in(connect) -> None:
+    """A part is a tenth of what may wait; the error has the receipts of the parts before it."""
+    queue = connect("q", max_waiting=30)
+    with pytest.raises(QueueFull) as full:
+        queue.enqueue_many([b"%d" % i for i in range(32)])
+    assert len(full.value.receipts) == queue.counts().waiting == 30
+    queue.lease_many(2)
+    with pytest.raises(QueueFull) as full:
+        queue.enqueue_many([b"x"] * 3)
+    assert (full.value.receipts, queue.counts().waiting) == ([], 28)
+    assert [receipt.added for receipt in queue.enqueue_many([b"x"] * 2)] == [True] * 2
+
+
+def test_no_room_in_time(connect) -> None:
+    """`block` waits as long as the call may take, or the queue's."""
+    queue = connect("q", max_waiting=1, full="block", timeout=0.2)
+    queue.enqueue(b"x")
+    for call in (
+        lambda: queue.enqueue(b"x"),
+        lambda: queue.enqueue_many([b"x"]),
+        lambda: queue.enqueue(b"x", timeout=0.3),
+    ):
+        start = time.monotonic()
+        with pytest.raises(QueueFull):
+            call()
+        assert 0.2 <= time.monotonic() - start < 5
+    start = time.monotonic()
+    with pytest.raises(QueueFull):
+        queue.enqueue(b"x", full="raise", timeout=PATIENCE)
+    assert time.monotonic() - start < 5
+    with pytest.raises(StreamStopped) as stopped:
+        queue.enqueue_stream([b"x"], timeout=0.2)
+    assert (stopped.value.position, type(stopped.value.__cause__)) == (0, QueueFull)
+
+
+def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> None:
+    """By a lease, at once, and not by asking again and again."""
+    queue = connect("q", max_waiting=1, full="block")
+    queue.enqueue(b"a")
+    client.config_resetstat()
+    moment: list[float] = []
+    meanwhile(lambda other: [time.sleep(0.3), moment.append(time.monotonic()), other.lease()])
+    assert queue.enqueue(b"b").added
+    assert time.monotonic() - moment[0] < 0.5
+    assert client.info("commandstats")["cmdstat_xread"]["calls"] <= 2
+    assert payloads(queue.waiting()) == [b"b"]
+
+
+def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
+    """Removed otherwise than by a lease: seen within a second."""
+    queue = connect("q", max_waiting=1, full="block")
+    queue.enqueue(b"a", id="a")
+    meanwhile(lambda other: other.cancel("a"))
+    assert queue.enqueue(b"b").added
+
+
+def test_a_stream_is_held_back(server: Server) -> None:
+    """Constant memory at both ends: no more wait than may, and all arrive, once, in order."""
+    most, total = 50, 1000
+    found: list[bytes] = []
+    with Queue("q", url=server.url, max_waiting=most) as queue, Queue("q", url=server.url) as other:
+
+        def consume() -> None:
+            while len(found) < total:
+                leases = other.lease_many(20, block=1.0)
+                assert queue.counts().waiting <= most
+                other.complete_many(leases)
+                found.extend(lease.job.payload for lease in leases)
+
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(consume)
+            assert queue.enqueue_stream((b"%d" % i for i in range(total)), full="block", timeout=PATIENCE) == total
+            future.result(PATIENCE)
+    assert found == [b"%d" % i for i in range(total)]
+
+
+def test_many_producers_wait_together(server: Server) -> None:
+    """Of a thousand coroutines each gets in once there is room, and they share a connection to wait on."""
+
+    async def story() -> None:
+        async with AsyncQueue("q", url=server.url, max_waiting=20) as queue:
+            calls = [asyncio.create_task(queue.enqueue(b"x", full="block", timeout=PATIENCE)) for _ in range(1000)]
+            done = 0
+            while done < 1000:
+                leases = await queue.lease_many(50, block=1.0)
+                assert (await queue.counts()).waiting <= 20
+                assert len(await asyncio.to_thread(clients)) < 100
+                done += sum(await queue.complete_many(leases))
+            assert all(receipt.added for receipt in await asyncio.gather(*calls))
+
+    def clients() -> Any:
+        with redis.Redis(unix_socket_path=server.path) as client:
+            return client.client_list()
+
+    asyncio.run(story())
+
+
+def test_follow_ups_and_schedules_are_never_refused(connect) -> None:
+    """What a job leads to was accepted with it."""
+    queue = connect("q", max_waiting=1)
+    lease = leased(queue)
+    queue.enqueue(b"x")
+    assert lease.complete(then=[NewJob(b"y"), NewJob(b"z")])
+    queue.schedule("s", b"t", every=0.1)
+    until(lambda: [queue.lease(), queue.counts().enqueued >= 5][1])
+    assert queue.counts().lost == 0
+
+
+# -- one id ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", NOT_BEGUN)
+def test_replaced_before_it_begins(connect, client: redis.Redis, way: str) -> None:
+    """Payload, headers, level and delay; not its id, nor when it was first enqueued."""
+    queue = connect("q", priorities=2)
+    NOT_BEGUN[way](queue, client)
+    before = queue.find("a").job.enqueued_at
+    receipt = queue.enqueue(b"new", id="a", headers={"h": "1"}, replace=True)
+    assert (receipt.id, receipt.added, receipt.outcome) == ("a", False, "replaced")
+    state = queue.find("a")
+    assert (state.state, state.job.payload, state.job.headers, state.job.attempt) == ("waiting", b"new", {"h": "1"}, 1)
+    assert state.job.enqueued_at == before
+    assert queue.counts() == Counts(waiting=1, enqueued=1)
+    assert queue.enqueue(b"later", id="a", priority=1, delay=LONG, replace=True).outcome == "replaced"
+    assert (queue.find("a").state, queue.find("a").job.priority) == ("delayed", 1)
+    assert queue.enqueue(b"now", id="a", replace=True).outcome == "replaced"
+    queue.resume()
+    lease = queue.lease()
+    assert (lease.job.id, lease.job.payload, lease.job.attempt) == ("a", b"now", 1)
+    assert lease.complete()
+    assert queue.counts() == Counts(enqueued=1, completed=1)
+    assert queue.enqueue(b"again", id="a").added
+
+
+@pytest.mark.parametrize("way", NOT_BEGUN)
+def test_moved_before_it_begins(connect, client: redis.Redis, way: str) -> None:
+    """Later, at most to `max_wait` after its first enqueue, and never earlier; its payload stays."""
+    queue = connect("q", priorities=2)
+    NOT_BEGUN[way](queue, client)
+    outcome = "present" if way == "delayed" else "moved"  # that is due later as it is
+    assert queue.enqueue(b"new", id="a", debounce=60).outcome == outcome
+    assert queue.enqueue(b"new", id="a", debounce=2 * LONG).outcome == "moved"
+    assert queue.enqueue(b"new", id="a", debounce=60).outcome == "present"
+    assert queue.enqueue(b"new", id="a", debounce=3 * LONG, max_wait=LONG / 2).outcome == "present"
+    state = queue.find("a")
+    assert (state.state, state.job.payload, state.job.attempt) == ("delayed", b"old", 1)
+    assert LONG < state.due - state.job.enqueued_at < 2 * LONG + PATIENCE
+    assert queue.counts() == Counts(delayed=1, enqueued=1)
+
+
+@pytest.mark.parametrize("way", BEGUN)
+@pytest.mark.parametrize("options", [{"replace": True}, {"debounce": 2 * LONG}, {"debounce": LONG, "replace": True}])
+def test_one_that_has_begun_is_left_alone(connect, way: str, options: dict[str, Any]) -> None:
+    queue = connect("q", priorities=2)
+    BEGUN[way](queue)
+    before, counts = queue.find("a"), queue.counts()
+    assert queue.enqueue(b"new", id="a", **options) == Receipt("a", False)
+    after = queue.find("a")
+    assert (after.job.payload, after.state, after.due) == (b"old", before.state, before.due)
+    assert queue.counts() == counts
+
+
+def test_one_that_a_rate_holds_back(connect) -> None:
+    """It has not begun; moved or replaced, the limit decides anew."""
+    queue = connect("q", rate=Rate(1, per=LONG, key="k"))
+    queue.enqueue(b"first", headers={"k": "1"})
+    queue.enqueue(b"old", id="a", headers={"k": "1"})
+    assert queue.lease().job.payload == b"first"
+    assert queue.lease() is None
+    assert queue.find("a").state == "delayed"
+    assert queue.enqueue(b"new", id="a", headers={"k": "2"}, replace=True).outcome == "replaced"
+    lease = queue.lease()
+    assert (lease.job.payload, lease.job.attempt) == (b"new", 1)
+    assert lease.complete()
+    assert queue.counts().lost == 0
+
+
+def test_the_token_goes_on_growing(connect) -> None:
+    queue = connect("q")
+    first = leased(queue, id="a")
+    first.release()
+    queue.enqueue(b"new", id="a", replace=True)
+    second = queue.lease()
+    assert second.token > first.token
+    assert second.job.attempt == 1
+    second.release()
+    queue.enqueue(b"new", id="a", debounce=0.001)
+    promote(queue)
+    assert queue.lease().token > second.token
+
+
+def test_debounced(connect) -> None:
+    """One run for all that came in time: the last payload, if it replaces."""
+    queue = connect("q")
+    outcomes = [queue.enqueue(b"%d" % i, id="a", debounce=0.3, replace=True).outcome for i in range(3)]
+    assert outcomes == ["added", "replaced", "replaced"]
+    assert queue.lease() is None
+    lease = queue.lease(block=PATIENCE)
+    assert lease.job.payload == b"2"
+    assert queue.enqueue(b"3", id="a", debounce=0.3).outcome == "present"  # while it runs
+    assert lease.complete()
+    assert queue.enqueue(b"4", id="a", debounce=0.3).outcome == "added"
+
+
+def test_debounced_for_no_longer_than_said(connect) -> None:
+    queue = connect("q")
+    start = time.monotonic()
+    outcomes = {queue.enqueue(b"x", id="a", debounce=LONG, max_wait=0.4).outcome}
+    assert queue.find("a").due - queue.find("a").job.enqueued_at > 1000  # the first is delayed as was said
+    assert queue.cancel("a")
+    while (lease := queue.lease()) is None:
+        outcomes.add(queue.enqueue(b"x", id="a", debounce=0.2, max_wait=0.6).outcome)
+        assert time.monotonic() - start < PATIENCE
+        time.sleep(0.02)
+    assert "moved" in outcomes
+    assert time.time() - lease.job.enqueued_at >= 0.55
+
+
+def test_throttled(connect, client: redis.Redis) -> None:
+    """One in a period, whatever has become of it."""
+    queue = connect("q")
+    assert queue.enqueue(b"1", id="a", throttle=LONG).outcome == "added"
+    assert queue.enqueue(b"2", id="a", throttle=LONG).outcome == "dropped"
+    assert queue.lease().complete()
+    assert queue.enqueue(b"3", id="a", throttle=LONG) == Receipt("a", False, "dropped")
+    assert [r.outcome for r in queue.enqueue_many([NewJob(b"x", id="b", throttle=LONG)] * 3)] == [
+        "added",
+        "dropped",
+        "dropped",
+    ]
+    assert 0 < client.pttl(key("taken")) <= 1000 * LONG
+    assert queue.enqueue(b"4", id="c", throttle=0.05).added
+    until(lambda: queue.enqueue(b"5", id="c", throttle=0.05).outcome == "present", "the end of the period")
+    assert queue.counts() == Counts(waiting=2, enqueued=3, completed=1)
+
+
+@pytest.mark.parametrize("whose", ["queue", "call", "job"])
+def test_an_id_stays_taken_after_its_job(connect, client: redis.Redis, whose: str) -> None:
+    """So that a producer may be repeated; for those that say so."""
+    queue = connect("q", **({"unique_for": LONG} if whose == "queue" else {}))
+    other = connect("q")
+
+    def add() -> str:
+        if whose == "job":
+            return queue.enqueue_many([NewJob(b"x", id="a", unique_for=LONG), b"y"])[0].outcome
+        return queue.enqueue(b"x", id="a", **({"unique_for": LONG} if whose == "call" else {})).outcome
+
+    assert add() == "added"
+    assert add() == "present"
+    assert queue.lease().complete()
+    assert add() == "present"
+    assert 0 < client.pttl(key("taken")) <= 1000 * LONG
+    assert other.enqueue(b"x", id="a").outcome == "added"  # it does not ask
+    other.purge()
+    assert queue.delete() == 0
+    assert add() == "added"
+
+
+def test_taken_for_a_while(connect) -> None:
+    queue = connect("q", unique_for=0.3)
+    queue.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
+    assert queue.complete_many(queue.lease_many(3)) == [True] * 3
+    assert [receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=name) for name in "abc"])] == [False] * 3
+    until(lambda: queue.enqueue(b"x", id="a").added, "the end of the while")
+
+
+@pytest.mark.parametrize("end", ["cancelled", "deleted", "dead"])
+def test_only_completion_keeps_an_id(connect, end: str) -> None:
+    queue = connect("q", unique_for=LONG)
+    lease = leased(queue, id="a")
+    if end == "cancelled":
+        assert queue.cancel("a")
+    elif end == "deleted":
+        assert lease.release()
+        assert queue.purge() == 1
+    else:
+        assert lease.dead_letter("why")
+    assert queue.enqueue(b"x", id="a").added
+
+
+def test_a_dead_letter_that_is_redriven(connect) -> None:
+    """It is unique still."""
+    queue = connect("q", unique_for=LONG)
+    leased(queue, id="a").dead_letter("why")
+    queue.redrive()
+    assert queue.lease().complete()
+    assert queue.enqueue(b"x", id="a").outcome == "present"
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_worker_s_completion(connect, many: bool) -> None:
+    """Of several jobs at once, of which some have nothing of the kind, and with results."""
+    queue = connect("q")
+    queue.enqueue_many([NewJob(b"x", id="a", unique_for=LONG), NewJob(b"x", id="b"), b"x"])
+    leases = queue.lease_many(3)
+    if many:
+        assert queue.complete_many(leases) == [True] * 3
+    else:
+        assert [lease.complete(b"r", then=[NewJob(b"y")]) for lease in leases] == [True] * 3
+        assert queue.result("a") == b"r"
+    assert queue.enqueue(b"x", id="a", unique_for=LONG).outcome == "present"
+    assert queue.enqueue(b"x", id="b", unique_for=LONG).outcome == "added"
+
+
+def test_many_large_jobs_are_replaced(connect) -> None:
+    """More than one script may read: it goes on where it was."""
+    queue = connect("q")
+    size = BYTES_PER_SCRIPT // 2
+    names = [f"j{i}" for i in range(8)]
+    queue.enqueue_many([NewJob(b"x" * size, id=name) for name in names])
+    outcomes = [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"y", id=n, replace=True) for n in names])]
+    assert outcomes == ["replaced"] * 8
+    assert payloads(queue.waiting()) == [b"y"] * 8
+
+
+def test_producers_race(server: Server) -> None:
+    """Threads that replace, move and lease the same job: one job, never two, never none."""
+    stop = threading.Event()
+    with Queue("q", url=server.url) as queue:
+
+        def produce(options: dict[str, Any]) -> None:
+            while not stop.is_set():
+                queue.enqueue(b"x", id="a", **options)
+
+        kinds: list[dict[str, Any]] = [{"replace": True}, {"debounce": 0.01}, {"throttle": 0.01}, {"unique_for": 0.01}]
+        with ThreadPoolExecutor(4) as pool:
+            futures = [pool.submit(produce, options) for options in kinds]
+            for number in range(60):
+                lease = queue.lease(block=PATIENCE)
+                assert lease is not None
+                counts = queue.counts()
+                assert (counts.present, counts.lost) == (1, 0)
+                assert lease.release() if number % 3 else lease.complete()
+            stop.set()
+            for future in futures:
+                future.result(PATIENCE)
+
+
+BAD: dict[str, Any] = {
+    "give the job an id": {"replace": True},
+    "unique_for": {"unique_for": 0, "id": "a"},
+    "debounce": {"debounce": "5", "id": "a"},
+    "throttle": {"throttle": -1, "id": "a"},
+    "replace must be a bool": {"replace": 1, "id": "a"},
+    "max_wait: it bounds debounce": {"max_wait": 5, "id": "a"},
+    "debounce and throttle": {"debounce": 5, "throttle": 5, "id": "a"},
+    "replace and throttle": {"replace": True, "throttle": 5, "id": "a"},
+    "debounce and delay": {"debounce": 5, "delay": 5, "id": "a"},
+    "full=": {"full": "drop"},
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_conditions_are_refused(nowhere, what: str) -> None:
+    """Before anything is sent."""
+    with pytest.raises((ValueError, TypeError), match=what):
+        nowhere("q").enqueue(b"x", **BAD[what])
+    if "full" not in BAD[what]:
+        with pytest.raises((ValueError, TypeError), match=what):
+            nowhere("q").enqueue_many([b"x", NewJob(b"x", **BAD[what])])
+
+
+def test_what_takes_no_conditions(nowhere, connect) -> None:
+    with pytest.raises(ValueError, match="for enqueue and enqueue_many only"):
+        leased(connect("q")).complete(then=[NewJob(b"x", id="a", replace=True)])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'uniqe_for'"):
+        nowhere("q").enqueue(b"x", id="a", uniqe_for=5)
+    with pytest.raises(TypeError, match="to the NewJob"):
+        nowhere("q").enqueue(NewJob(b"x", id="a"), replace=True)
+    for options in ({"max_waiting": 0}, {"max_waiting": 1.5}, {"full": "no"}, {"unique_for": 0}):
+        with pytest.raises((ValueError, TypeError), match=next(iter(options))):
+            nowhere("q", **options)
