@@ -37,7 +37,7 @@ def declarations(worker: Worker) -> None:
     tasks.task(retries=5)  # type: ignore[call-overload]
     async_tasks.task(retry=5)  # type: ignore[call-overload]
     tasks.cron(5)  # type: ignore[arg-type]
-    tasks.cron(evry=5)  # type: ignore[call-arg]
+    tasks.cron(evrey=5)  # type: ignore[call-arg]
     tasks.enqueue_many([welcome])  # type: ignore[list-item]
     worker.tasks("mail")  # type: ignore[arg-type]
     Tasks("mail", max_attempt=5)  # type: ignore[call-arg]

@@ -43,9 +43,9 @@ class Declare(Protocol):
 
 
 class AsyncTasks(AsyncClosing, BaseTasks):
-    """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `welcome.enqueue("ada@example.org")`.
+    """Typed functions whose calls are jobs of one queue: `@tasks.task`, `await welcome.enqueue("ada@example.org")`.
 
-    All arguments are those of `Queue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(None, keys)`.
+    All arguments are those of `AsyncQueue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(…)`.
     Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
     Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
     """
