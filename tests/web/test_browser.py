@@ -121,23 +121,6 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
     assert queue.counts().present == 2
 
 
-def test_the_address_is_good_once(page: Any, program: str, queue: Queue) -> None:
-    """In one browser: another one, or the same address again, is refused; so is another name of the host."""
-    import httpx
-
-    root = program.partition("?")[0]
-    assert page.request.get(root).status == 200
-    for answer in (httpx.get(program), httpx.get(root), httpx.post(f"{root}do/pause", data={"queue": "q"})):
-        assert answer.status_code == 403
-    cookies = {one["name"]: one["value"] for one in page.context.cookies()}
-    (flags,) = page.context.cookies()
-    assert (flags["httpOnly"], flags["sameSite"]) == (True, "Strict")
-    assert httpx.get(root, cookies=cookies).status_code == 200
-    assert httpx.get(root, cookies=cookies, headers={"host": "evil.test"}).status_code == 403
-    assert httpx.post(f"{root}do/pause", data={"queue": "q"}, cookies=cookies).status_code == 403
-    assert not queue.paused()
-
-
 def test_without_javascript(program: str, queue: Queue) -> None:
     """Every page and action is plain HTML."""
     from playwright.sync_api import sync_playwright
