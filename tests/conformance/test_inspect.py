@@ -358,13 +358,13 @@ def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkey
     asked = []
     send = Executor.run if isinstance(queue, Queue) else AsyncExecutor.run
 
-    def run(self, op, *more):
+    def run(self, op, *more, **options):
         if op.name == verb and self is not other._executor:
             asked.append(op)
             if len(asked) > 1:
                 assert len(asked) < 30, "it never ends"
                 bring(300)
-        return send(self, op, *more)
+        return send(self, op, *more, **options)
 
     first = {"redrive": 350, "purge_dead": 1050}.get(verb, 1500)  # more than two pages of the verb's
     with other:

@@ -287,7 +287,7 @@ VERBS = {
     "running": (lambda q: [state.job.id for state in q.running()], ["0", "1", "2"], {}),
     "peek": (lambda q: q.peek(), None, {}),
     "position": (lambda q: q.position("4"), None, {}),
-    "result": (lambda q: q.result("4", timeout=0.01), None, {}),
+    "result": (lambda q: q.results(["4"], timeout=0.01), {}, {}),
     "drain": (lambda q: q.drain(timeout=0.01), False, {}),
     "repair": (lambda q: q.repair(), Repairs(), {}),
     "expire": (lambda q: q.expire("4"), 0, {}),
@@ -449,6 +449,29 @@ def test_the_clock_goes_back(connect, client):
     start = now(client)
     assert all(queue.lease(block=10) for _ in range(4))
     assert 4 / 20 - 0.05 <= now(client) - start < 5
+
+
+AT_ONCE = """
+local time = redis.call('TIME')
+redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1], ARGV[2])
+"""
+
+
+def test_a_job_put_off_for_an_instant_stays_before_those_behind_it(connect, client):
+    """A token may be 1 ms early, and a moment is rounded up: a call just before it does not prefer one that is due."""
+    queue = connect(rate=Rate(20, burst=2, key="group"), lease=600)
+    queue.enqueue_many(jobs(4, 1))
+    assert len(queue.lease_many(4)) == 2
+    third, fourth = client.zrange(queue.ops.keys.part("limited"), 0, -1)
+    client.delete(queue.ops.keys.part("rates"))  # tokens for both
+    limited = queue.ops.keys.part("limited")
+    op = queue.ops.lease("w", 1, ttl=60)
+    with client.pipeline(transaction=True) as pipe:  # at one instant
+        pipe.eval(AT_ONCE, 1, limited, 1, third)
+        pipe.eval(AT_ONCE, 1, limited, -100, fourth)
+        pipe.execute_command(*op.wire())
+        grant = op.decode(pipe.execute()[-1])
+    assert [claim.job.id for claim in grant.claims] == ["2"]
 
 
 def test_the_clock_goes_back_for_a_key(connect, client):

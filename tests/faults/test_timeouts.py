@@ -16,7 +16,7 @@ from tests.support.proxy import Proxy
 
 __all__ = ["admin", "asked", "colour"]
 SHORT_S = 0.4
-LATE_S = 3.0  # seconds by which a busy machine may be late, and less than any timeout of a connection
+LATE_S = 9.0  # seconds by which a busy machine may be late, and less than any timeout of a connection
 
 VERBS: dict[str, Callable[[Any, Any], Any]] = {
     "enqueue": lambda q, _: q.enqueue(b"x", timeout=SHORT_S),
@@ -72,7 +72,7 @@ def test_a_server_that_is_full(asked: Asked, admin: redis.Redis) -> None:
     """Its answer is an answer: nothing has happened."""
     asked(enqueue)
     admin.config_set("maxmemory", 1)
-    late(asked, lambda q: q.enqueue(b"x", timeout=SHORT_S), "refused", redis.OutOfMemoryError)
+    late(asked, lambda q: q.enqueue(b"x", timeout=SHORT_S), "refused", redis.ResponseError)  # its own class, but on 6.2
     late(asked, lambda q: q.enqueue_stream([b"x"], timeout=SHORT_S), "refused", StreamStopped)
     admin.config_set("maxmemory", 0)
     assert asked(counts) == ONE

@@ -67,12 +67,13 @@ local function spend(rates, limits, now, jobs)
   end
 end
 -- The oldest *limit* of the jobs that are due. Their moments shift while no call takes them, and may pass each other;
--- entry IDs keep the order, of the first 1,000 that are due. A new job of a key of which there may be more waits behind
--- them:
+-- entry IDs keep the order, of the first 1,000 that are due, or will be within the 2 ms by which a token is early and a
+-- moment is rounded up. A new job of a key of which there may be more waits behind them:
 -- *unseen* is the first moment of those that are due, and are left for the next call.
 local unseen
 local function oldest_due(limited, now, limit)
-  local rows, due, oldest = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000), {}, {}
+  local rows = redis.call('ZRANGEBYSCORE', limited, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, 1000)
+  local due, oldest = {}, {}
   for i = 1, #rows, 2 do
     local ms, number = string.match(rows[i], '^(%d+)-(%d+)$')
     due[#due + 1] = {rows[i], tonumber(ms or 0), tonumber(number or 0), tonumber(rows[i + 1])}
