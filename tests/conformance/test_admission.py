@@ -436,3 +436,23 @@ def test_what_takes_no_conditions(nowhere, connect) -> None:
     for options in ({"max_waiting": 0}, {"max_waiting": 1.5}, {"full": "no"}, {"unique_for": 0}):
         with pytest.raises((ValueError, TypeError), match=next(iter(options))):
             nowhere("q", **options)
+
+
+def test_who_takes_none_of_it_pays_nothing(newest_connect, newest: Server) -> None:
+    """Two jobs, one with an id, through their whole life: as many commands as before there were conditions."""
+    queue = newest_connect("q")
+
+    def story() -> None:
+        for options in ({}, {"id": "a"}):
+            queue.enqueue(b"x", **options)
+            queue._peer.tidy_at = float("inf")
+            assert queue.lease().complete()
+
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        story()
+        client.config_resetstat()
+        story()
+        calls = {name.removeprefix("cmdstat_"): row["calls"] for name, row in client.info("commandstats").items()}
+    assert calls.pop("evalsha") == 6
+    assert not {"zremrangebyscore", "xread", "xrange", "zrem", "publish", "pexpire"} & calls.keys()
+    assert sum(number for name, number in calls.items() if not name.startswith("config")) == 79
