@@ -80,6 +80,7 @@ def producing() -> None:
     assert_type(welcome.enqueue("ada").result(timeout=5), int)
     assert_type(welcome.options(delay=timedelta(1), id="a", headers={"a": "b"}).enqueue("ada"), Receipt[int])
     assert_type(welcome.options(priority=1).new("ada"), NewJob[bytes])
+    welcome.options(unique_for=60, full="block").enqueue("ada")
     bare.enqueue()
     bare.enqueue(1, 2, 3)
     coroutine.enqueue(to="ada")

@@ -124,6 +124,20 @@ def test_nothing_is_sent_of_a_wrong_call(tasks: Tasks) -> None:
     assert tasks.queue.counts() == Counts()
 
 
+def test_calls_under_conditions(tasks: Tasks) -> None:
+    """Those of a queue's enqueue, by `options`."""
+
+    @tasks.task
+    def welcome(to: str) -> None: ...
+
+    once = welcome.options(id="a", debounce=60, max_wait=90, full="raise")
+    assert [once.enqueue("ada").outcome, once.enqueue("ben").outcome] == ["added", "moved"]
+    assert welcome.options(id="a", replace=True).enqueue("cyd").outcome == "replaced"
+    assert [job.job.payload for job in tasks.queue.waiting()] == [b'{"to":"cyd"}']
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bounce'"):
+        welcome.options(bounce=5)  # type: ignore[call-arg]
+
+
 def test_each_task_has_its_own_policy(work: Work, kind: str, tasks: Tasks) -> None:
     def fails(n: int) -> None:
         raise LookupError(n)

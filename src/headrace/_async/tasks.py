@@ -15,6 +15,7 @@ from headrace._base.connected import Timeout
 from headrace._base.tasks import BaseTask, BaseTasks, C, P, R, typed
 from headrace._base.worker import Seconds
 from headrace._model.codec import Codec
+from headrace._model.conditions import Full
 from headrace._model.job import NewJob
 from headrace._model.policy import Retry
 from headrace._model.receipt import AsyncReceipt
@@ -97,11 +98,13 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         declare: Any = partial(self._recur, AsyncTask, cron=cron, every=every, tz=tz, missed=missed)
         return declare  # type: ignore[no-any-return]
 
-    async def enqueue_many(self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None) -> list[AsyncReceipt[Any]]:
+    async def enqueue_many(
+        self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None, full: Full | None = None
+    ) -> list[AsyncReceipt[Any]]:
         """Enqueue calls made by `Task.new`, any number. As `Queue.enqueue_many`."""
         some = list(jobs)
         receipts: list[AsyncReceipt[Any]] = typed(
-            self.queue, some, await self.queue.enqueue_many(some, timeout=timeout)
+            self.queue, some, await self.queue.enqueue_many(some, timeout=timeout, full=full)
         )
         return receipts
 

@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from headrace._base.functions import is_async
 from headrace._codecs.scalars import Misfit
 from headrace._codecs.signature import Signature
 from headrace._model import checks
 from headrace._model.codec import Codec, keeper
+from headrace._model.conditions import Conditions, Full
 from headrace._model.job import Job, NewJob, NewTaskJob
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND
@@ -61,17 +62,21 @@ class BaseTask(Generic[P, R, C]):
 
     def options(
         self, *, id: str | None = None, delay: Delay = None, priority: int | None = None,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None, full: Full | None = None,
+        **conditions: Unpack[Conditions],
     ) -> Self:  # fmt: skip
         """Return this task with options for its jobs: `welcome.options(delay=60).enqueue(…)`. They mean what they mean
         for `Queue.enqueue`.
         """
         if headers is not None and KIND in headers:
             raise ValueError(f"headers: {KIND!r} is the task's name")
-        given = {"id": id, "delay": delay, "priority": priority, "headers": headers}
+        if unknown := conditions.keys() - Conditions.__annotations__:
+            raise TypeError(f"options() got an unexpected keyword argument {min(unknown)!r}")
+        given = {"id": id, "delay": delay, "priority": priority, "headers": headers, **conditions}
+        call = {"timeout": timeout, "full": full}
         made = copy.copy(self)
         made._given = self._given | {name: value for name, value in given.items() if value is not None}
-        made._call = self._call if timeout is None else {"timeout": timeout}
+        made._call = self._call | {name: value for name, value in call.items() if value is not None}
         return made
 
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[bytes]:

@@ -14,6 +14,7 @@ from headrace._base.connected import Timeout
 from headrace._base.tasks import BaseTask, BaseTasks, C, P, R, typed
 from headrace._base.worker import Seconds
 from headrace._model.codec import Codec
+from headrace._model.conditions import Full
 from headrace._model.job import NewJob
 from headrace._model.policy import Retry
 from headrace._model.receipt import Receipt
@@ -97,10 +98,14 @@ class Tasks(Closing, BaseTasks):
         declare: Any = partial(self._recur, Task, cron=cron, every=every, tz=tz, missed=missed)
         return declare  # type: ignore[no-any-return]
 
-    def enqueue_many(self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None) -> list[Receipt[Any]]:
+    def enqueue_many(
+        self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None, full: Full | None = None
+    ) -> list[Receipt[Any]]:
         """Enqueue calls made by `Task.new`, any number. As `Queue.enqueue_many`."""
         some = list(jobs)
-        receipts: list[Receipt[Any]] = typed(self.queue, some, self.queue.enqueue_many(some, timeout=timeout))
+        receipts: list[Receipt[Any]] = typed(
+            self.queue, some, self.queue.enqueue_many(some, timeout=timeout, full=full)
+        )
         return receipts
 
     def close(self) -> None:
