@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -38,8 +39,8 @@ def contents(server: Server) -> dict[bytes, object]:
 
 @ENGINES
 def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """H-10: about two commands a second and queue (a blocked read, a look for the dead, half a heartbeat), and
-    nothing is written but heartbeats and records of calls."""
+    """H-10: three or four commands a second and queue (a blocked read and what follows it, a look, half a heartbeat),
+    and nothing is written but heartbeats and records of calls."""
     worker = work()
 
     @worker.handler("q")
@@ -59,6 +60,30 @@ def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Record
     sent = ran["evalsha"] + ran["eval"] + ran["xreadgroup"]
     assert 1 <= sent <= 15  # 6 or 7, as a rule
     assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby"}
+
+
+@ENGINES
+def test_what_a_lone_job_costs(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
+    """Two round trips of its worker: it is leased behind the read that it ends, and completed. On few connections."""
+    worker, jobs = work(), 50
+
+    @worker.handler("q")
+    def body(job: Job) -> None:
+        with record(job.id):
+            pass
+
+    with worker, redis.Redis(unix_socket_path=newest.path) as client:
+        queue.enqueue(b"x")
+        until(lambda: queue.counts().completed == 1)
+        time.sleep(0.3)  # it waits again
+        engine: Any = worker.worker._running
+        before, began = engine._outage.answers, time.monotonic()
+        for number in range(2, jobs + 2):
+            queue.enqueue(b"x")
+            until(lambda number=number: queue.counts().completed == number)
+        trips, took = engine._outage.answers - before, time.monotonic() - began
+        assert trips <= 2 * jobs + 5 + 5 * took  # and what an idle worker sends
+        assert len(client.client_list()) <= 2 + 6  # the first are ours
 
 
 @ENGINES

@@ -23,7 +23,21 @@ from headrace._base.connections import Attend
 from headrace._base.engine import BaseEngine, BaseRoleDriver, Unit
 from headrace._base.functions import is_async
 from headrace._base.hooks import Hook, hook_failed, surrounded
-from headrace._core.effects import Abort, Effect, Held, Log, Phase, Receive, Role, Send, Sleep, Start, TakeBack, Wake
+from headrace._core.effects import (
+    Abort,
+    BlockThen,
+    Effect,
+    Held,
+    Log,
+    Phase,
+    Receive,
+    Role,
+    Send,
+    Sleep,
+    Start,
+    TakeBack,
+    Wake,
+)
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
@@ -140,7 +154,7 @@ class Engine(BaseEngine):
         limit = lifecycle.settings.max_outage
         work = AsyncExecutor(url, client, limit, attend=attend)
         pulse = AsyncExecutor(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
-        # A blocked read is cancelled, not closed: it needs no connections of its own.
+        # The connections of blocked reads are known, and closed one by one: they are no others'.
         self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = asyncio.Event()
@@ -168,6 +182,16 @@ class Engine(BaseEngine):
                 replies = await executor.run_all(ops)
         self.answered(ops, replies, since)
         return replies
+
+    async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
+        """Block on the server, and send what follows that."""
+        try:
+            rung, reply = await executor.wait_then(effect)
+        except OutcomeUnknown:  # as in `send`
+            return True, None
+        if reply is not None:
+            self.answered([effect.op], [reply], time.perf_counter())
+        return rung, reply
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""
@@ -265,8 +289,7 @@ class Engine(BaseEngine):
         self.wake(slots.consumer)
 
     def _stop_waiting(self) -> None:
-        for task in self._running["wait"]:
-            task.cancel()  # what its read was given lies in the reserved consumer: nothing is lost
+        self.executors["blocking"].stop_waiting()  # its reads alone: the connections of others are not closed
 
     def runs_this(self) -> bool:
         """Tell whether one of our handlers is the caller."""
@@ -354,6 +377,8 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
                         await self._event.wait()
                 self._event.clear()
                 return None
+            case BlockThen():
+                return await self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):
                 return await self._engine.subscription.receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():

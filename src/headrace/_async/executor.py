@@ -37,6 +37,7 @@ from headrace._base.retrying import (
     told_limit,
     too_large,
 )
+from headrace._core.effects import BlockThen
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
@@ -294,7 +295,11 @@ class AsyncExecutor(BaseExecutor):
             raise errors.TimeoutError(f"no answer within {most:g} s") from None
 
     async def _send(self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile) -> list[Any]:
-        connection = await self.connections.take()
+        return await self._exchange(await self.connections.take(), commands, meanwhile, leaves)
+
+    async def _exchange(
+        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
+    ) -> list[Any]:
         try:
             if leaves is not None:
                 leaves()
@@ -311,10 +316,58 @@ class AsyncExecutor(BaseExecutor):
     async def wait(self, command: tuple[Arg, ...]) -> bool:
         """Like `Executor.wait`."""
         try:
-            return bool((await self.send([pack(command)]))[0])
+            return bool((await self._block([pack(command)], None))[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             await asyncio.sleep(0.01)
             return True
+
+    async def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
+        """Like `Executor.wait_then`."""
+        lane, trip, rung = self._lane(effect.op), Trip([effect.op]), True
+        try:
+            packed = [pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")]
+            rung, *answers = await self._block(packed, trip.leaves)
+            trip.answered()
+            answers = await self._checked(answers, trip, [lane])
+        except Exception as error:
+            if self._waits_no_more:
+                await self._undo_riding(effect, lane)
+                return False, None
+            await asyncio.sleep(0.01)
+            answers = await self._again(error, trip, [lane], None)
+        else:
+            self._lanes.give(trip.ops, [lane])
+        return bool(rung), self._answered(trip.ops, answers)[0]
+
+    async def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
+        """Like `Executor._undo_riding`."""
+        with suppress(Exception):
+            undoing = effect.undo(effect.again.decode((await self._attempt(Trip([effect.again]), [lane], None))[0]))
+            if undoing is not None:
+                await self._insist(undoing)
+
+    async def _block(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
+        """Like `Executor._block`."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                connection = await self.connections.take()
+                self._blocked.add(connection)
+                try:
+                    if self._waits_no_more:
+                        self.connections.give(connection)
+                        raise errors.ConnectionError("the worker stops")
+                    return await self._exchange(connection, commands, None, leaves)
+                finally:
+                    self._blocked.discard(connection)
+        except TimeoutError:
+            raise errors.TimeoutError(f"no answer within {self.timeout:g} s") from None
+
+    def stop_waiting(self) -> None:
+        """Like `Executor.stop_waiting`; once is enough."""
+        self._waits_no_more = True
+        for connection in list(self._blocked):
+            if (writer := connection._writer) is not None:  # noqa: SLF001 - without waiting for a goodbye
+                writer.transport.abort()
 
     async def sleep(self, seconds: float) -> None:
         """Like `Executor.sleep`."""

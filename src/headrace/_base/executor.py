@@ -29,6 +29,8 @@ class BaseExecutor:
         self.outage = Outage(pool.connection_kwargs) if outage is None else outage
         pool.connection_class = noticed(pool.connection_class, self.outage, connect)
         self._lanes = shared(pool)
+        self._blocked: set[Any] = set()  # connections on which a read blocks
+        self._waits_no_more = False
         self._prefixes: set[str] = set()  # of the records of our calls
 
     def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:

@@ -139,6 +139,20 @@ class Receive:
 
 
 @frozen
+class BlockThen:
+    """Block on the server with this command, and let *op* follow on the same connection: it runs as the block ends.
+
+    Answered with true if there was something, and the decoded reply; `None` if that is not known. A worker that stops
+    meanwhile sends *again* in its place, which is answered as *op* was, and undoes what came of it.
+    """
+
+    command: tuple[Arg, ...]
+    op: Op[Any]
+    again: Op[Any]
+    undo: Callable[[Any], Op[Any] | None]
+
+
+@frozen
 class Start:
     """Run the consumer's handler on each of these units, as slots become free."""
 
@@ -187,6 +201,7 @@ Effect = (
     | ForgetEnds
     | Scan
     | Receive
+    | BlockThen
     | Start
     | TakeBack
     | Abort
@@ -231,6 +246,11 @@ def block(command: tuple[Arg, ...]) -> Step[bool]:
 def await_room(command: tuple[Arg, ...], seconds: float) -> Step[bool]:
     """Block until there may be room for a job; return true if there may."""
     return cast(bool, (yield AwaitRoom(command, seconds)))
+
+
+def block_then(effect: BlockThen) -> Step[tuple[bool, Any]]:
+    """Block on the server and run an operation there; return true if there was something, and the reply, if known."""
+    return cast("tuple[bool, Any]", (yield effect))
 
 
 def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from attrs import frozen
 
@@ -143,13 +143,13 @@ class Ops(ResultOps):
         *,
         duration: float | None = None,
         ttl: float = 0.0,
-        woken: bool = False,
+        woken: bool | Literal[2] = False,
         kind: type[Claim] = Claim,
         heir_of: str = "",
     ) -> Op[Grant | None]:
         """Hand out up to *limit* jobs, at most 1,000, as claims of *kind*; those of *heir_of* before all others.
 
-        `None`: *worker* was declared dead.
+        `None`: *worker* was declared dead. `woken=2`: nothing, unless something woke a reader.
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)

@@ -13,7 +13,21 @@ from typing import Any
 from headrace._base.connections import Attend
 from headrace._base.engine import BaseEngine, BaseRoleDriver, Unit
 from headrace._base.hooks import Hook, hook_failed, surrounded
-from headrace._core.effects import Abort, Effect, Held, Log, Phase, Receive, Role, Send, Sleep, Start, TakeBack, Wake
+from headrace._core.effects import (
+    Abort,
+    BlockThen,
+    Effect,
+    Held,
+    Log,
+    Phase,
+    Receive,
+    Role,
+    Send,
+    Sleep,
+    Start,
+    TakeBack,
+    Wake,
+)
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.roles import Channel
@@ -84,6 +98,16 @@ class Engine(BaseEngine):
         self.answered(ops, replies, since)
         return replies
 
+    def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
+        """Block on the server, and send what follows that."""
+        try:
+            rung, reply = executor.wait_then(effect)
+        except OutcomeUnknown:  # as in `send`
+            return True, None
+        if reply is not None:
+            self.answered([effect.op], [reply], time.perf_counter())
+        return rung, reply
+
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""
         for unit in units:
@@ -125,7 +149,7 @@ class Engine(BaseEngine):
             self.wake(consumer)
 
     def _stop_waiting(self) -> None:
-        self.executors["blocking"].close()
+        self.executors["blocking"].stop_waiting()
 
     def runs_this(self) -> bool:
         """Tell whether one of our handlers is the caller."""
@@ -137,7 +161,7 @@ class Engine(BaseEngine):
             if self.finished:
                 return
             farewell = self._farewell(time.monotonic())
-            # A listener may have been connecting as drain() closed what it found.
+            # A read may have been connecting as drain() closed what it found.
             self._await(self._running["wait"], farewell, self._stop_waiting)
             self._await(self._running["fetch"], farewell)
             self.lifecycle.advance_to(Phase.STOPPED)
@@ -191,6 +215,8 @@ class RoleDriver(BaseRoleDriver, Driver):
                 self._event.wait(seconds)
                 self._event.clear()
                 return None
+            case BlockThen():
+                return self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):
                 return self._engine.subscription.receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():

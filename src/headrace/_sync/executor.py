@@ -44,6 +44,7 @@ from headrace._base.retrying import (
     told_limit,
     too_large,
 )
+from headrace._core.effects import BlockThen
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
@@ -249,7 +250,11 @@ class Executor(BaseExecutor):
         """
         if within is not None and within < self.timeout:
             return self._send_within(commands, meanwhile, leaves, within)
-        connection = self.connections.take()
+        return self._exchange(self.connections.take(), commands, meanwhile, leaves)
+
+    def _exchange(
+        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
+    ) -> list[Any]:
         try:
             if leaves is not None:
                 leaves()
@@ -298,10 +303,55 @@ class Executor(BaseExecutor):
         An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows heals it.
         """
         try:
-            return bool(self.send([pack(command)])[0])
+            return bool(self._block([pack(command)], None)[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             time.sleep(0.01)
             return True
+
+    def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
+        """Block like `wait`, with the operation of *effect* behind; return its decoded reply, too. Once the block was
+        ended by `stop_waiting`, undo what the operation did all the same; the reply is `None`.
+        """
+        lane, trip, rung = self._lane(effect.op), Trip([effect.op]), True
+        try:
+            rung, *answers = self._block([pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")], trip.leaves)
+            trip.answered()
+            answers = self._checked(answers, trip, [lane])
+        except Exception as error:
+            if self._waits_no_more:
+                self._undo_riding(effect, lane)
+                return False, None
+            time.sleep(0.01)
+            answers = self._again(error, trip, [lane], None)
+        else:
+            self._lanes.give(trip.ops, [lane])
+        return bool(rung), self._answered(trip.ops, answers)[0]
+
+    def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
+        """Ask what the operation of *effect* did, by the same number, and undo that."""
+        with suppress(Exception):  # what can't be undone now comes back as the worker leaves
+            undoing = effect.undo(effect.again.decode(self._attempt(Trip([effect.again]), [lane], None)[0]))
+            self.undo([] if undoing is None else [undoing])
+
+    def _block(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
+        """Send like `send`, on a connection that `stop_waiting` closes."""
+        connection = self.connections.take()
+        self._blocked.add(connection)
+        try:
+            if self._waits_no_more:
+                self.connections.give(connection)
+                raise errors.ConnectionError("the worker stops")
+            return self._exchange(connection, commands, None, leaves)
+        finally:
+            self._blocked.discard(connection)
+
+    def stop_waiting(self) -> None:
+        """End the blocked reads, and let none begin. To be called until they have ended: redis-py opens a connection
+        anew that is closed just before it is used.
+        """
+        self._waits_no_more = True
+        for connection in list(self._blocked):
+            connection.disconnect()
 
     def sleep(self, seconds: float) -> None:
         """Sleep on the client."""

@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), ends (hash), ended (zset), gate (stream), levels...
--- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken flag, heir_of,
+-- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out · 2
 --        = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · next_due ms
@@ -10,6 +10,7 @@
 --        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
 --        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
 -- COST   6 us + 2-3 us per job, of a level behind the first 15 us. One call reads about 1 MiB, or one job that is more.
+-- woken: 1 if a reader was woken, 0, or 2 behind a blocked read: nothing is done unless it has brought something.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that has no
 -- heartbeat, 0 when it must be registered already. heir_of: '', or the worker that had our name before and may still
 -- hold jobs: these come before all others, and those beyond `limit` go to the front. Buckets, of rate limits: {header
@@ -66,6 +67,12 @@ if known then -- the reply was lost
   return {1, 0, again, {}, 0, now} -- and perhaps there is more
 end
 
+if woken == '2' then -- what it brought lies in the reserved consumer; an error says that there is no group
+  local brought = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
+  if #brought == 0 and not brought.err then brought = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') end
+  if #brought == 0 and not brought.err then return {1, -1, {}, {}, 0, now} end
+end
+
 -- 3. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
 require_history(heard.history, ends, ended)
@@ -83,7 +90,7 @@ elseif deadline == 0 then
 end
 
 -- 4. Wake tokens, a pause, and jobs that are due: all this before anything is handed out.
-if woken then healed = math.max(healed, clear_wake_tokens(wake)) end
+if woken == '1' or woken == '2' then healed = math.max(healed, clear_wake_tokens(wake)) end
 local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate')
 if state[1] then return {2, -1, {}, {}, healed, now} end
 local largest = math.max(4096, tonumber(state[2] or 0))

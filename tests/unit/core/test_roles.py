@@ -13,6 +13,7 @@ from headrace import BatchError, Complete, DeadLetter, Job, NameTaken, Release, 
 from headrace._core.effects import (
     Abort,
     Block,
+    BlockThen,
     Effect,
     Held,
     Log,
@@ -260,12 +261,87 @@ def test_an_empty_queue_is_left_to_listen() -> None:
     assert isinstance(fetching.go([grant(consumer, 1)]), Sleep)
     assert fetching.pokes == [False]
     heard = waiting.go()
-    assert isinstance(heard, Block)
+    assert isinstance(heard, BlockThen)
     assert "BLOCK" in heard.command
-    assert isinstance(waiting.go(False), Block)  # nothing came
+    assert isinstance(waiting.go((False, Grant([]))), BlockThen)  # nothing came
     assert isinstance(fetching.go(), Sleep)
-    assert isinstance(waiting.go(True), Sleep)
+    assert isinstance(waiting.go((True, Grant([]))), Sleep)
     assert sent(fetching.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
+
+
+def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> None:
+    """In the role that waits, before any other is woken; room is left for what `fetch` leases meanwhile."""
+    consumer = make_consumer(concurrency=10)
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    fetching.go()
+    fetching.go([Grant([])])
+    riding = waiting.go()
+    assert isinstance(riding, BlockThen)
+    assert [(op.args[1], op.args[-2]) for op in (riding.op, riding.again)] == [(5, 2), (1, 2)]
+    assert (consumer.riding, consumer.room()) == (5, 5)
+    assert isinstance(waiting.go((True, grant(consumer, 1, 2))), BlockThen)
+    assert [unit[0].entry for unit in waiting.backlog] == ["1-0", "2-0"]
+    assert (list(consumer.held), waiting.pokes) == (["1-0", "2-0"], [])
+    assert isinstance(waiting.go((True, grant(consumer, *range(3, 7)))), Sleep)  # as many as it asked for
+    assert (consumer.riding, consumer.available, waiting.pokes) == (0, True, [False])
+    assert limit(fetching.go()) == 4
+
+
+def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
+    """Given back at once: what it gave back before may have ended its own read."""
+    consumer = make_consumer(concurrency=10)
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    fetching.go()
+    fetching.go([Grant([])])
+    waiting.go()
+    consumer.stuck = True
+    assert isinstance(waiting.go((True, grant(consumer, 1, 2))), Sleep)
+    assert (waiting.backlog, waiting.pokes, consumer.held) == ([], [False], {})
+    assert names(fetching.go()) == ["release"]
+
+
+def test_a_reply_behind_a_blocked_read_that_is_not_known() -> None:
+    """It was undone, or the worker was declared dead: `fetch` asks."""
+    consumer = make_consumer()
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    fetching.go()
+    fetching.go([Grant([])])
+    waiting.go()
+    assert isinstance(waiting.go((True, None)), Sleep)
+    assert (consumer.riding, consumer.available, waiting.pokes) == (0, True, [False])
+    assert names(fetching.go()) == ["lease"]
+
+
+def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> None:
+    consumer = make_consumer()
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    fetching.go()
+    fetching.go([Grant([])])
+    riding = waiting.go()
+    assert riding.undo(None) is riding.undo(Grant([])) is None
+    assert riding.undo(grant(consumer, 1, 2)).name == "release"
+    consumer.phase = Phase.DRAINING
+    assert isinstance(fetching.go(), Sleep)  # something may still come
+    assert waiting.go((False, None)) is None
+    assert waiting.pokes == [False]
+    assert fetching.go() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "due", "riders"),
+    [
+        ({"concurrency": 1}, None, 1),
+        ({"concurrency": 1}, 5.0, 0),
+        ({"concurrency": 2}, 5.0, 1),
+        ({"concurrency": 500}, None, 125),
+        ({"concurrency": 2, "batch": True, "max_size": 10}, None, 0),
+    ],
+)
+def test_who_leases_behind_a_blocked_read(options: dict[str, Any], due: float | None, riders: int) -> None:
+    """With one slot nobody while a job is due later, as one lease call waits; batches are gathered elsewhere."""
+    consumer = make_consumer(**options)
+    consumer.due_at = due
+    assert consumer.riders() == riders
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
@@ -276,7 +352,7 @@ def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
     assert fetching.go([Grant([], next_due=1.25)]) == Sleep(1.0)
     heard = waiting.go()
     assert heard.command[heard.command.index("BLOCK") + 1] == 1000
-    assert isinstance(waiting.go(False), Block)
+    assert isinstance(waiting.go((False, Grant([]))), BlockThen)
     fetching.now += 1.0
     assert fetching.go() == Sleep(0.25)
     fetching.now += 0.25

@@ -48,6 +48,7 @@ class Consumer:
     name: str = ""
     phase: Phase = Phase.RUNNING
     asking: int = 0  # jobs that lease calls under way ask for
+    riding: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
     held: dict[str, Held] = field(factory=dict[str, Held])
     completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
     done: deque[Settlement] = field(factory=deque[Settlement])  # all others
@@ -261,7 +262,20 @@ class Consumer:
         slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
         ahead = 0.0 if self.mean is None else slots * START_WITHIN_S / max(self.mean, 1e-6)
         most = slots + min(int(ahead), max(JOBS_PER_SCRIPT, slots))
-        return min(LEASE_AT_MOST, most - len(self.held) - self.asking)
+        return min(LEASE_AT_MOST, most - len(self.held) - self.asking - self.riding)
+
+    def riders(self) -> int:
+        """Return how many jobs a lease call behind a blocked read may ask for; 0: there is none, `fetch` leases.
+
+        It leaves room for what is due meanwhile. With one slot there is one lease call at a time. Batches are gathered
+        by `fetch` alone.
+        """
+        room = self.room()
+        if self.handler.batch or self.paused or self.name_claim.heir_of:
+            return 0
+        if self.due_at is None:
+            return max(1, room // 2)
+        return room // 2 if self.handler.concurrency > 1 else 0
 
     def unsettled(self) -> bool:
         """Tell whether there are settlements to send."""

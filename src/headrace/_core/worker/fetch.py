@@ -7,12 +7,14 @@ the worker stops.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, cast
 
 from headrace._core.effects import (
     Abort,
+    BlockThen,
     Held,
     Phase,
     Role,
@@ -21,6 +23,7 @@ from headrace._core.effects import (
     Step,
     Wake,
     block,
+    block_then,
     current_time,
     send_all,
     take_back,
@@ -32,6 +35,7 @@ from headrace._core.worker.settling import Settling, alike
 from headrace._protocol.answers import Grant
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
+from headrace._protocol.queue_ops import Ops
 
 TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting units go back to the queue
 BLOCK_S = 1.0  # seconds a blocked read lasts at most
@@ -42,7 +46,7 @@ def fetch(consumer: Consumer) -> Role:
     while True:
         if consumer.phase >= Phase.DRAINING:
             yield from _recall(consumer)
-            if consumer.phase >= Phase.HALTING or not (consumer.held or consumer.unsettled()):
+            if consumer.phase >= Phase.HALTING or not (consumer.held or consumer.unsettled() or consumer.riding):
                 break
         settling = settlements(consumer)
         room = _room(consumer)
@@ -64,6 +68,8 @@ def fetch(consumer: Consumer) -> Role:
             consumer.woken = woken
         elif room > 0:
             yield from _granted(consumer, replies[-1], room, name, woken, losses_told, asked)
+            if not consumer.available:
+                yield Wake()  # `wait` may block now
         if consumer.tend_soon:
             yield from consumer.tend()
         if (soonest := settling.next_due) is not None:
@@ -105,22 +111,54 @@ def settlements(consumer: Consumer) -> Settling:
 
 
 def wait(consumer: Consumer) -> Role:
-    """Block on the server while there is nothing to lease and room for more."""
+    """Block on the server while there is nothing to lease and room for more; lease what ends that."""
     while consumer.phase is Phase.RUNNING:
         if consumer.available or not consumer.registered or consumer.room() <= 0:
             yield Sleep(1.0)
             continue
-        rung = yield from block(consumer.ops.wait(BLOCK_S, paused=consumer.paused))
-        if rung or consumer.paused:  # it may have been resumed
+        if riders := consumer.riders():
+            rung = yield from _ride(consumer, riders)
+        else:
+            rung = (yield from block(consumer.ops.wait(BLOCK_S, paused=consumer.paused))) or consumer.paused
+        if rung:  # or it may have been resumed
             consumer.woken = consumer.available = True
             yield Wake()
+    yield Wake()
+
+
+def _ride(consumer: Consumer, riders: int) -> Step[bool]:
+    """Block on the server, with a lease call behind that; return true if there was something, and it brought none."""
+    name, losses_told = consumer.name, consumer.losses_told
+    op, again = (consumer.ops.lease(name, most, woken=2, kind=Held) for most in (riders, 1))
+    riding = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
+    consumer.riding = riders
+    try:
+        rung, grant = yield from block_then(riding)
+        if grant is None or not (grant.claims or grant.undecodable):  # what else it says, `fetch` hears, too
+            return rung
+        consumer.available = True  # if there are fewer than it asked for, this is taken back
+        now = yield from current_time()
+        yield from _granted(consumer, grant, riders, name, True, losses_told, now)
+        if consumer.stuck:  # it has become so while this waited
+            consumer.give_back((yield from take_back()))
+    finally:
+        consumer.riding = 0
+    if consumer.available or consumer.unsettled() or grant.next_due is not None:
+        yield Wake()
+    return False
+
+
+def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
+    """Make the operation that gives back what was granted, and is not taken in."""
+    claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
+    return ops.release(claims) if claims else None
 
 
 def _room(consumer: Consumer) -> int:
     """Return how many jobs to lease now."""
     if consumer.phase is not Phase.RUNNING or not consumer.registered or not consumer.available:
         return 0
-    if consumer.asking and consumer.handler.concurrency == 1:
+    if (consumer.asking or consumer.riding) and consumer.handler.concurrency == 1:
         return 0  # two lease calls at a time may be answered in either order, and one slot promises order
     return consumer.room()
 
@@ -175,7 +213,6 @@ def _granted(
         consumer.available = False
         if woken and not grant.claims:
             consumer.tick_at = 0.0  # it may have been a new schedule that woke us
-        yield Wake()  # `wait` may block now
     yield from _share(consumer, consumer.admit(fresh), now)
 
 

@@ -41,6 +41,10 @@ class FlowConsumer(Consumer):
         for claim in claims:
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
 
+    def riders(self) -> int:
+        """Return none: the states of runs are read by `fetch` alone."""
+        return 0
+
     def completes(self, held: Held, result: Any) -> bool:
         """Take the job's step in its flow; a job of no run is just completed."""
         trace = getattr(held, "trace", None)
