@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-import redis
 from attrs import define, field
+from redis import exceptions as errors
 
 from headrace._base.retrying import Trip, known
 from headrace._protocol.limits import BYTES_PER_SCRIPT
@@ -71,7 +71,7 @@ class Coalescer:
         trip = Trip([op], within, spent=within)
         if all(one is not future for _, one in self.waiting):
             trip.leaves()
-        late = redis.exceptions.TimeoutError(f"no answer within {within:g} s")
+        late = errors.TimeoutError(f"no answer within {within:g} s")
         known(late, trip)
         raise late
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from headrace._model.job import Cause, NewJob
 from headrace.errors import REASON_CHARACTERS
@@ -62,9 +62,10 @@ def count(name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MO
 
 def listed(jobs: Any) -> Sequence[Any]:
     """Return the jobs of a batch. Raises `TypeError` for what is no iterable of them."""
+    several: Any = jobs
     if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
         raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
-    return cast("Sequence[Any]", jobs) if isinstance(jobs, (list, tuple)) else [*jobs]
+    return several if isinstance(jobs, (list, tuple)) else [*several]
 
 
 def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -38,11 +38,12 @@ class Refusal:
 def admitted(reply: Any) -> list[Receipt | Refusal]:
     """Decode what became of each job."""
     waiting, last = reply[0], text(reply[1])
+    numbers: list[int] = reply[3::2]
     return [
         Receipt(text(i), number == 1, OUTCOMES[number])
         if number < REFUSED
         else Refusal(number == REFUSED, waiting, last)
-        for i, number in zip(reply[2::2], reply[3::2], strict=True)
+        for i, number in zip(reply[2::2], numbers, strict=True)
     ]
 
 
@@ -63,7 +64,9 @@ class Admission:
             job = NewJob(job)
         terms = conditions(job, self.ops.settings.unique_for)
         made = self.ops.item(evolve(job, **NONE) if conditional(job) else job, context)
-        name, delay, fields = made if isinstance(made, tuple) else ("", "", cast("list[str | bytes]", ["data", made]))
+        if isinstance(made, bytes):
+            made = ("", "", ["data", made])
+        name, delay, fields = made
         if "unique" in terms:
             fields = [*fields, UNIQUE, str(terms["unique"])]
         return name, delay, " ".join(f"{term}={ms}" for term, ms in terms.items()), fields

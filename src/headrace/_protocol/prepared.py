@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from headrace._model.receipt import Receipt
 from headrace._protocol.op import Op
@@ -27,25 +27,15 @@ class Prepared(Generic[T]):
     """Makes one operation of any items, by another script."""
     op: Op[T]
     """That of an empty item."""
-    lane_prefix: str = field(init=False)
-    _before: bytes = field(init=False)
-    _behind: bytes = field(init=False)
+    lane_prefix: str
+    _before: bytes
+    _behind: bytes
 
-    @lane_prefix.default
-    def _lane_prefix(self) -> str:
-        return self.op.lane_prefix
-
-    @_before.default
-    def _before_lane(self) -> bytes:
-        return self._parts()[0]
-
-    @_behind.default
-    def _behind_lane(self) -> bytes:
-        return self._parts()[1].removesuffix(2 * _EMPTY)  # the number and the item
-
-    def _parts(self) -> tuple[bytes, bytes]:
-        before, _, behind = self.op.packed("EVALSHA", _LANE, "").partition(f":{_LANE}\r\n".encode())
-        return before + b":", b"\r\n" + behind
+    @classmethod
+    def made(cls, join: Callable[[Sequence[bytes]], Op[list[T]]], op: Op[T]) -> Prepared[T]:
+        """Pack *op* but for its lane, the number of the call and the item."""
+        before, _, behind = op.packed("EVALSHA", _LANE, "").partition(f":{_LANE}\r\n".encode())
+        return cls(join, op, op.lane_prefix, before + b":", b"\r\n" + behind.removesuffix(2 * _EMPTY))
 
     def packed(self, lane: str, call: int, item: bytes) -> bytes:
         """Pack the call, like `Op.packed`."""
@@ -63,4 +53,4 @@ def enqueue_one(ops: Ops) -> Prepared[Receipt]:
     """Prepare the call that adds one job which is its payload and nothing else."""
     source = script("enqueue_one")
     keys = [ops.keys.part(part) for part in source.parts]
-    return Prepared(ops.enqueue, Op("enqueue", source, keys, [b""], one_receipt, ops.keys.lane("")))
+    return Prepared[Receipt].made(ops.enqueue, Op("enqueue", source, keys, [b""], one_receipt, ops.keys.lane("")))
