@@ -51,6 +51,15 @@ def test_the_law_in_red(site: Any, queue: Queue, newest: Server) -> None:
     assert "3 enqueued ≠" in text(one.get("queue", name="q"))
 
 
+def test_one_broken_queue_hides_no_other(site: Any, queue: Queue, newest: Server) -> None:
+    queue.enqueue(b"x")
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.set("headrace:{x}:x:delayed", "of another type")
+    shown = text(site().get())
+    assert "x can't be read: WRONGTYPE" in shown
+    assert "✓ balanced" in shown
+
+
 def test_queue_page_by_page(site: Any, queue: Queue) -> None:
     queue.enqueue_many([NewJob(b"x", id=f"i{n:03}") for n in range(120)])
     one, path, seen = site(), "queue?name=q", list[str]()

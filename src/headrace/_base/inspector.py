@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from headrace._base.address import Address
 from headrace._base.connected import Connected
 from headrace._base.retrying import bounding
@@ -15,7 +17,9 @@ from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._protocol.op import pack
 from headrace._protocol.replies import text
+from headrace.errors import HeadraceError
 
+REFUSALS = (ResponseError, HeadraceError)  # errors of one queue, where others may be sound
 FRESH_S = 2.0  # seconds for which what was read is shown again
 
 
@@ -26,7 +30,7 @@ class BaseInspector(Connected):
         self, address: Address, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None,
         fresh: float | timedelta, timeout: float | timedelta,
     ) -> None:  # fmt: skip
-        self.views = Views(namespace, codecs, redact, seconds("fresh", fresh))
+        self.views = Views(namespace, codecs, redact, seconds("fresh", fresh), REFUSALS)
         self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = address
 

@@ -88,14 +88,15 @@ class Views:
     """Maker of all views of one namespace. *fresh*: seconds for which what was read is shown again."""
 
     def __init__(
-        self, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None, fresh: float
-    ) -> None:
+        self, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None, fresh: float,
+        refusals: tuple[type[Exception], ...],
+    ) -> None:  # fmt: skip
         self._pattern = pattern(namespace)
         self.namespace, self.fresh = namespace, fresh
         self._codecs = {name: chosen(codec) for name, codec in (codecs or {}).items()}
         if redact is not None and not callable(redact):
             raise TypeError(f"redact must be a function of (what, text, job), not {type(redact).__name__}")
-        self._redact = redact
+        self._redact, self._refusals = redact, refusals
         self._catalogue = _Catalogue()
         self._abouts: dict[str, About] = {}
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
@@ -154,13 +155,22 @@ class Views:
     def _overview(self) -> Step[Overview]:
         names = yield from self._look()
         views: list[QueueView] = []
+        broken: dict[str, str] = {}
         for start in range(0, len(names), QUEUES_AT_ONCE):
-            views += yield from self._queues(names[start : start + QUEUES_AT_ONCE])
+            some = names[start : start + QUEUES_AT_ONCE]
+            try:
+                views += yield from self._queues(some)
+            except self._refusals:  # of one of them: a key of another type, say
+                for name in some:
+                    try:
+                        views += yield from self._queues([name])
+                    except self._refusals as error:
+                        broken[name] = one_line(str(error))
         known = set(names)
         self._abouts = {name: about for name, about in self._abouts.items() if name in known}
         self._trails = {name: trail for name, trail in self._trails.items() if name in known}
-        now = max((self._abouts[name].now for name in names), default=0.0)
-        return Overview(now, tuple(views), self._catalogue.whole)
+        now = max((one.now for one in self._abouts.values()), default=0.0)
+        return Overview(now, tuple(views), self._catalogue.whole, broken)
 
     def _queues(self, names: list[str]) -> Step[list[QueueView]]:
         """Read some queues in two round trips: scripts want the streams of all levels, and know when one is missing."""

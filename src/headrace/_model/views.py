@@ -11,6 +11,7 @@ from headrace._model.shown import Payload
 from headrace._model.state import Counts, Schedule, WorkerState
 
 NO_RATES: Mapping[str, float] = {}
+NOTHING_BROKEN: Mapping[str, str] = {}
 
 
 @frozen
@@ -51,13 +52,15 @@ class QueueView:
 
 @frozen
 class Overview:
-    """All queues of a namespace at the time `now`, by name. `whole` once all keys of the server have been looked at: it
-    is done in steps, so that a large server is not held up.
+    """All queues of a namespace at the time `now`, by name; `broken` says why others can't be read.
+
+    `whole` once all keys of the server have been looked at: that is done in steps, so that a large one is not held up.
     """
 
     now: float
     queues: tuple[QueueView, ...]
     whole: bool
+    broken: Mapping[str, str] = NOTHING_BROKEN
 
     @property
     def workers(self) -> tuple[WorkerState, ...]:
