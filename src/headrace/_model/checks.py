@@ -64,7 +64,7 @@ def listed(jobs: Any) -> Sequence[Any]:
     """Return the jobs of a batch. Raises `TypeError` for what is no iterable of them."""
     several: Any = jobs
     if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
-        raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(jobs).__name__}")
+        raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(several).__name__}")
     return several if isinstance(jobs, (list, tuple)) else [*several]
 
 
