@@ -25,7 +25,7 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
 BESIDES = {
     "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Codec", "CodecError", "Complete",
     "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
-    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded",
+    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded", "QueueFull",
     "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs", "ReplyError", "Schedule",
     "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState", "as_completed",
 }  # fmt: skip
@@ -53,8 +53,11 @@ MEMBERS = {
         "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
     },
     "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "lost", "payload", "queue"},
-    "NewJob": {"delay", "headers", "id", "payload", "priority", "queue"},
-    "Receipt": {"added", "id", "result"},
+    "NewJob": {
+        "debounce", "delay", "headers", "id", "max_wait", "payload", "priority", "queue", "replace", "throttle",
+        "unique_for",
+    },
+    "Receipt": {"added", "id", "outcome", "result"},
     "Counts": {
         "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "leased", "lost",
         "parked", "present", "waiting",
@@ -141,6 +144,7 @@ MADE: dict[str, Any] = {
     "Complete": headrace.Complete(b"r"),
     "DeadLetter": headrace.DeadLetter("no"),
     "JobFailed": headrace.JobFailed("i", "dead", "why"),
+    "QueueFull": headrace.QueueFull(11, 10),
     "LeasesLeft": headrace.LeasesLeft([("q", "i")]),
     "PrioritiesMismatch": headrace.PrioritiesMismatch(3),
     "RetryLater": headrace.RetryLater(5, "why", spend=True),

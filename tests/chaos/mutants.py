@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from headrace._protocol import flow_ops, queue_ops
-from tests.support.planted import Edit, planted
+from tests.support.planted import ROOMS, Edit, planted
 
 PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
 FLOW = ["runs", "hand", "flow threads", "flow tasks"]
@@ -234,4 +233,5 @@ end""",
 def install(mutant: str | None) -> None:
     """Change the scripts of this process, once and for all."""
     changed = planted([*COUNTED, *(MUTANTS[mutant].edits if mutant else ())])
-    queue_ops.script = flow_ops.script = changed  # type: ignore[attr-defined]
+    for room in ROOMS:
+        room.script = changed

@@ -11,11 +11,10 @@ import os
 
 import pytest
 
-from headrace._protocol import flow_ops, queue_ops
 from tests.flows.machine import Machine
 from tests.flows.mutants import MUTANTS, SEEDS
 from tests.support.machines import hunt, run_machine
-from tests.support.planted import planted
+from tests.support.planted import ROOMS, planted
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "20"))
@@ -42,7 +41,7 @@ def test_what_holds(server: Server) -> None:
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found: the seed is one of those that find it soon."""
     scripts = planted(MUTANTS[mutant])
-    monkeypatch.setattr(queue_ops, "script", scripts)
-    monkeypatch.setattr(flow_ops, "script", scripts)
+    for room in ROOMS:
+        monkeypatch.setattr(room, "script", scripts)
     with pytest.raises((AssertionError, KeyError)):
         hunt(lambda: Calm(newest), SEEDS.get(mutant, 1), STEPS)

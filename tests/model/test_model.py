@@ -12,11 +12,10 @@ import os
 
 import pytest
 
-from headrace._protocol import queue_ops
 from tests.model.machine import Machine
 from tests.model.mutants import MUTANTS, SEEDS
 from tests.support.machines import hunt, run_machine
-from tests.support.planted import planted
+from tests.support.planted import ROOMS, planted
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
@@ -32,6 +31,8 @@ def test_server_agrees(server: Server) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model finds it: the seed is one of those that find it soon."""
-    monkeypatch.setattr(queue_ops, "script", planted(MUTANTS[mutant]))
+    scripts = planted(MUTANTS[mutant])
+    for room in ROOMS:
+        monkeypatch.setattr(room, "script", scripts)
     with pytest.raises(AssertionError):
         hunt(lambda: Machine(newest), SEEDS.get(mutant, 1), STEPS)

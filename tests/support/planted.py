@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 from attrs import evolve
 
+from headrace._protocol import admission, base_ops, flow_ops, prepared, queue_ops, result_ops
 from headrace._protocol import script as scripts
+
+ROOMS: Sequence[Any] = [admission, base_ops, flow_ops, prepared, queue_ops, result_ops]  # all that make operations
 
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from headrace import AsyncQueue, AsyncWorker, Counts, Job, Queue, Retry, Worker
 from headrace.testing import headrace_server, headrace_url, run_until_empty, run_until_empty_async
 from tests.support.awaiting import PATIENCE
-from tests.support.servers import Server
 
 __all__ = ["headrace_server", "headrace_url"]  # fixtures
-FASTAPI = Path(__file__).parents[2] / "docs" / "how-to" / "use-in-fastapi.md"
 
 
 def test_run_until_empty(headrace_url: str) -> None:
@@ -78,52 +71,3 @@ def test_run_until_empty_async(headrace_url: str) -> None:
                 await run_until_empty_async(worker, queue, timeout=0.1)
 
     asyncio.run(story())
-
-
-class Application:
-    """As much of FastAPI as the page uses."""
-
-    def __init__(self, lifespan: Any) -> None:
-        self.lifespan = lifespan
-        self.state = ModuleType("state")
-        self.routes: dict[str, Any] = {}
-
-    def _route(self, path: str, **_: Any) -> Any:
-        def register(function: Any) -> Any:
-            self.routes[path] = function
-            return function
-
-        return register
-
-    get = post = _route
-
-
-def test_the_lifespan_of_a_web_application(monkeypatch: pytest.MonkeyPatch, newest: Server) -> None:
-    """The page's two examples as they stand, with a stand-in for the web framework: it enqueues, and works."""
-    fastapi = ModuleType("fastapi")
-    fastapi.FastAPI, fastapi.Request = Application, object  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fastapi", fastapi)
-    blocks = re.findall(r"```python\n(.*?)```", FASTAPI.read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    web, both = ({}, {})
-    for block, names in zip(blocks, (web, both), strict=True):
-        assert "redis://localhost:6379/0" in block
-        exec(compile(block.replace("redis://localhost:6379/0", newest.url), str(FASTAPI), "exec"), names)
-
-    async def story() -> None:
-        app = web["app"]
-        request = ModuleType("request")
-        request.app = app  # type: ignore[attr-defined]
-        async with app.lifespan(app):
-            assert await app.routes["/users/{user}/welcome"]("ada", request) == {"id": "welcome-ada", "added": True}
-            assert await app.routes["/users/{user}/welcome"]("ada", request) == {"id": "welcome-ada", "added": False}
-            assert await app.routes["/jobs/{job}"]("welcome-ada", request) == {"state": "waiting"}
-        app = Application(both["lifespan"])
-        async with asyncio.timeout(PATIENCE), app.lifespan(app):
-            while (await app.state.emails.counts()).completed < 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-
-    asyncio.run(story())
-    with Queue("emails", url=newest.url) as queue:
-        assert queue.counts() == Counts(enqueued=1, completed=1)
-        assert queue.workers() == []
