@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.support.awaiting import until
 from tests.support.colours import Connect
 from tests.support.servers import Binary, Server, binaries
 
@@ -81,15 +82,24 @@ class Servers:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._running: dict[Binary, Server] = {}
+        self._used: set[Binary] = set()
 
     def __call__(self, binary: Binary) -> Server:
         """The server of this binary, empty."""
         if binary not in self._running:
             self._running[binary] = self._stack.enter_context(Server(binary))
+        self._used.add(binary)
         server = self._running[binary]
         with redis.Redis(unix_socket_path=server.path) as client:
             client.flushall()  # scripts stay: to compile them for each test anew would be a quarter of all its work
         return server
+
+    def settle(self) -> None:
+        """Wait until all connections of the test before have ended: a worker's may outlive it for an instant."""
+        for binary in self._used:
+            with redis.Redis(unix_socket_path=self._running[binary].path) as client:
+                until(lambda client=client: len(client.client_list()) == 1, "the end of the connections that a test left")
+        self._used.clear()
 
     def close(self) -> None:
         """Stop them all."""
@@ -102,6 +112,12 @@ def servers() -> Iterator[Servers]:
     servers = Servers()
     yield servers
     servers.close()
+
+
+@pytest.fixture(autouse=True)
+def _settled(servers: Servers) -> None:
+    """Nothing of the test before goes on."""
+    servers.settle()
 
 
 @pytest.fixture(params=binaries(), ids=lambda binary: binary.name)

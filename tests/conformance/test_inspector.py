@@ -80,11 +80,8 @@ def test_overview(look: Look, plain: Queue, server: Server) -> None:
 def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) -> None:
     """What a foreign command removed is missing, by its number."""
     plain.enqueue_many([b"x"] * 3)
-    client: Any = plain._executor.pool
-    connection = client.get_connection()
-    connection.send_command("XTRIM", plain.ops.keys.part("jobs"), "MAXLEN", "1")
-    connection.read_response()
-    client.release(connection)
+    with redis.Redis(unix_socket_path=server.path) as client:
+        client.xtrim(plain.ops.keys.part("jobs"), maxlen=1, approximate=False)
     view = look().queue("q").queue
     assert not view.balanced
     assert view.law.endswith("2 missing")

@@ -18,7 +18,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header
 from tests.conftest import Servers
-from tests.scripts.conftest import dumps, restore
+from tests.scripts.conftest import contents, dumps, restore
 from tests.support.servers import Server, binaries
 from tests.unit.protocol.test_script_headers import NAMES, OPS, SAMPLES
 
@@ -112,11 +112,11 @@ class Sender:
         """The error that comes of *value*, and nothing else; or none, and the queue is sound."""
         restore(self._client, self._filled)
         self._words[self._place] = value
-        before = dumps(self._client)
+        before = contents(self._client)
         try:
             self._client.execute_command(*self._words)
         except redis.ResponseError as error:
-            assert dumps(self._client) == before, f"{value!r}: half done: {error}"  # noqa: PT017
+            assert contents(self._client) == before, f"{value!r}: half done: {error}"  # noqa: PT017
             return str(error)
         self._is_sound(value)
         return ""

@@ -131,7 +131,8 @@ def test_calls_under_conditions(tasks: Tasks) -> None:
     def welcome(to: str) -> None: ...
 
     once = welcome.options(id="a", debounce=60, max_wait=90, full="raise")
-    assert [once.enqueue("ada").outcome, once.enqueue("ben").outcome] == ["added", "moved"]
+    assert once.enqueue("ada").outcome == "added"
+    until(lambda: once.enqueue("ben").outcome == "moved")  # within the same millisecond there is nothing to move
     assert welcome.options(id="a", replace=True).enqueue("cyd").outcome == "replaced"
     assert [job.job.payload for job in tasks.queue.waiting()] == [b'{"to":"cyd"}']
     with pytest.raises(TypeError, match="unexpected keyword argument 'bounce'"):
