@@ -98,7 +98,9 @@ class Servers:
         """Wait until all connections of the test before have ended: a worker's may outlive it for an instant."""
         for binary in self._used:
             with redis.Redis(unix_socket_path=self._running[binary].path) as client:
-                until(lambda client=client: len(client.client_list()) == 1, "the end of the connections that a test left")
+                until(
+                    lambda client=client: len(client.client_list()) == 1, "the end of the connections that a test left"
+                )
         self._used.clear()
 
     def close(self) -> None:
