@@ -183,7 +183,10 @@ def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> No
 
 
 async def run_until_empty_async(worker: AsyncWorker, *queues: AsyncQueue, timeout: float = 10.0) -> None:
-    """Like `run_until_empty`, for `AsyncWorker` and `AsyncQueue`."""
+    """Run *worker* until nothing is waiting, leased or delayed in *queues*.
+
+    Raises `TimeoutError`, with the number of jobs left, after *timeout* seconds, and any error that ended the worker.
+    """
     deadline = time.monotonic() + timeout
     async with worker:
         while left := _jobs_left([await queue.counts() for queue in queues]):

@@ -18,7 +18,7 @@ from headrace._protocol.queue_ops import Ops
 
 
 class AsyncEventStream(BaseEvents):
-    """Like `EventStream`."""
+    """The events of a queue as they happen: an asynchronous iterator, and context manager that subscribes on entry."""
 
     def __init__(self, ops: Ops, executor: AsyncExecutor, kinds: Sequence[str], timeout: float | None) -> None:
         super().__init__(ops, kinds, timeout)
@@ -52,7 +52,7 @@ class AsyncEventStream(BaseEvents):
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """Like `EventStream.close`."""
+        """Close the connection; the iteration ends."""
         self._over = True
         await self._subscription.close()
 

@@ -30,7 +30,24 @@ from headrace._protocol.limits import JOBS_PER_SCRIPT
 
 
 class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
-    """Like `Queue`, for asyncio; *client* is a `redis.asyncio.Redis`. For one event loop."""
+    """A named, ordered set of jobs on Redis Streams.
+
+    - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
+    - *url* or *client*: a `redis://`, `rediss://`, `unix://` or `embedded:DIR` URL (default `HEADRACE_URL`, then
+      `REDIS_URL`), or a `redis.asyncio.Redis` of yours, whose settings we use for connections of our own.
+    - *lease*: seconds a lease lasts. *max_attempts*: deliveries after which a job is dead (`None`: no end).
+    - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the present
+      holder instead of letting the first completer win. *codec*: see `JSONCodec`.
+    - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
+      seconds after which a job that waits goes to the level before its own, so that none waits for ever.
+    - *history*: ends of jobs kept, so that `find` and `result` tell how they ended, for *history_ttl* seconds (a week).
+    - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
+    - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: what an enqueue of more does, `raise` or
+      `block`. *unique_for*: seconds for which the id of a completed job stays taken.
+    - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
+
+    For one event loop.
+    """
 
     @overload
     def __init__(
@@ -60,7 +77,12 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
     ) -> AsyncLease[T] | None:  # fmt: skip
-        """Like `Queue.lease`."""
+        """Lease the next job; `None` if there is none within *block* seconds (0: do not wait; `None`: for ever).
+
+        *duration*: seconds of this lease. *at_most_once*: complete the job before handing it out. Jobs that do not
+        decode go to the dead letters on the way. Also reclaims and promotes what is due, at most once a second. One
+        script (lease.lua); while waiting, one `XREADGROUP … BLOCK` a second.
+        """
         leases = await self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
         return leases[0] if leases else None
 
@@ -68,7 +90,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
     ) -> list[AsyncLease[T]]:  # fmt: skip
-        """Like `Queue.lease_many`."""
+        """Like `lease`, up to *n* jobs: wait for the first, take those that are there then. 1.5-2.5 µs a job."""
         if self._undeclared and self.ops.settings.history is not None:
             await self._declare()
         claims = await self._drive(*self._leasing(n, block, duration, at_most_once))
@@ -87,29 +109,41 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         *,
         timeout: Timeout = None,
     ) -> bool:
-        """Like `Queue.complete`."""
+        """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
+
+        Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
+        enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins. One script
+        (complete.lua), O(1).
+        """
         return (await self._run(*self._complete(lease, result, then, fenced), timeout))[0]
 
     async def complete_many(
         self, leases: Sequence[AsyncLease[T]], fenced: bool | None = None, *, timeout: Timeout = None
     ) -> list[bool]:
-        """Like `Queue.complete_many`."""
+        """Like `complete`, for each lease; return a bool each, in order. One script per 1,000, 2-3.5 µs a job."""
         return await self._drive(*self._complete_many(leases, fenced), timeout)
 
     async def release(self, lease: AsyncLease[T], *, timeout: Timeout = None) -> bool:
-        """Like `Queue.release`."""
+        """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
         return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease), timeout))[0]
 
     async def retry(
         self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None
     ) -> bool:
-        """Like `Queue.retry`."""
+        """Try the job again later: to the back, or after *delay*. `False`: the lease was lost. retry.lua.
+
+        An attempt is spent; after the last one the job goes to the dead letters with *reason*, and until then the first
+        500 bytes of it are shown by `find`, `waiting` and `delayed`. An exception for a *reason* is described, and its
+        traceback kept, too, if the queue keeps `tracebacks`.
+        """
         cause = self._cause(reason)
         settling = self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease)
         return (await self._run(*settling, timeout))[0]
 
     async def dead_letter(self, lease: AsyncLease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
-        """Like `Queue.dead_letter`."""
+        """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
+        was lost. dead_letter.lua.
+        """
         cause = self._cause(reason)
         settling = self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease)
         return (await self._run(*settling, timeout))[0]
@@ -117,7 +151,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     async def renew(
         self, lease: AsyncLease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None
     ) -> bool:
-        """Like `Queue.renew`."""
+        """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
         return (await self._run(self._renew(lease, duration), None, timeout))[0]
 
     @overload
@@ -125,7 +159,14 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     @overload
     async def result(self, id: str, timeout: float | timedelta | None = None) -> Any: ...
     async def result(self, id: str, timeout: float | timedelta | None = None) -> Any:
-        """Like `Queue.result`."""
+        """Return the result that the job's completion kept, decoded by the queue's codec (bytes without one), waiting
+        up to *timeout* seconds for its end; `None` and 0 look once.
+
+        `None`: it was completed without a result, or nothing is known of this id: with a *timeout*, that is waited for,
+        as it may be enqueued yet. Raises `JobFailed` as soon as the job is dead, cancelled or deleted, `TimeoutError`
+        if it has not ended in time, `CodecError` for what the codec can't read. All waiting calls share one
+        subscription. result.lua, find.lua if there is none, and both every 5 seconds while waiting.
+        """
         return await self._drive(self._result(id, timeout))
 
     @overload
@@ -135,7 +176,10 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     @overload
     async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, Any]: ...
     async def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, Any]:
-        """Like `Queue.results`."""
+        """Return the results there are of any number of jobs, by id, decoded; wait up to *timeout* seconds for others.
+
+        A job that has ended without a result is not in the answer. Raises `CodecError`. result.lua for each 99 ids.
+        """
         return await self._drive(self._results(ids, timeout))
 
     async def _each(self, state: str, limit: int = 200) -> AsyncIterator[JobState[T]]:
@@ -147,7 +191,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
             cursor, more = page.cursor, bool(page.cursor)
 
     async def cancel(self, id: str, *, timeout: Timeout = None) -> bool:
-        """Like `Queue.cancel`."""
+        """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1)."""
         return await self._run(self.ops.cancel(id), None, timeout)
 
     @overload
@@ -155,105 +199,164 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     @overload
     async def cancel_payload(self, payload: T) -> int: ...
     async def cancel_payload(self, payload: Any) -> int:
-        """Like `Queue.cancel_payload`."""
+        """Remove every job of this payload, waiting, running or delayed; return their number.
+
+        cancel_payload.lua, 500 jobs or 1 MiB a call.
+        """
         return await self._drive(self._payload(payload))
 
     async def counts(self, *, timeout: Timeout = None) -> Counts:
-        """Like `Queue.counts`."""
+        """Count the jobs in each state, at one instant. counts.lua, O(consumers)."""
         return await self._run(self.ops.counts(), None, timeout)
 
     async def peek(self) -> Job[T] | None:
-        """Like `Queue.peek`."""
+        """Return the job that would be leased next, without leasing it. list.lua."""
         async for item in self._each("waiting", 1):
             return item.job
         return None
 
     def waiting(self) -> AsyncIterator[JobState[T]]:
-        """Like `Queue.waiting`."""
+        """List the waiting jobs, in the order in which they will be leased. list.lua, 200 jobs or 1 MiB a call."""
         return self._each("waiting")
 
     def running(self) -> AsyncIterator[JobState[T]]:
-        """Like `Queue.running`."""
+        """List the leased jobs, oldest first, each with its `worker` and the time `since` delivery or last renewal."""
         return self._each("running")
 
     def delayed(self) -> AsyncIterator[JobState[T]]:
-        """Like `Queue.delayed`."""
+        """List the delayed jobs, the first due first, each with the time it is `due`."""
         return self._each("delayed")
 
     def dead(self) -> AsyncIterator[JobState[T]]:
-        """Like `Queue.dead`."""
+        """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")
 
     async def find(self, id: str, *, timeout: Timeout = None) -> JobState[T] | None:
-        """Like `Queue.find`."""
+        """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
         return await self._drive(calls.find(self.ops, id), None, timeout)
 
     async def position(self, id: str) -> int | None:
-        """Like `Queue.position`."""
+        """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.
+
+        `None` if it does not wait. position.lua, O(jobs in front), 1 MiB of them a call.
+        """
         return await self._drive(calls.position(self.ops, id))
 
     async def redrive(self, *ids: str) -> int:
-        """Like `Queue.redrive`."""
+        """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
+
+        A dead letter whose id is taken again stays, and so do jobs that die meanwhile. redrive.lua, 250 or 1 MiB a
+        call.
+        """
         return await self._drive(calls.by_ids(self.ops.redrive, ids, JOBS_PER_SCRIPT))
 
     async def purge_dead(self, *ids: str) -> int:
-        """Like `Queue.purge_dead`."""
+        """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay."""
         return await self._drive(calls.by_ids(self.ops.purge_dead, ids, JOBS_PER_SCRIPT))
 
     async def purge(self) -> int:
-        """Like `Queue.purge`."""
+        """Remove the jobs that wait (waiting, parked, delayed); return their number.
+
+        Leased and dead jobs stay, and so do those enqueued meanwhile. purge.lua, 500 or 1 MiB a call.
+        """
         return await self._drive(calls.purge(self.ops))
 
     async def delete(self) -> int:
-        """Like `Queue.delete`."""
+        """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
+
+        delete.lua: one call, and one more for each 250 jobs of flows, which go first.
+        """
         return await self._drive(calls.until_done(self.ops.delete))
 
     async def pause(self) -> bool:
-        """Like `Queue.pause`."""
+        """Hand out no more jobs, to any worker, until `resume()`; `False`: the queue was paused already. pause.lua,
+        O(1).
+
+        Leased jobs go on, and can be renewed and settled; jobs can be enqueued. The pause is kept on the server, and
+        ends with `resume()` or `delete()` only.
+        """
         return await self._run(self.ops.pause(True))
 
     async def resume(self) -> bool:
-        """Like `Queue.resume`."""
+        """Hand out jobs again; all waiting workers are woken. `False`: the queue was not paused. pause.lua, O(1)."""
         return await self._run(self.ops.pause(False))
 
     async def paused(self) -> bool:
-        """Like `Queue.paused`."""
+        """Tell whether the queue is paused. paused.lua, O(1)."""
         return await self._run(self.ops.paused())
 
     async def levels(self) -> int:
-        """Like `Queue.levels`."""
+        """Return the number of priority levels that the queue is known to have. levels.lua, O(1).
+
+        It is the largest `priorities=` of the clients that have given a job a priority.
+        """
         return await self._run(self.ops.levels())
 
     async def drain(self, timeout: float | timedelta | None = None) -> bool:
-        """Like `Queue.drain`."""
+        """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.
+
+        counts.lua, twice a second, more often at first.
+        """
         return await self._drive(self._drain(timeout))
 
     async def move(self, to: str, *ids: str) -> int:
-        """Like `Queue.move`."""
+        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; return
+        their number.
+
+        They keep their order, ids, headers, attempts and times. A job whose id is taken there stays, and so do leased
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. On a cluster *to* must be
+        of the same group (`ConfigurationError`). move.lua, 200 jobs a call, about 15 µs a job.
+        """
         return await self._drive(self._move(to, ids))
 
     async def expire(self, *ids: str) -> int:
-        """Like `Queue.expire`."""
+        """End leases now, all or those of the jobs *ids*: their jobs go to the front, the attempt spent; return their
+        number.
+
+        Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
+        expire.lua, 500 jobs a call.
+        """
         return await self._drive(calls.by_ids(self.ops.expire, ids, 500))
 
     async def fail_worker(self, name: str) -> int:
-        """Like `Queue.fail_worker`."""
+        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
+        number.
+
+        *name*: as `workers()` has it, or without its random part, for all that have come under that name. If it is
+        alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a
+        call.
+        """
         return await self._drive(calls.until_done(lambda: self.ops.fail_worker(name)))
 
     async def repair(self) -> Repairs:
-        """Like `Queue.repair`."""
+        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; count the repairs by kind.
+
+        After our own operations there is nothing to find. Safe beside live workers and other repairs. A key of another
+        type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, about
+        500 entries a call.
+        """
         return await self._drive(calls.repair(self.ops))
 
     async def workers(self) -> list[WorkerState]:
-        """Like `Queue.workers`."""
+        """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
+        workers.lua.
+        """
         return await self._run(self.ops.workers())
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> AsyncEventStream:
-        """Like `Queue.events`."""
+        """Listen to events from now on: an asynchronous iterator of `Event`, of *kinds* or all.
+
+        It ends when nothing has come for *timeout* seconds (`None`: never). `async with queue.events() as events:`
+        subscribes on entry, and closes the connection at the end. Delivered at most once: events during a lost
+        connection, or for a reader that is too slow, are not repeated. A connection of its own.
+        """
         return AsyncEventStream(self.ops, self._executor, *self._listening(kinds, timeout))
 
     async def reschedule(self, id: str, delay: Delay) -> bool:
-        """Like `Queue.reschedule`."""
+        """Give a delayed job another due time: *delay* from now, or a moment. `False`: no delayed job has this id.
+
+        `None` or 0 sends it to the back of the queue at once. reschedule.lua, O(log n).
+        """
         return await self._run(self.ops.reschedule(id, delay))
 
     @overload
@@ -273,20 +376,32 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
         priority: int = 0,
     ) -> bool:  # fmt: skip
-        """Like `Queue.schedule`."""
+        """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
+
+        *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields as
+        in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`. If
+        it replaces a schedule of the same timing, the next due time stays. *missed*: what becomes of ticks that passed
+        while no worker ran: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the id
+        `<name>@<due in ms>`. Workers of this queue enqueue them. `TooManySchedules` if the queue has 1,000,
+        `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
+        """
         job = NewJob(payload, headers=headers, priority=priority)
         return await self._drive(self._schedule(name, job, every, cron, timezone, missed))
 
     async def unschedule(self, name: str) -> bool:
-        """Like `Queue.unschedule`."""
+        """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
         return await self._run(self.ops.unschedule(name))
 
     async def schedules(self) -> list[Schedule]:
-        """Like `Queue.schedules`."""
+        """List the schedules, the next due first. schedules.lua, 4 µs each, 500 a call."""
         return await self._drive(calls.schedules(self.ops))
 
     async def close(self) -> None:
-        """Like `Queue.close`."""
+        """Close the connections we opened, nothing else.
+
+        Jobs that this queue leased stay leased until their leases expire; if it holds none, its registration and the
+        records of its calls are deleted. Waits 1 second at most for a server that is away. leave.lua if it leased, DEL.
+        """
         if self._address.executor is not None:
             await self._waiters.close()
             await self._executor.close(self._parting())

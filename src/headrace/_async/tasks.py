@@ -27,7 +27,8 @@ class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncReceipt[R]:
         """Enqueue a call: its arguments are checked, and a worker runs it. `TypeError` for arguments that the function
-        does not take: nothing was sent. The receipt's `result()` is what the function returned. As `Queue.enqueue`.
+        does not take: nothing was sent. The receipt's `result()` is what the function returned. As
+        `AsyncQueue.enqueue`.
         """
         job, queue = self.new(*args, **kwargs), self._tasks.queue
         receipts: list[AsyncReceipt[R]] = typed(queue, [job], [await queue.enqueue(job, **self._call)])
@@ -44,11 +45,12 @@ class Declare(Protocol):
 
 
 class AsyncTasks(AsyncClosing, BaseTasks):
-    """Typed functions whose calls are jobs of one queue: `@tasks.task`, `await welcome.enqueue("ada@example.org")`.
+    """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `await
+    welcome.enqueue("ada@example.org")`.
 
-    All arguments are those of `AsyncQueue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(…)`.
-    Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
-    Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
+    All arguments are those of `AsyncQueue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(None,
+    keys)`. Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes,
+    UUID, Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
     """
 
     queue: AsyncQueue[bytes]
@@ -77,8 +79,9 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
 
         *name*: its name on the wire, the kind of its jobs; that of the function, without its module, unless it is
-        given. *retry*, *deadline*: as for `Worker.handler`. *priority*: of its jobs, unless `options` says otherwise.
-        Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as JSON.
+        given. *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*: of its jobs, unless `options` says
+        otherwise. Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as
+        JSON.
         """
         declare: Any = partial(self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
@@ -89,11 +92,11 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     ) -> Declare:  # fmt: skip
         """Have a task called again and again, by its defaults: `@tasks.cron("0 3 * * *")`, `@tasks.cron(every=60)`.
 
-        Decorates a function, which becomes a task, or a task. The arguments are those of `Queue.schedule`, *tz* is its
-        *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
+        Decorates a function, which becomes a task, or a task. The arguments are those of `AsyncQueue.schedule`, *tz* is
+        its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
         one that is not in the code any more ends as soon as no live worker declares it. Schedules that were made by
-        `Queue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task that
-        can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
+        `AsyncQueue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task
+        that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
         """
         declare: Any = partial(self._recur, AsyncTask, cron=cron, every=every, tz=tz, missed=missed)
         return declare  # type: ignore[no-any-return]
@@ -101,7 +104,7 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     async def enqueue_many(
         self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None, full: Full | None = None
     ) -> list[AsyncReceipt[Any]]:
-        """Enqueue calls made by `Task.new`, any number. As `Queue.enqueue_many`."""
+        """Enqueue calls made by `AsyncTask.new`, any number. As `AsyncQueue.enqueue_many`."""
         some = list(jobs)
         receipts: list[AsyncReceipt[Any]] = typed(
             self.queue, some, await self.queue.enqueue_many(some, timeout=timeout, full=full)
@@ -109,5 +112,5 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         return receipts
 
     async def close(self) -> None:
-        """Close the connections we opened. As `Queue.close`."""
+        """Close the connections we opened. As `AsyncQueue.close`."""
         await self.queue.close()

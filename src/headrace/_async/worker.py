@@ -21,7 +21,13 @@ from headrace.errors import ConfigurationError
 class AsyncWorker(BaseWorker):
     """Runs handlers on an event loop: `@worker.handler("emails")`, then `worker.run()` or `async with worker:`.
 
-    Like `Worker`; *client* is a `redis.asyncio.Redis`. A plain `def` handler runs in a thread.
+    *url* or *client* (a `redis.asyncio.Redis`) as for `AsyncQueue`. *name*: this worker's own; a worker that starts
+    under the name of one that died gets that one's jobs first, and a second live one is refused (`NameTaken`).
+    *heartbeat*: seconds between signs of life. *timeout*: seconds without one until peers take over its jobs.
+    *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll` that brought the job, or
+    the `message` itself. *max_outage*: seconds for which the server may be away before that ends the worker (`None`: it
+    waits for ever). *tracebacks*: keep them with jobs that are retried, or die, of all queues. A plain `def` handler
+    runs in a thread.
     """
 
     def __init__(
@@ -36,7 +42,14 @@ class AsyncWorker(BaseWorker):
         self._starting = False
 
     def run(self, url: str | None = None) -> None:
-        """Like `Worker.run`: its own event loop, until a signal or `stop()`."""
+        """Work on an event loop of its own until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second
+        signal releases all jobs at once.
+
+        *url*: the server of this run, in place of the worker's own; without either, `HEADRACE_URL` or `REDIS_URL`.
+
+        Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
+        was one.
+        """
         asyncio.run(self.serve(url))
 
     async def serve(self, url: str | None = None) -> None:
@@ -116,7 +129,10 @@ class AsyncWorker(BaseWorker):
         return self._running
 
     async def stop(self, wait: bool = True) -> None:
-        """Like `Worker.stop`."""
+        """Stop taking jobs and let handlers finish; called again, release all jobs to the front at once.
+
+        *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
+        """
         engine = self._running
         if engine is None:
             return

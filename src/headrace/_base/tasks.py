@@ -16,7 +16,7 @@ from headrace._codecs.scalars import Misfit
 from headrace._codecs.signature import Signature
 from headrace._model import checks
 from headrace._model.codec import Codec, keeper
-from headrace._model.conditions import Conditions, Full
+from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import Job, NewJob, NewTaskJob
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND
@@ -60,6 +60,7 @@ class BaseTask(Generic[P, R, C]):
         """Run the function, here and now."""
         return self._function(*args, **kwargs)
 
+    @with_conditions
     def options(
         self, *, id: str | None = None, delay: Delay = None, priority: int | None = None,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None, full: Full | None = None,

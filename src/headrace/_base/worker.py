@@ -131,7 +131,7 @@ class BaseWorker(Hooked):
         self._address = self._own = Address.of(url, client, wanted, self)
         Keys.of("any", namespace)
 
-    @with_options()
+    @with_options(HandlerOptions)
     def handler(
         self,
         queue: str | BaseQueue,

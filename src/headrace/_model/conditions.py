@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from headrace._model.checks import millis, seconds
 from headrace._model.job import Claim, NewJob
+from headrace._model.spelled import spelled_out
 from headrace.errors import ConfigurationError
 
 Full = Literal["raise", "block"]
@@ -26,6 +27,10 @@ class Conditions(TypedDict, total=False):
     max_wait: float | timedelta | None
     throttle: float | timedelta | None
     replace: bool
+
+
+DEFAULTS = {name: False if name == "replace" else None for name in Conditions.__annotations__}
+with_conditions = spelled_out(Conditions, DEFAULTS)
 
 
 def full(value: object) -> str:

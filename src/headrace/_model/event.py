@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
+
+from headrace._model.job import shortened
 
 KINDS = (
     "added", "leased", "completed", "retried", "released", "dead", "cancelled", "deleted", "reclaimed", "promoted",
@@ -29,7 +31,7 @@ class Event:
     id: str | None
     at: float
     worker: str | None = None
-    reason: str | None = None
+    reason: str | None = field(default=None, repr=shortened)
 
 
 def kinds(value: object) -> tuple[str, ...]:

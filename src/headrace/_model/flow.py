@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from headrace._model.job import Job
+from headrace._model.job import Job, shortened
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 Attributes = Mapping[str, "str | list[str]"]
@@ -24,7 +24,7 @@ class Next:
     """
 
     stage: str | None
-    result: Any = None
+    result: Any = field(default=None, repr=shortened)
 
 
 @frozen
@@ -40,11 +40,11 @@ class FanOut:
     `"cancel"`: besides, the first one has its siblings cancelled. `"continue"`: go on with what there is.
     """
 
-    children: Iterable[Any]
+    children: Iterable[Any] = field(repr=shortened)
     stage: str | None = None
     join: str | None = None
     failed: str = "fail"
-    result: Any = None
+    result: Any = field(default=None, repr=shortened)
 
 
 @frozen(eq=False)
@@ -56,10 +56,10 @@ class FlowJob(Job[Any]):
     without a result), and `failed` the names of the others.
     """
 
-    attributes: Attributes = NOTHING
-    results: Mapping[str, bytes] = NOTHING
-    children: Mapping[str, bytes | None] = NOTHING
-    failed: tuple[str, ...] = ()
+    attributes: Attributes = field(default=NOTHING, repr=shortened)
+    results: Mapping[str, bytes] = field(default=NOTHING, repr=shortened)
+    children: Mapping[str, bytes | None] = field(default=NOTHING, repr=shortened)
+    failed: tuple[str, ...] = field(default=(), repr=shortened)
 
     @classmethod
     def of(cls, job: Job[Any], state: FlowState | None) -> FlowJob:
@@ -87,10 +87,10 @@ class FlowState:
     id: str
     state: str
     stage: str
-    attributes: Attributes = NOTHING
-    results: Mapping[str, bytes] = NOTHING
-    children: Mapping[str, bytes | None] = NOTHING
-    failed: tuple[str, ...] = ()
+    attributes: Attributes = field(default=NOTHING, repr=shortened)
+    results: Mapping[str, bytes] = field(default=NOTHING, repr=shortened)
+    children: Mapping[str, bytes | None] = field(default=NOTHING, repr=shortened)
+    failed: tuple[str, ...] = field(default=(), repr=shortened)
     pending: int = 0
     started_at: float | None = None
     ended_at: float | None = field(default=None)

@@ -13,12 +13,12 @@ from headrace._model.payload import T_co
 from headrace.errors import REASON_CHARACTERS, RetryLater, said
 
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
-SHOWN_CHARACTERS = 200  # of a payload in a repr
+SHOWN_CHARACTERS = 200  # of a payload, or of another value, in a repr
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def shortened(payload: object) -> str:
-    """Show a payload in about `SHOWN_CHARACTERS` at most, with its size if that is more."""
+    """Show a payload, or what else may be large, in about `SHOWN_CHARACTERS` at most, with its size if that is more."""
     if isinstance(payload, (str, bytes, bytearray)) and len(payload) > SHOWN_CHARACTERS:
         unit = "characters" if isinstance(payload, str) else "bytes"
         return f"{payload[: SHOWN_CHARACTERS // 2]!r}… ({len(payload):,} {unit})"
@@ -91,7 +91,7 @@ class _Open(Generic[T_co]):
     id: str
     payload: T_co = field(repr=shortened)
     queue: str
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default=NO_HEADERS, repr=shortened)
     attempt: int = 1
     enqueued_at: float = 0.0
     _lost: bool = field(default=False, init=False, repr=False)
@@ -142,7 +142,7 @@ class NewJob(Generic[T_co]):
 
     payload: T_co = field(repr=shortened)
     id: str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=shortened)
     delay: float | timedelta | datetime | None = None
     priority: int = 0
     queue: str | None = None
@@ -172,8 +172,8 @@ def is_new(job: object) -> TypeGuard[NewJob[Any]]:
 class Cause:
     """The reason of a retry or a death, with the traceback to keep with it."""
 
-    reason: str
-    traceback: str = ""
+    reason: str = field(repr=shortened)
+    traceback: str = field(default="", repr=False)
 
     @property
     def size(self) -> int:

@@ -116,9 +116,9 @@ class AsyncReceipt(BaseReceipt[R_co]):
     async def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait until the job has ended, *timeout* seconds at most, and return its result, decoded.
 
-        `None` if it was completed without one, or has ended so long ago that nothing is known of it. Raises
-        `JobFailed` as soon as it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time (0: does not
-        wait), `CodecError` for a result that the queue's codec can't read. See `Queue.result`.
+        `None` if it was completed without one, or has ended so long ago that nothing is known of it. Raises `JobFailed`
+        as soon as it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time (0: does not wait),
+        `CodecError` for a result that the queue's codec can't read. See `AsyncQueue.result`.
         """
         found: R_co = await self._ask(timeout)
         return found

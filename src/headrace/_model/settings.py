@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, cast
 
 import attrs
 from attrs import field, frozen
@@ -21,9 +20,9 @@ from headrace._model.conditions import Full
 from headrace._model.conditions import full as checked_full
 from headrace._model.job import Job
 from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
+from headrace._model.spelled import F, spelled_out
 from headrace.errors import ConfigurationError
 
-F = TypeVar("F", bound=Callable[..., Any])
 KIND = "kind"  # the header by which a queue's handlers share its jobs
 # options that are the queue's, not one user's
 AGREED = ("max_attempts", "priorities", "rate", "ageing", "history", "max_waiting", "full", "unique_for")
@@ -163,22 +162,7 @@ class QueueSettings:
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
     """Show what a function takes as `**options` in its signature: each option by its name, with its default."""
-
-    def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        shown = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_spelled(kind, name))
-            for name, default in QueueSettings.defaults(kind).items()
-        ]
-        cast("Any", function).__signature__ = signature.replace(parameters=[*own, *shown])
-        return function
-
-    return decorate
-
-
-def _spelled(kind: type, name: str) -> str:
-    return getattr(kind.__annotations__[name], "__forward_arg__", "Any")
+    return spelled_out(kind, QueueSettings.defaults(kind))
 
 
 def _max_outage(value: object) -> float:

@@ -6,7 +6,9 @@ import codecs
 import json
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
+
+from headrace._model.job import shortened
 
 READ_BYTES = 65_536  # bytes of a payload that are looked at to show it
 SHOWN_CHARACTERS = 16_384  # characters of a text that are shown of one job
@@ -18,7 +20,7 @@ class Payload:
     """A payload as it may be shown: `kind` is text, json or hex; `size` bytes there are, `cut` if not all is shown."""
 
     kind: str
-    text: str
+    text: str = field(repr=shortened)
     size: int
     cut: bool = False
 

@@ -6,7 +6,7 @@ from typing import Generic
 
 from attrs import astuple, field, frozen
 
-from headrace._model.job import Job
+from headrace._model.job import Job, shortened
 from headrace._model.payload import T_co
 
 
@@ -96,7 +96,7 @@ class JobState(Generic[T_co]):
     worker: str | None = None
     since: float | None = None
     due: float | None = None
-    reason: str | None = None
+    reason: str | None = field(default=None, repr=shortened)
     entry: str | None = field(default=None, repr=False)
     traceback: str | None = field(default=None, repr=False)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from headrace._model.flow import FlowState
+from headrace._model.job import shortened
 from headrace._model.shown import Payload
 from headrace._model.state import Counts, Schedule, WorkerState
 
@@ -84,7 +85,7 @@ class Moment:
     """A line of a job's timeline: what happened at `at` (`None`: that is not known)."""
 
     at: float | None
-    what: str
+    what: str = field(repr=shortened)
 
 
 @frozen
@@ -100,12 +101,12 @@ class JobView:
     priority: int
     enqueued_at: float | None
     payload: Payload
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=shortened)
     holder: str | None = None
     since: float | None = None
     due: float | None = None
-    reason: str | None = None
-    traceback: str | None = None
+    reason: str | None = field(default=None, repr=shortened)
+    traceback: str | None = field(default=None, repr=False)
     token: int | None = None
     until: float | None = None
     position: int | None = None

@@ -8,7 +8,7 @@ from typing import Any, Generic, Unpack, overload
 from headrace._base.connected import Timeout
 from headrace._base.queue import DECLARING_S, BaseQueue, Delay
 from headrace._core.streaming import Filling
-from headrace._model.conditions import Conditions, Full
+from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import NewJob
 from headrace._model.payload import Plain, T
 from headrace._model.receipt import Receipt
@@ -32,6 +32,7 @@ class Producing(Driver, BaseQueue, Generic[T]):
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
         full: Full | None = None, **conditions: Unpack[Conditions],
     ) -> Receipt: ...  # fmt: skip
+    @with_conditions
     def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,

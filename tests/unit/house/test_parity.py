@@ -131,18 +131,6 @@ def test_both_are_context_managers_of_their_own_kind(kind: Any, twin: Any) -> No
         assert not hasattr(kind, aname)
 
 
-@pytest.mark.parametrize(("kind", "twin", "name"), [row for row in methods() if row[2] != "__init__"])
-def test_the_twin_s_documentation_points_to_the_other(kind: type, twin: type, name: str) -> None:
-    """Said once."""
-    ours, theirs = (getattr(colour, name).__doc__ for colour in (kind, twin))
-    assert ours
-    assert (
-        theirs == ours
-        or theirs.startswith(f"Like `{kind.__name__}.{name}`")
-        or kind in (headrace.Lease, headrace.Worker)
-    )
-
-
 def test_the_colours_have_the_same_files() -> None:
     """A twin is found by changing one folder name. What only one colour needs is named here."""
     ours, theirs = ({path.stem for path in (PACKAGE / colour).glob("*.py")} for colour in ("_sync", "_async"))

@@ -9,8 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
-from headrace import Counts, Job, JobState, Lease, NewJob, Receipt, Repairs
-from headrace._model.job import NO_HEADERS, Claim, Lost, make_job
+from headrace import Counts, Event, FanOut, FlowJob, FlowState, Job, JobState, Lease, NewJob, Next, Receipt, Repairs
+from headrace._model.job import NO_HEADERS, Cause, Claim, Lost, make_job
+from headrace._model.shown import Payload
+from headrace._model.views import JobView, Moment
 
 
 def test_a_job_is_frozen() -> None:
@@ -104,6 +106,24 @@ def test_a_large_payload_is_not_printed_whole(payload: Any) -> None:
         assert len(repr(shown)) < 600
         assert f"{len(payload if len(payload) >= 100_000 else repr(payload)):,}" in repr(shown)
     assert repr(NewJob(b"x" * 200)).startswith(f"NewJob(payload={b'x' * 200!r}"[:150])
+
+
+def test_nothing_else_that_may_be_large_is_printed_whole() -> None:
+    """Headers, reasons, tracebacks, results: of all values that hold some."""
+    large: Any = "x" * 100_000
+    many: Any = {str(n): "x" * 100 for n in range(1000)}
+    shown = Payload("text", large, 5)
+    for value in (
+        Job("i", b"x", "q", many), NewJob(b"x", headers=many), JobState(Job("i", b"x", "q"), "dead", reason=large),
+        Cause(large, large), Event("dead", "q", "i", 1.0, reason=large), Next("a", result=large),
+        FanOut([large] * 10, result=large), FlowState("i", "running", "a", many, many, many, tuple(many)),
+        FlowJob("i", b"x", "q", many, attributes=many, results=many, children=many, failed=tuple(many)),
+        JobView(
+            "i", "q", "dead", 1, 0, None, shown, many, reason=large, traceback=large, result=shown,
+            timeline=(Moment(None, large),),
+        ),
+    ):  # fmt: skip
+        assert len(repr(value)) < 1700, type(value)
 
 
 def test_a_small_payload_is_printed_whole() -> None:

@@ -1,0 +1,140 @@
+"""What is documented for threads is documented for asyncio: the same text, but for what is stated here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import get_type_hints
+
+import pytest
+
+import headrace
+from headrace._async.events import AsyncEventStream
+from headrace._model.conditions import Conditions
+from headrace._model.settings import QueueOptions
+from headrace._sync.events import EventStream
+from headrace.inspect import AsyncInspector, Inspector
+from headrace.testing import run_until_empty, run_until_empty_async
+
+PAIRS: list[tuple[type, type]] = [
+    (headrace.Queue, headrace.AsyncQueue),
+    (headrace.Flow, headrace.AsyncFlow),
+    (headrace.Lease, headrace.AsyncLease),
+    (headrace.Receipt, headrace.AsyncReceipt),
+    (headrace.Worker, headrace.AsyncWorker),
+    (headrace.Tasks, headrace.AsyncTasks),
+    (headrace.Task, headrace.AsyncTask),
+    (Inspector, AsyncInspector),
+    (EventStream, AsyncEventStream),
+]
+
+# (text for threads, text for asyncio), wherever it stands
+EVERYWHERE = (
+    (r"`(Queue|Flow|Lease|Receipt|Worker|Tasks?|Inspector|EventStream)\b", r"`Async\1"),
+    (r"redis\.Redis\b", "redis.asyncio.Redis"),
+    (r"`with (queue|worker)\b", r"`async with \1"),
+    (r"`welcome\.enqueue", "`await welcome.enqueue"),
+    (r"an iterator of `Event`", "an asynchronous iterator of `Event`"),
+)
+# of one method, or of a class (""): what is said otherwise
+HERE = {
+    "Queue.": ("One object may be shared by threads, and survives a fork.", "For one event loop."),
+    "Inspector.": ("May be shared by threads.", "For one event loop."),
+    "Lease.": ("settles it.", "settles it; its methods are awaited."),
+    "Receipt.": ("`outcome`. `added=False`", "`outcome`. Equal to a `Receipt` that says the same. `added=False`"),
+    "Worker.": ("handlers on threads", "handlers on an event loop"),
+    "Worker.run": ("Work until", "Work on an event loop of its own until"),
+    "Worker.start": ("in the background", "on this event loop"),
+    "EventStream.": ("an iterator, and a context manager", "an asynchronous iterator, and context manager"),
+}
+# said for asyncio besides, at the end
+MORE = {
+    "Flow.": "For one event loop.",
+    "Queue.enqueue_stream": "*jobs* may be asynchronous.",
+    "Receipt.": "May be awaited itself, for its result: `await asyncio.gather(*receipts)`.",
+    "Worker.": "A plain `def` handler runs in a thread.",
+    "Worker.start": "Calls no hooks: a worker that has some is a `ConfigurationError` here.",
+}
+
+
+def flat(text: str) -> str:
+    """A text without the ends of its lines."""
+    return " ".join(text.split())
+
+
+def for_asyncio(place: str, text: str) -> str:
+    """What is to stand in the twin, of what stands at *place*."""
+    for ours, theirs in EVERYWHERE:
+        text = re.sub(ours, theirs, text)
+    before, after = HERE.get(place, ("", ""))
+    assert before in text, f"{place}: {before!r} is no longer there: mend HERE"
+    return f"{text.replace(before, after, 1) if before else text} {MORE.get(place, '')}".strip()
+
+
+def documented() -> Iterator[tuple[str, str, str]]:
+    """(place, text for threads, text for asyncio) of each class, and of each method that is its own in each colour."""
+    for kind, twin in PAIRS:
+        yield f"{kind.__name__}.", kind.__doc__ or "", twin.__doc__ or ""
+        for name, method in inspect.getmembers(kind, callable):
+            theirs = getattr(twin, name, method)
+            if not name.startswith("_") and theirs is not method:
+                yield f"{kind.__name__}.{name}", method.__doc__ or "", theirs.__doc__ or ""
+
+
+DOCUMENTED = list(documented())
+
+
+@pytest.mark.parametrize(("place", "ours", "theirs"), DOCUMENTED, ids=[place for place, _, _ in DOCUMENTED])
+def test_the_twin_is_documented_in_the_same_words(place: str, ours: str, theirs: str) -> None:
+    assert ours
+    assert flat(theirs) == for_asyncio(place, flat(ours))
+
+
+def test_all_of_it_is_compared() -> None:
+    places = {place for place, _, _ in DOCUMENTED}
+    assert len(places) > 80
+    assert {*HERE, *MORE} <= places
+
+
+def test_helpers_of_tests_are_documented_in_the_same_words() -> None:
+    ours, theirs = (flat(one.__doc__ or "") for one in (run_until_empty, run_until_empty_async))
+    assert theirs == ours
+
+
+NAMELESS = {  # what they take is the user's: names of attributes, a function's own arguments
+    "Flow.find", "AsyncFlow.find", "Task.enqueue", "AsyncTask.enqueue", "Task.new", "AsyncTask.new",
+}  # fmt: skip
+
+
+def verbs() -> Iterator[tuple[str, Callable[..., object]]]:
+    for kind in (one for pair in PAIRS for one in pair):
+        yield f"{kind.__name__}.__init__", kind.__init__  # type: ignore[misc]
+        for name, method in inspect.getmembers(kind, callable):
+            if not name.startswith("_"):
+                yield f"{kind.__name__}.{name}", method
+
+
+@pytest.mark.parametrize(
+    ("place", "verb"), [pytest.param(*row, id=row[0]) for row in verbs() if row[0] not in NAMELESS]
+)
+def test_a_signature_names_what_is_taken(place: str, verb: Callable[..., object]) -> None:
+    """No `**options` that only a reader of the source can resolve; and the options are those that work."""
+    found = inspect.signature(verb).parameters.values()
+    assert not [one.name for one in found if one.kind is one.VAR_KEYWORD], place
+    assert {one.name for one in found if one.kind is one.VAR_POSITIONAL} <= {"ids", "stages"}, place
+
+
+def spelled() -> Iterator[tuple[Callable[..., object], type]]:
+    """The public functions that take the keys of a `TypedDict`."""
+    for _, verb in verbs():
+        if (options := verb.__annotations__.get("options", verb.__annotations__.get("conditions"))) is not None:
+            yield verb, vars(inspect.getmodule(verb))[str(options).removeprefix("Unpack[").removesuffix("]")]
+
+
+@pytest.mark.parametrize(("verb", "kind"), [pytest.param(*row, id=row[0].__qualname__) for row in spelled()])
+def test_a_signature_names_the_options_that_are_taken(verb: Callable[..., object], kind: type) -> None:
+    shown = {one.name for one in inspect.signature(verb).parameters.values()}
+    others = {*get_type_hints(QueueOptions), *get_type_hints(Conditions)} - get_type_hints(kind).keys()
+    assert get_type_hints(kind).keys() <= shown
+    assert not shown & others - verb.__annotations__.keys()
