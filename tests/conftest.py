@@ -11,6 +11,8 @@ Which of these cases run is said by two options (see README.md here): `--servers
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -40,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Three processes a core: most tests wait for a server, not for a processor."""
+    return 3 * min(os.cpu_count() or 2, 8)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the options leave out."""
     chosen: list[pytest.Item] = []
@@ -49,6 +56,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:

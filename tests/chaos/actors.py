@@ -186,7 +186,7 @@ class Actor:
                     continue
                 self.write(*(f"job {self.name} {x.job.payload.decode()} {x.job.id} {x.token}" for x in leases))
                 done: list[Lease] = []
-                if self.dice.random() < 0.1:
+                if self.dice.random() < 0.25:
                     self.enqueued(queue, f"{self.name}-k{self.dice.randrange(1 << 30)}")
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())

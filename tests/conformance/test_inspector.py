@@ -303,7 +303,7 @@ def test_a_server_that_is_away_is_asked_once_by_all_viewers(look: Look) -> None:
     took: list[float] = []
     for _ in range(3):
         began = time.monotonic()
-        with pytest.raises(redis.ConnectionError):
+        with pytest.raises((redis.ConnectionError, redis.TimeoutError)):  # by how far it came
             one.queue("q")
         took.append(time.monotonic() - began)
     assert max(took[1:]) < took[0]

@@ -235,7 +235,7 @@ WIDE = 2500
 @pytest.fixture
 def moments(shared: Server, pytestconfig: pytest.Config) -> int:
     """At how many moments a call is given up: it is our side's affair, so other servers than the newest see fewer."""
-    return 30 if shared.binary == binaries()[0] or pytestconfig.option.full else 10
+    return 30 if pytestconfig.option.full else 15 if shared.binary == binaries()[0] else 5
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -65,7 +65,7 @@ def test_a_server_that_is_silent(asked: Asked, leased: Any, proxy: Proxy, verb: 
 def test_a_server_that_is_gone(asked: Asked, leased: Any, proxy: Proxy, verb: str) -> None:
     proxy.refuse()
     error = late(asked, lambda q: VERBS[verb](q, leased), "not sent|unknown")  # on a connection that had just closed
-    assert isinstance(error, redis.ConnectionError)
+    assert isinstance(error, redis.ConnectionError | redis.TimeoutError)  # it may end in the middle of connecting
 
 
 def test_a_server_that_is_full(asked: Asked, admin: redis.Redis) -> None:

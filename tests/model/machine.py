@@ -30,13 +30,15 @@ from hypothesis.stateful import (
 import headrace
 from headrace import JobState, NewJob
 from headrace._protocol.op import Op
-from tests.model.model import NO_PAYLOAD, PRIORITY, Held, Job, Model
+from tests.model.model import NO_PAYLOAD, PRIORITY, UNIQUE, Held, Job, Model
 from tests.support.colours import Connect, bare
 from tests.support.servers import Server
 
 COLOURS = {"ann": "sync", "bob": "async", "cy": "sync"}
 LISTINGS = ("waiting", "running", "delayed", "dead")
+LONG = 3600.0  # s
 INSTANT = 0.001  # s of a lease that is over at once
+MOST = 9  # jobs that may wait, where that is a condition
 TERM = 60_000  # ms of a lease without a duration of its own
 Pair = tuple[Any, Held]
 PARTS = {
@@ -45,6 +47,7 @@ PARTS = {
     "jobs:2",
     "wake",
     "stats",
+    "taken",
     "dead",
     "workers",
     "registered",
@@ -123,6 +126,7 @@ class Machine(RuleBasedStateMachine):
             queue._peer.name, queue._peer.tidy_at = name, float("inf")
         self.queues["cy"]._executor.run = self.stammering.run
         self.queues["cy"]._executor.run_whole = lambda op, _undo: self.stammering.run(op)
+        self.bounded_queue = self.connects["async"]("q", max_waiting=MOST, full="raise", **options)
         self.next_queue = self.connects["sync"]("q/next", priorities=priorities)  # where some follow-ups go
         self.fenced = fenced
         self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
@@ -221,6 +225,26 @@ class Machine(RuleBasedStateMachine):
     def enqueue_again(self, client: str, name: str, payload: bytes) -> str:
         """An id that was used, by us or by the server."""
         return self.add(Job(payload, name), self.queues[client].enqueue(payload, id=name))
+
+    @rule(
+        target=ids, client=clients, given=news, name=names,
+        how=st.sampled_from(["replace", "replace", "throttle", "unique_for", "max_waiting"]),
+    )  # fmt: skip
+    def enqueue_if(self, client: str, given: tuple[Any, ...], name: str, how: str) -> str:
+        """Under a condition: what comes of it is the model's."""
+        new, job = self.new((given[0], name, *given[2:]))
+        options: dict[str, Any] = {"headers": new.headers, "delay": new.delay, "priority": new.priority}
+        queue = self.bounded_queue if how == "max_waiting" else self.queues[client]
+        if how != "max_waiting":
+            options[how] = True if how == "replace" else LONG
+        if how == "unique_for":
+            job.headers = {**job.headers, UNIQUE: str(int(LONG * 1000))}
+        try:
+            outcome = queue.enqueue(new.payload, id=name, **options).outcome
+        except headrace.QueueFull:
+            outcome = "refused"
+        assert outcome == self.model.enqueue_if(job, how, MOST)
+        return name
 
     @rule(target=ids, payload=st.none() | payloads, head=headers, level=levels)
     def foreign(self, payload: bytes | None, head: dict[str, str] | None, level: int) -> str:
@@ -493,6 +517,7 @@ class Machine(RuleBasedStateMachine):
 
     # A rule of several names is chosen more often; without, most steps would have nothing to settle.
     lease_, lease__, settle_, settle__, settle_many_ = lease, lease, settle, settle, settle_many
+    enqueue_if_ = enqueue_if
 
 
 def kept(pair: Pair, again: bool) -> Any:

@@ -19,6 +19,7 @@ from attrs import define, field, frozen
 
 NO_PAYLOAD = "no payload: the entry has no field 'data'"
 PRIORITY = "headrace-priority"
+UNIQUE = "headrace-unique"
 NO_ATTEMPTS = "no attempts left: its workers died, or let its leases expire"
 
 
@@ -79,6 +80,8 @@ class Model:
     alive: dict[str, bool] = field(factory=dict[str, bool])
     """The registered workers; `False`: silent for longer than it may be, and nobody has said so yet."""
     results: dict[str, bytes] = field(factory=dict[str, bytes])
+    taken: set[str] = field(factory=set[str])
+    """Ids that are taken for a while, by throttle or after a unique job."""
     gone: dict[str, int] = field(
         factory=lambda: dict.fromkeys(("enqueued", "completed", "cancelled", "deleted", "dead_trimmed"), 0)
     )
@@ -172,6 +175,25 @@ class Model:
         self.gone["enqueued"] += 1
         return True
 
+    def enqueue_if(self, job: Job, how: str, most: int) -> str:
+        """Add a job under one condition, and say what came of it. *most* may wait, where that is the condition."""
+        name = str(job.id)
+        if how in {"throttle", "unique_for"} and name in self.taken:
+            return "dropped" if how == "throttle" else "present"
+        there = self.named(name)
+        if there is not None:
+            if how != "replace" or there.state == "leased" or there.deliveries > there.unspent:
+                return "present"
+            there.payload, there.headers, there.due = job.payload, job.headers, job.due
+            there.reason = ""
+            self._move(there, "delayed" if job.due > self.now else "waiting")
+            return "replaced"
+        if how == "max_waiting" and len(self.in_state("waiting", "parked", "delayed")) >= most:
+            return "refused"
+        self.taken |= {name} if how == "throttle" else set()
+        self.enqueue(job)
+        return "added"
+
     def appear(self, job: Job) -> None:
         """A foreign producer added an entry by itself."""
         self.enqueue(job)
@@ -223,6 +245,7 @@ class Model:
             return False
         if result is not None and held.job.id is not None:
             self.results[held.job.id] = result
+        self.taken |= {str(held.job.id)} if UNIQUE in held.job.headers else set()
         self._remove([held.job], "completed")
         return True
 
@@ -314,6 +337,7 @@ class Model:
 
     def delete(self) -> int:
         """Remove everything."""
+        self.taken.clear()
         return self._remove(self.jobs, "deleted")
 
     def redrive(self, names: Iterable[str] = ()) -> int:

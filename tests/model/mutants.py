@@ -67,6 +67,17 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a job of a later level can't be cancelled": [
         ("cancel", "gone = stream and redis", "gone = stream == q.jobs and redis")
     ],
+    "a job that has begun is replaced": [
+        ("enqueue_if", "  if job.spent > (tonumber(job.releases or 0) or 0) then return nil end\n", "")
+    ],
+    "a replaced job has its old payload": [
+        ("enqueue_if", "own, headers = parse(job.fields)", "local _ = parse(job.fields)")
+    ],
+    "a replaced job forgets its releases": [("enqueue_if", "if job.releases then redis", "if false then redis")],
+    "one more waits than may": [("enqueue_if", "room < 1 then outcome", "room < 0 then outcome")],
+    "what is there needs room": [("enqueue_if", "math.max(0, most - waiting)", "most - waiting")],
+    "a throttled job is added": [("enqueue_if", "not (job.unique or job.throttle)", "not job.unique")],
+    "an id is free with its job": [("complete", "id ~= '' then take_until", "id == 'none' then take_until")],
     "a purge leaves ids behind": [
         (
             "purge",

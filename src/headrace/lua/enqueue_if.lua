@@ -67,7 +67,7 @@ end
 local room, waiting, last = math.huge, -1, ''
 if most > 0 then
   waiting = backlog(q, most - #wanted)
-  room = most - waiting
+  room = math.max(0, most - waiting) -- more may wait than that, and what is there is there
   local needed = #wanted
   if together and needed > room then
     for _, job in ipairs(wanted) do

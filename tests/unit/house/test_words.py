@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import headrace
@@ -46,17 +47,20 @@ def lua() -> Iterator[tuple[str, str]]:
         yield f"lua/lib/{path.name}", path.read_text("utf-8").partition("\n")[0].removeprefix("-- ")
 
 
-ALL = [*docstrings(SRC), *docstrings(SUPPORT)]
+@cache
+def everything() -> list[Found]:
+    """All docstrings, read when the first test asks: each process of a run collects this file."""
+    return [*docstrings(SRC), *docstrings(SUPPORT)]
 
 
 def test_no_docstring_begins_with_a_clause() -> None:
-    assert not [f"{place}: {text}" for place, _, text in ALL if CLAUSE.match(text) or text[0].islower()]
+    assert not [f"{place}: {text}" for place, _, text in everything() if CLAUSE.match(text) or text[0].islower()]
 
 
 def test_a_function_says_what_it_does() -> None:
     functions = [
         (place, text)
-        for place, node, text in ALL
+        for place, node, text in everything()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
     ]
@@ -64,7 +68,7 @@ def test_a_function_says_what_it_does() -> None:
 
 
 def test_no_program_is_a_person() -> None:
-    assert not [f"{place}: {text}" for place, _, text in ALL if PERSON.search(text)]
+    assert not [f"{place}: {text}" for place, _, text in everything() if PERSON.search(text)]
 
 
 def test_scripts_begin_with_a_verb_or_a_noun() -> None:
@@ -95,12 +99,12 @@ def test_constants_say_their_unit() -> None:
 def test_a_twin_names_one_that_there_is() -> None:
     classes = {
         node.name: {part.name for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))}
-        for _, node, _ in ALL
+        for _, node, _ in everything()
         if isinstance(node, ast.ClassDef)
     }
     functions = {part for members in classes.values() for part in members} | set(classes)
-    functions |= {node.name for _, node, _ in ALL if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-    for place, _, text in ALL:
+    functions |= {node.name for _, node, _ in everything() if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    for place, _, text in everything():
         for owner, name in TWIN.findall(text):
             there = any(name in classes[one] for one in (owner, f"Base{owner}", "Producing") if one in classes)
             assert there if owner else name in functions, f"{place}: {text}"
