@@ -17,6 +17,10 @@ PAGES = [
     ("ingest.md", "pipeline/load.py"),
     ("ingest.md", "pipeline/produce.py"),
     ("use-in-django.md", "django/shop/jobs.py"),
+    ("use-in-flask.md", "flask/jobs.py"),
+    ("use-in-flask.md", "flask/web.py"),
+    ("use-in-litestar.md", "litestar/mail.py"),
+    ("use-in-litestar.md", "litestar/web.py"),
 ]
 
 ELSEWHERE = {

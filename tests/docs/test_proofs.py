@@ -1,0 +1,19 @@
+"""What pages say is shown by a test is shown by a test that there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXPLANATION = ROOT / "docs" / "explanation"
+
+
+@pytest.mark.parametrize(("page", "at_least"), [("choosing.md", 15), ("security.md", 9), ("reliability.md", 18)])
+def test_every_proof_is_a_test(page: str, at_least: int) -> None:
+    proofs = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)`", (EXPLANATION / page).read_text("utf-8"))
+    assert len(proofs) >= at_least
+    for file, test in proofs:
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text("utf-8"), f"{file}::{test}"

@@ -1,0 +1,92 @@
+"""The users of docs/explanation/security.md may do what their roles do, and are refused the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import Queue, Worker
+from headrace.inspect import Inspector
+from tests.support.servers import Server
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
+ROLES = dict(re.findall(r"^ACL SETUSER (\w+) (.*)$", PAGE.read_text("utf-8"), re.MULTILINE))
+REFUSED = r"(?i)NOPERM|ACL|no permissions|can't run"
+NOT_ALLOWED = (redis.exceptions.NoPermissionError, redis.ResponseError)
+
+
+@pytest.fixture
+def admin(newest: Server) -> Iterator[Queue]:
+    """The queue `q` as one that may do everything."""
+    with Queue("q", url=newest.url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def role(newest: Server) -> Iterator[Any]:
+    """Clients of roles: `role("reader")`."""
+    made: list[Any] = []
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        for name, rules in ROLES.items():
+            client.execute_command("ACL", "SETUSER", name, "reset", *rules.split())
+
+        def user(name: str) -> Any:
+            made.append(redis.Redis(unix_socket_path=newest.path, username=name, password="secret"))
+            return made[-1]
+
+        yield user
+        for one in made:
+            one.close()
+        client.execute_command("ACL", "DELUSER", *ROLES)
+
+
+def test_there_are_these_roles() -> None:
+    assert ROLES.keys() == {"producer", "reader"}
+
+
+def test_a_producer_enqueues_and_waits_and_leases_nothing(admin: Queue, role: Any, newest: Server) -> None:
+    worker = Worker(newest.url)
+    worker.handler("q")(lambda job: b"done with " + job.payload)
+    with Queue("q", client=role("producer"), max_waiting=100) as queue:
+        with worker:
+            assert queue.enqueue(b"x").result(timeout=60) == b"done with x"
+            assert [one.added for one in queue.enqueue_many([b"a", b"b"])] == [True, True]
+        receipt = queue.enqueue(b"x", id="a", delay=60)
+        assert queue.enqueue(b"y", id="a", debounce=60).outcome == "moved"
+        assert queue.enqueue(b"z", id="a", replace=True).outcome == "replaced"
+        with pytest.raises(NOT_ALLOWED, match=REFUSED):
+            queue.lease()
+        assert queue.enqueue(b"other", id="b").added
+    assert admin.find(receipt.id) is not None
+    assert (admin.counts().waiting, admin.counts().lost) == (2, 0)
+
+
+def test_a_reader_looks_and_changes_nothing(admin: Queue, role: Any) -> None:
+    admin.enqueue_many([b"a", b"b", b"c"])
+    admin.enqueue(b"later", id="later", delay=60)
+    leased = admin.lease()
+    assert leased is not None
+    admin.lease().dead_letter("no")  # type: ignore[union-attr]
+    before = admin.counts()
+    with Queue("q", client=role("reader")) as queue, Inspector(client=role("reader")) as inspector:
+        assert queue.counts() == before
+        assert [one.job.payload for one in queue.waiting()] == [b"c"]
+        assert [one.reason for one in queue.dead()] == ["no"]
+        assert len(list(queue.running())) == len(list(queue.delayed())) == 1
+        assert queue.find("later") is not None
+        assert (overview := inspector.overview()).queues[0].counts == before
+        assert overview.queues[0].balanced
+        assert inspector.queue("q").queue.counts == before
+        seen = inspector.job("q", leased.job.id)
+        assert seen is not None
+        assert seen.token == leased.token
+        assert inspector.dead("q").all == 1
+        for change in (lambda: queue.enqueue(b"x"), queue.lease, queue.purge, queue.pause, queue.redrive):
+            with pytest.raises(NOT_ALLOWED, match=REFUSED):
+                change()
+    assert admin.counts() == before
