@@ -433,6 +433,16 @@ def test_flows(within: Program, shop: Flow) -> None:
     assert shop.counts() == before
 
 
+def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
+    """With their children; what has ended is not there to be cancelled."""
+    assert within("flows", "cancel", "shop", "o-1").stdout == "cancelled 1\n"
+    assert shop.state("o-1").state == "cancelled"
+    assert shop.counts()["send"].present == 0
+    done = within("flows", "cancel", "shop", "o-1", "o-2", "--json")
+    assert [json.loads(row)["cancelled"] for row in done.stdout.splitlines()] == [False, False]
+    assert (done.returncode, done.stderr) == (1, "headrace: 2 of 2: no such run in shop, or it has ended\n")
+
+
 # -- completion ------------------------------------------------------------------------------------------
 
 
@@ -440,6 +450,20 @@ def test_completion(within: Program) -> None:
     """By the shell, which asks the program."""
     done = within(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace re", COMP_CWORD="1")
     assert done.stdout.split() == ["result", "reschedule", "resume", "repair"]
+
+
+def test_completion_of_queues(within: Program, newest: Server) -> None:
+    """Where there is a server; else there is nothing, and nothing is said."""
+    with Queue("ada", url=newest.url) as ada, Queue("bob", url=newest.url, namespace="m") as bob:
+        ada.enqueue(b"x")
+        bob.enqueue(b"x")
+    for words, found in (("show a", ["ada"]), ("purge b", []), ("--namespace m show ", ["bob"])):
+        asked = {"COMP_WORDS": f"headrace {words}", "COMP_CWORD": str(len(words.split(" ")))}
+        done = within(_HEADRACE_COMPLETE="complete_bash", **asked)
+        assert (done.stdout.split(), done.stderr) == (found, "")
+    away = {"HEADRACE_URL": "redis://localhost:1", "COMP_WORDS": "headrace show a", "COMP_CWORD": "2"}
+    done = within(_HEADRACE_COMPLETE="complete_bash", **away)
+    assert (done.stdout.split(), done.stderr) == ([], "")
 
 
 def test_enqueue_under_conditions(headrace: Program, newest: Server) -> None:

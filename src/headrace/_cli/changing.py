@@ -20,8 +20,8 @@ from headrace.errors import ConfigurationError, HeadraceError
 # -- jobs -----------------------------------------------------------------------------------------------
 
 
-def _each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str) -> None:
-    """Do something to one job after the other, and tell of each."""
+def each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str) -> None:
+    """Do something to one job, or run, after the other, and tell of each."""
     number = 0
     wanted = list(dict.fromkeys(ids))
     for one in wanted:
@@ -51,7 +51,7 @@ def cancel(
             raise ConfigurationError("give ids, or --payload")
         with opened(name, url, namespace) as queue:
             if payload is None:
-                _each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
+                each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
                 return
             number = queue.cancel_payload(os.fsencode(payload))
             outcome(in_json, f"cancelled {number}", {"queue": name, "cancelled": number})
@@ -74,7 +74,7 @@ def reschedule(
         due = delay if at is None else moment(at)
         with opened(name, url, namespace) as queue:
             act: Callable[[str], bool] = lambda one: queue.reschedule(one, due)  # noqa: E731
-            _each(ids, act, "rescheduled", in_json, f"no such job is delayed in {name}")
+            each(ids, act, "rescheduled", in_json, f"no such job is delayed in {name}")
 
 
 def moment(text: str) -> datetime:

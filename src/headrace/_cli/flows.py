@@ -1,4 +1,4 @@
-"""`headrace flows`: the commands that look at flows. They change nothing: workers take the steps."""
+"""`headrace flows`: the commands that look at flows, and end runs: workers take the steps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import redis
 import typer
 
+from headrace._cli.changing import each
 from headrace._cli.console import connected, reported, server
 from headrace._cli.options import Json, Limit, Namespace, SomeIds, Url, verbs
 from headrace._cli.output import (
@@ -35,7 +36,7 @@ from headrace.errors import ConfigurationError
 NO_STAGE = "-"  # stands for all stages where their results are not asked for
 READ_AT_ONCE = 50  # runs
 
-group = verbs("List the runs of flows, show them.")
+group = verbs("List the runs of flows, show them, cancel them.")
 
 
 class Shown(StrEnum):
@@ -49,7 +50,7 @@ class Shown(StrEnum):
 
 
 class Found(Flow):
-    """A flow as it is found on a server, of whose stages no more is known than their names: only to be read."""
+    """A flow as it is found on a server, of whose stages only the names are known: to be read, or cancelled."""
 
     def __init__(self, name: str, client: redis.Redis, namespace: str, stages: Iterable[str]) -> None:
         super().__init__(name, client=client, namespace=namespace)
@@ -168,3 +169,23 @@ def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object
     )
     results = ((f"result of {stage}", start_of(run.results[stage])) for stage in stages if stage in run.results)
     yield from ((plain(name), plain(value)) for name, value in chain(attributes, results))
+
+
+@group.command("cancel")
+def cancel_runs(
+    flow: Annotated[str, typer.Argument(metavar="FLOW", show_default=False)],
+    ids: SomeIds,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Cancel runs with all their children, wherever they are.
+
+    Workers that hold their jobs find the leases lost.
+    """
+    with (
+        reported(),
+        connected(server(url)) as client,
+        Found(flow, client, namespace, _stages(client, flow, namespace)) as found,
+    ):
+        each(ids, found.cancel, "cancelled", in_json, f"no such run in {flow}, or it has ended")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from headrace._cli.completing import queue_names
 from headrace._protocol.keys import job_id
 
 
@@ -27,8 +28,10 @@ Url = Annotated[
     typer.Option(help="redis://…, rediss://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."),
 ]
 Namespace = Annotated[str, typer.Option(help="The first part of all keys.")]
-Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
-Names = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="All, if none is given.")]
+Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False, autocompletion=queue_names)]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="QUEUE", help="All, if none is given.", autocompletion=queue_names)
+]
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="ID", help="These only; all, if none is given.", callback=_each_an_id),
