@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import ConfigurationError, NewJob, Queue
+from headrace._screens.actions import ACTS
 from headrace._web.access import Rights
-from headrace._web.actions import ACTS
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
 from tests.support.steps import LONG
@@ -81,8 +81,8 @@ def test_dead_letters_are_removed(site: Any, queue: Queue) -> None:
     one = site()
     group = reason_key("timeout 9")
     assert "Type the queue" in text(one.post("purge_dead", queue="q", group=group))
-    assert one.done("purge_dead", queue="q", group=group, confirm="q") == "2 dead letters were removed."
-    assert one.done("purge_dead", queue="q", id="i2") == "1 dead letters were removed."
+    assert one.done("purge_dead", queue="q", group=group, confirm="q") == "2 dead letters removed."
+    assert one.done("purge_dead", queue="q", id="i2") == "1 dead letter removed."
     assert queue.counts().dead == 0
 
 

@@ -20,6 +20,7 @@ from headrace._cli.logs import LogFormat, LogLevel, Logs
 from headrace._cli.options import Json, Namespace, Url, Yes, hand_on
 from headrace._cli.output import print_out
 from headrace._cli.processes import Supervisor
+from headrace._cli.top import top
 from headrace._cli.web import web
 from headrace._protocol.export import protocol
 
@@ -31,7 +32,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def top(
+def program(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
     in_json: Json = False,
@@ -131,6 +132,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "delete": changing.delete,
     "fail-worker": changing.fail_worker,
     "repair": changing.repair,
+    "top": top,
     "web": web,
     "protocol": show_protocol,
     "demo": demo,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain, islice
 from typing import Annotated, Any
 
 import attrs
+import redis
 import typer
 
 from headrace._cli.console import connected, reported, say, server
-from headrace._cli.opening import levelled, opened, require
+from headrace._cli.opening import opened, require
 from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url
 from headrace._cli.output import (
     as_json,
@@ -32,13 +33,16 @@ from headrace._cli.output import (
 )
 from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
+from headrace._model.views import QueueView
 from headrace._sync import discovery
+from headrace._sync.inspector import Inspector
 from headrace._sync.queue import Queue
-from headrace.errors import JobFailed
+from headrace.errors import HeadraceError, JobFailed
 
 REASONS_AT_MOST = 5  # why there is no result, of several jobs
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
 COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
+RATES = {"in/s": "enqueued", "done/s": "completed"}
 
 
 class Shown(StrEnum):
@@ -64,13 +68,28 @@ def queues(in_json: Json = False, url: Url = None, namespace: Namespace = "headr
                 print_out(name)
 
 
-def _stats(queue: Queue) -> dict[str, Any]:
-    counts = queue.counts()
-    workers = [attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in queue.workers() if one.alive]
-    page = queue._run(queue.ops.listing("delayed", "", 1))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    due = next(iter(page), None)
-    more = {"reason": None if due is None else due.reason}  # why the job that is due next was retried
-    return {**attrs.asdict(counts), "lost": counts.lost, "paused": queue.paused(), "workers": workers, **more}
+def views_of(look: Inspector, client: redis.Redis, names: Sequence[str] | None) -> list[QueueView]:
+    """Read these queues, or all, as `headrace.inspect` sees them. Raises `HeadraceError` if one can't be read."""
+    if names:
+        for name in names:
+            require(client, name, look.views.namespace)
+        return [look.queue(name).queue for name in names]
+    found = look.overview()
+    while not found.whole:
+        found = look.overview()
+    for name, why in found.broken.items():
+        raise HeadraceError(f"{name}: {why}")
+    return list(found.queues)
+
+
+def _stats(look: Inspector, view: QueueView, *, rates: bool = False) -> dict[str, Any]:
+    counts = view.counts
+    workers = [attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in view.workers if one.alive]
+    due = next(iter(look.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
+    more: dict[str, Any] = {"reason": None if due is None else due.reason}  # why the one due next was retried
+    if rates:
+        more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
+    return {**attrs.asdict(counts), "lost": counts.lost, "paused": view.paused, "workers": workers, **more}
 
 
 def _cell(value: Any) -> object:
@@ -84,26 +103,36 @@ def _notes(row: dict[str, Any]) -> str:
     return ", ".join(found + [f"{row[name]} {name}" for name in ("blocked", "lost") if row[name]])
 
 
+def show_stats(look: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False) -> None:
+    """Print queues: one JSON object by name, or a table; with their *rates*, if they were looked at twice."""
+    rows = {view.name: _stats(look, view, rates=rates) for view in views}
+    if in_json:
+        print_out(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
+        return
+    every = [field.name for field in attrs.fields(Counts)] + ["lost", "paused", "workers"]
+    columns = [*(COLUMNS if sys.stdout.isatty() else every), *(RATES if rates else ())]
+
+    def cells(row: dict[str, Any]) -> Iterator[object]:
+        shown = {**row, "notes": _notes(row)}
+        if rates:
+            shown |= {column: f"{row['rates'].get(rate, 0):.1f}" for column, rate in RATES.items()}
+        return (_cell(shown[column]) for column in columns)
+
+    right = [column for column in columns if column != "notes"]
+    show(("queue", *columns), ((name, *cells(row)) for name, row in rows.items()), right=right)
+
+
 def stats(names: Names = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
     """Show how many jobs are in each state.
 
     And what has become of the others: by queue, all or some.
     """
-    with reported():
-        rows: dict[str, dict[str, Any]] = {}
-        with connected(server(url)) as client:
-            for name in names or ():
-                require(client, name, namespace)
-            for name in names or discovery.queues(client, namespace=namespace):
-                with levelled(client, name, namespace) as queue:
-                    rows[name] = _stats(queue)
-        if in_json:
-            print_out(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
-            return
-        every = [field.name for field in attrs.fields(Counts)] + ["lost", "paused", "workers"]
-        columns = COLUMNS if sys.stdout.isatty() else every
-        cells = ((name, *(_cell({**row, "notes": _notes(row)}[c]) for c in columns)) for name, row in rows.items())
-        show(("queue", *columns), cells, right=[column for column in columns if column != "notes"])
+    with (
+        reported(),
+        connected(server(url)) as client,
+        Inspector(client=client, namespace=namespace, fresh=0.0) as look,
+    ):
+        show_stats(look, views_of(look, client, names), in_json)
 
 
 def workers(names: Names = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
@@ -172,10 +201,10 @@ def show_job(
     namespace: Namespace = "headrace",
 ) -> None:
     """Show all there is to know of jobs, or of a queue."""
+    if not ids:
+        _show_queue(name, in_json, url, namespace)
+        return
     with reported(), opened(name, url, namespace) as queue:
-        if not ids:
-            _show_queue(queue, in_json)
-            return
         absent = 0
         for number, one in enumerate(ids):
             state = queue.find(one)
@@ -192,13 +221,15 @@ def show_job(
         missing(absent, len(ids), f"no such job in {name}")
 
 
-def _show_queue(queue: Queue, in_json: bool) -> None:
-    row: dict[str, Any] = {"queue": queue.name, **_stats(queue), "priorities": queue.levels()}
-    schedules = queue.schedules()
-    if in_json:
-        print_json({**row, "schedules": [attrs.asdict(one) for one in schedules]})
-        return
-    show_fields([(field, _cell(value)) for field, value in row.items()] + [("schedules", len(schedules))])
+def _show_queue(name: str, in_json: bool, url: str | None, namespace: str) -> None:
+    with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace) as look:
+        require(client, name, namespace)
+        page = look.queue(name)
+        row = {"queue": name, **_stats(look, page.queue), "priorities": page.queue.levels}
+        if in_json:
+            print_json({**row, "schedules": [attrs.asdict(one) for one in page.schedules]})
+            return
+        show_fields([(field, _cell(value)) for field, value in row.items()] + [("schedules", len(page.schedules))])
 
 
 def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:

@@ -20,15 +20,16 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace._async.inspector import AsyncInspector
-from headrace._async.queue import AsyncQueue
 from headrace._core.views import Redact
 from headrace._model.codec import Codec
+from headrace._screens.actions import ACTS, Refused, act
+from headrace._screens.texts import complaint
 from headrace._telemetry import log
 from headrace._web.access import Access, Door, Rights, from_our_pages, rights_of
-from headrace._web.actions import ACTS, Deed, Form, Refused, after, form_of
+from headrace._web.forms import after, form_of
 from headrace._web.pages import PAGES, NotThere, Visit
 from headrace._web.rendering import environment, page
-from headrace.errors import HeadraceError, said
+from headrace.errors import HeadraceError
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -44,7 +45,6 @@ HEADERS = {
 }
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 OUTCOMES = 500  # of actions, that are kept to be shown once
-CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
 
 
 class Pages:
@@ -173,7 +173,7 @@ class Pages:
         name = form.needed("queue")
         if not rights.may(name, action):
             return self._error(403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
-        number, text = await self._done(action, name, form)
+        number, text = await act(self._looking(), self._server, self._namespace, action, name, form)
         by = _who(request)
         log.say(
             "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
@@ -184,18 +184,6 @@ class Pages:
             self._outcomes.popitem(last=False)
         return RedirectResponse(after(action, form, outcome), 303)
 
-    async def _done(self, action: str, name: str, form: Form) -> tuple[int, str]:
-        look = self._looking()
-        levels = (await look.queue(name)).queue.levels
-        options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": self._namespace}
-        queue: AsyncQueue[Any] = AsyncQueue(name, **self._server, **options)
-        queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
-        try:
-            return await ACTS[action](Deed(queue, form, look))
-        finally:
-            look.forget()
-            await queue.close()
-
 
 def _told(error: Exception) -> tuple[int, str]:
     """Return the status and the text for an error."""
@@ -205,11 +193,11 @@ def _told(error: Exception) -> tuple[int, str]:
         case Refused():
             return 400, str(error)
         case redis.ResponseError():
-            return 400, f"The server refused that: {said(error)}"
+            return 400, complaint(error)
         case redis.RedisError() | OSError():
-            return 503, f"The server does not answer: {said(error)}"
+            return 503, complaint(error)
         case _:
-            return 400, said(error)
+            return 400, complaint(error)
 
 
 def _who(request: Request) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from urllib.parse import urlencode
@@ -12,41 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from headrace._model.shown import one_line
+from headrace._screens.texts import clock, from_now, rate, span
 
-UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 CHART_WIDTH, CHART_HEIGHT = 120, 24
-
-
-def span(seconds: float | None) -> str:
-    """Write a duration in few characters."""
-    if seconds is None:
-        return ""
-    size, unit = next((one for one in UNITS if seconds >= one[0]), (1.0, "s"))
-    return f"{seconds / size:.1f} {unit}" if seconds < 10 * size and unit != "s" else f"{seconds / size:.0f} {unit}"
-
-
-def from_now(moment: float | None, now: float) -> str:
-    """Write how far a moment is from *now*, both of the server's clock."""
-    if moment is None:
-        return ""
-    return f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
-
-
-def clock(moment: float | None) -> str:
-    """Write a moment in UTC; one that no calendar has as a number."""
-    if moment is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{moment:.0f}"
-
-
-def rate(number: float | None) -> str:
-    """Write jobs a second."""
-    if number is None:
-        return "–"
-    return f"{number:.1f}" if 0 < number < 10 else f"{number:,.0f}"
 
 
 def points(trail: Sequence[tuple[float, float]], which: int) -> str:

@@ -1,21 +1,17 @@
-"""Actions: POSTs that change something, each one verb of a queue, answered with what has really happened."""
+"""Actions: what changes something, each one verb of a queue, answered with what has really happened."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl
 
 from attrs import asdict, frozen
-from starlette.requests import Request
 
 from headrace._async.inspector import AsyncInspector
 from headrace._async.queue import AsyncQueue
-from headrace._web.rendering import to
+from headrace._screens.texts import counted, jobs
 
-FORM_BYTES = 2 << 20  # of a form at most
-FORM_FIELDS = 50
-FORM = "application/x-www-form-urlencoded"
+CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
 
 
 class Refused(ValueError):
@@ -52,29 +48,6 @@ class Form:
         """Check that the queue's name was typed, as for what can't be undone."""
         if self("confirm") != queue:
             raise Refused(f"Type the queue's name, {queue}, to confirm. Nothing was done.")
-
-
-async def form_of(request: Request) -> Form:
-    """Read the form of a request. Raises `Refused` if it is none, or too large."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise Refused("This is no form.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > FORM_BYTES:
-            raise Refused(f"The form has more than {FORM_BYTES:,} bytes.")
-    try:
-        pairs = parse_qsl(
-            bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS
-        )
-    except ValueError as error:  # UnicodeDecodeError, too
-        raise Refused("The form can't be read.") from error
-    return Form(dict(pairs))
-
-
-def jobs(number: int) -> str:
-    """Write a number of jobs."""
-    return f"{number:,} job" if number == 1 else f"{number:,} jobs"
 
 
 @frozen
@@ -147,7 +120,7 @@ async def purge_dead(deed: Deed) -> tuple[int, str]:
     if not deed.form("id"):
         deed.form.confirmed(deed.queue.name)
     number = await deed.queue.purge_dead(*await _letters(deed))
-    return number, f"{number:,} dead letters were removed."
+    return number, f"{counted(number, 'dead letter')} removed."
 
 
 async def purge(deed: Deed) -> tuple[int, str]:
@@ -185,13 +158,19 @@ ACTS: dict[str, Act] = {
 }  # fmt: skip
 
 
-def after(action: str, form: Form, outcome: str) -> str:
-    """Return the address of the page to go on with, relative to the actions'."""
-    queue, job = form("queue"), form("id")
-    if action == "delete":
-        return "../" + to("", outcome=outcome).removeprefix("./")
-    if action in ("redrive", "purge_dead"):
-        return "../" + to("dead", name=queue, outcome=outcome)
-    if action in ("cancel", "expire", "reschedule") and job:
-        return "../" + to("job" if action != "cancel" else "queue", queue=queue, name=queue, id=job, outcome=outcome)
-    return "../" + to("queue", name=queue, outcome=outcome)
+async def act(
+    look: AsyncInspector, server: Mapping[str, Any], namespace: str, action: str, name: str, form: Form
+) -> tuple[int, str]:
+    """Take an action in the queue *name* on *server* (`url` or `client`): how many, and what has happened.
+
+    Raises `Refused`, redis-py's errors, and what the verb raises.
+    """
+    levels = (await look.queue(name)).queue.levels
+    options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
+    queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
+    queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
+    try:
+        return await ACTS[action](Deed(queue, form, look))
+    finally:
+        look.forget()
+        await queue.close()

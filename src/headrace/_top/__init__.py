@@ -1,0 +1,1 @@
+"""`headrace top`: what `headrace.inspect` sees, in a terminal. Extra `top`."""

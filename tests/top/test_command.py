@@ -1,0 +1,89 @@
+"""`headrace top` by itself: on a terminal, without one, without its extra, and once."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from attrs import asdict
+
+from headrace import Queue
+from headrace._cli.app import app
+from tests.support.program import PROGRAM, environment
+from tests.support.servers import Server
+
+PATIENCE = 60.0
+
+
+def once(url: str, *arguments: str, capfd: pytest.CaptureFixture[str]) -> tuple[object, str, str]:
+    """Run `headrace top` in this process: how it ended, and what it said."""
+    with pytest.raises(SystemExit) as ended:
+        app(["top", *arguments, "--url", url], prog_name="headrace")
+    return ended.value.code, *capfd.readouterr()
+
+
+def test_once(newest: Server, queue: Queue, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts and the rates of every queue, without textual."""
+    monkeypatch.setitem(sys.modules, "textual", None)
+    queue.enqueue_many([b"x"] * 3)
+    code, out, err = once(newest.url, "--once", "--json", capfd=capfd)
+    assert (code, err) == (0, "")
+    row = json.loads(out)["emails"]
+    assert {name: row[name] for name in asdict(queue.counts())} == asdict(queue.counts())
+    assert (row["rates"], row["lost"], row["paused"]) == ({"enqueued": 0.0, "completed": 0.0}, 0, False)
+    code, out, _ = once(newest.url, "--once", "emails", capfd=capfd)
+    head, line = (line.split("\t") for line in out.splitlines())
+    shown = dict(zip(head, line, strict=True))
+    assert (code, shown["queue"], shown["waiting"], shown["in/s"]) == (0, "emails", "3", "0.0")
+
+
+def test_refusals(newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No terminal, no extra, no such queue, options of `--once`: one line, and exit code 2."""
+    for arguments, words in (
+        ([], "headrace top needs a terminal; headrace top --once needs none"),
+        (["--json"], "--json, and names of queues, are for headrace top --once"),
+        (["--once", "nowhere"], "there is no queue nowhere"),
+    ):
+        code, out, err = once(newest.url, *arguments, capfd=capfd)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert words in err
+    for name in [name for name in sys.modules if name.startswith("headrace._top")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "textual", None)
+    monkeypatch.setitem(sys.modules, "textual.app", None)
+    code, out, err = once(newest.url, capfd=capfd)
+    assert (code, out) == (2, "")
+    assert err == "headrace: headrace top is an extra: python -m pip install 'headrace[top]'\n"
+
+
+def test_on_a_terminal(newest: Server, queue: Queue) -> None:
+    """It shows the queues, and q ends it."""
+    queue.enqueue(b"x")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*PROGRAM, "top"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env=environment(newest.url) | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
+    ) as program:  # fmt: skip
+        os.close(theirs)
+        seen, deadline, asked = b"", time.monotonic() + PATIENCE, False
+        while time.monotonic() < deadline:
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    chunk = os.read(ours, 65536)
+                except OSError:  # nobody has the other end open any more
+                    break
+                if not chunk:
+                    break
+                seen += chunk
+            if not asked and b"emails" in seen:
+                os.write(ours, b"q")
+                asked = True
+        code = program.wait(PATIENCE)
+    os.close(ours)
+    assert (code, asked) == (0, True), seen.decode("utf-8", "replace")[-2000:]

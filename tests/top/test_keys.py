@@ -1,0 +1,160 @@
+"""What the keys of `headrace top` do: capital letters ask first, and what has happened is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace import Queue
+from tests.top.conftest import Screen
+
+Tell = Callable[..., None]
+
+
+def bury(queue: Queue, *ids: str, reason: str = "why") -> None:
+    for one in ids:
+        queue.enqueue(b"x", id=one)
+        queue.lease().dead_letter(reason)
+
+
+def test_pause_and_resume(tell: Tell, queue: Queue) -> None:
+    queue.enqueue(b"x")
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("emails")
+        await screen.press("p")
+        await screen.shows("The queue is paused.", "paused")
+        assert queue.paused()
+        await screen.press("p")
+        await screen.shows("Jobs are handed out again.")
+        assert not queue.paused()
+
+    tell(story)
+
+
+def test_nothing_is_destroyed_unasked(tell: Tell, queue: Queue) -> None:
+    """Any key but y is no."""
+    bury(queue, "d1", "d2")
+    queue.enqueue_many([b"x"] * 3)
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("emails", " 2 ")
+        for key, words in {
+            "P": "Purge emails: remove 3 jobs", "R": "Redrive emails: send 2 dead letters back",
+            "X": "Remove 2 dead letters of emails", "D": "Delete emails, with 5 jobs",
+        }.items():  # fmt: skip
+            await screen.press(key)
+            await screen.shows(words)
+            await screen.press("escape" if key == "D" else "n")
+            await screen.shows("Nothing was done.")
+        assert (queue.counts().waiting, queue.counts().dead) == (3, 2)
+        await screen.press("P")
+        await screen.shows("Purge emails")
+        await screen.press("y")
+        await screen.shows("3 jobs that waited were removed.")
+        await screen.press("R")
+        await screen.shows("Redrive emails")
+        await screen.press("y")
+        await screen.shows("2 jobs went back to the queue.")
+        assert (queue.counts().waiting, queue.counts().dead) == (2, 0)
+        await screen.press("X")
+        await screen.shows("There is nothing here to do that with.")
+
+    tell(story)
+
+
+def test_delete_wants_the_name(tell: Tell, queue: Queue) -> None:
+    queue.enqueue(b"x")
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("emails")
+        await screen.press("D")
+        await screen.shows("Type emails to confirm:")
+        await screen.types("email")
+        await screen.shows("Nothing was done.")
+        assert queue.counts().waiting == 1
+        await screen.press("D")
+        await screen.shows("Type emails")
+        await screen.types("emails")
+        await screen.shows("Queue emails was deleted, with 1 job.")
+        assert queue.counts().present == 0
+
+    tell(story)
+
+
+def test_jobs(tell: Tell, queue: Queue) -> None:
+    """Cancelled, or their leases ended: those under the cursor, from a list or their own pane."""
+    for one in ("a", "b", "c"):
+        queue.enqueue(b"x", id=one)
+    queue.lease()
+
+    async def story(screen: Screen) -> None:
+        await screen.press("enter")
+        await screen.shows("[waiting]", "b ", "c ")
+        await screen.press("E")
+        await screen.shows("There is nothing here to do that with.")
+        await screen.press("down", "C")
+        await screen.shows("Cancel job c of emails?")
+        await screen.press("y")
+        await screen.shows("The job was cancelled.")
+        await screen.press("s")
+        await screen.shows("[running]", "leased")
+        await screen.press("enter")
+        await screen.shows("held by")
+        await screen.press("E")
+        await screen.shows("End the lease of job a of emails?")
+        await screen.press("y")
+        await screen.shows("Its lease was ended", "parked")
+
+    tell(story)
+    assert [state.job.id for state in queue.waiting()] == ["a", "b"]
+
+
+def test_dead_letters_of_one_reason(tell: Tell, queue: Queue) -> None:
+    bury(queue, "a", "b", "c", reason="timeout after 3 s")
+    bury(queue, "d", reason="no such user")
+
+    async def story(screen: Screen) -> None:
+        await screen.press("3")
+        await screen.shows("4 dead letters in 1 queue", "emails")
+        await screen.press("enter")
+        await screen.shows("timeout after 3 s", "no such user")
+        await screen.press("R")
+        await screen.shows("Send back to the queue 3 dead letters: timeout after 3 s")
+        await screen.press("y")
+        await screen.shows("3 jobs went back to the queue.", without="timeout after")
+        await screen.press("X")
+        await screen.shows("Remove for good 1 dead letter: no such user")
+        await screen.press("y")
+        await screen.shows("1 dead letter removed.")
+
+    tell(story)
+    assert (queue.counts().waiting, queue.counts().dead) == (3, 0)
+
+
+def test_a_worker_is_failed(tell: Tell, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    queue.lease()
+
+    async def story(screen: Screen) -> None:
+        await screen.press("2")
+        await screen.shows("1 of 1 workers alive")
+        await screen.press("F")
+        await screen.shows("dead in emails?")
+        await screen.press("y")
+        await screen.shows("The worker counts as dead here; 1 job of it went to the front.")
+
+    tell(story)
+    assert queue.counts().parked == 1
+
+
+def test_read_only(tell: Tell, queue: Queue) -> None:
+    queue.enqueue(b"x")
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("emails")
+        for key in ("p", "P", "D"):
+            await screen.press(key)
+            await screen.shows("Nothing can be done: --read-only.")
+
+    tell(story, read_only=True)
+    assert queue.counts().waiting == 1
