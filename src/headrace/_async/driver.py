@@ -13,6 +13,7 @@ from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
     Block,
+    BlockAmong,
     Effect,
     ForgetEnds,
     Now,
@@ -99,6 +100,8 @@ class AsyncDriver(Connected):
                 return effect.answer
             case Block(command):
                 return await self._executor.wait(command)
+            case BlockAmong():
+                return await self._executor.wait_among(effect)
             case AwaitRoom(command, seconds):
                 return await self._room(command, seconds)
             case Sleep(seconds):

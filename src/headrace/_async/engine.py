@@ -42,6 +42,7 @@ from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.roles import Channel
+from headrace._core.worker.together import Together
 from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
 from headrace._protocol.op import Op
@@ -166,11 +167,11 @@ class Engine(BaseEngine):
         self._begin()
         self.pulse.run(StallWatch(lifecycle, self.pulse, self._handles).run(), "headrace-stalls")
 
-    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> asyncio.Future[None]:
+    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
-            there = PulseDriver(self, consumer, channel, self.pulse.event())
+            there = PulseDriver(self, whose, channel, self.pulse.event())
             return self.pulse.run(there.run(role), f"headrace-{name}")
-        driver = RoleDriver(self, consumer, channel, asyncio.Event())
+        driver = RoleDriver(self, whose, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
     async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor) -> list[Any]:

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from tenacity import AsyncRetrying
 
 from headrace._async.coalesce import Coalescer
+from headrace._async.combining import AsyncCombiner
 from headrace._async.pool import AsyncPool, replies
 from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
@@ -37,10 +38,11 @@ from headrace._base.retrying import (
     told_limit,
     too_large,
 )
-from headrace._core.effects import BlockThen
+from headrace._core.effects import BlockAmong, BlockThen
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
+from headrace._protocol.waiting import rung
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -75,6 +77,7 @@ class AsyncExecutor(BaseExecutor):
         # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
         self.pool.connection_kwargs["socket_timeout"] = None
         self._at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._combiner: AsyncCombiner | None = None
         self._undoing: set[asyncio.Task[None]] = set()
         self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
 
@@ -294,7 +297,13 @@ class AsyncExecutor(BaseExecutor):
         except TimeoutError:
             raise errors.TimeoutError(f"no answer within {most:g} s") from None
 
+    def combine(self) -> None:
+        """Like `Executor.combine`."""
+        self._combiner = AsyncCombiner(self.connections, self.timeout)
+
     async def _send(self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile) -> list[Any]:
+        if self._combiner is not None and meanwhile is None:
+            return await self._combiner.send(commands, leaves)
         return await self._exchange(await self.connections.take(), commands, meanwhile, leaves)
 
     async def _exchange(
@@ -321,12 +330,20 @@ class AsyncExecutor(BaseExecutor):
             await asyncio.sleep(0.01)
             return True
 
+    async def wait_among(self, effect: BlockAmong) -> list[str]:
+        """Like `Executor.wait_among`."""
+        try:
+            return rung((await self._block([pack(effect.command)], None))[0], effect.keys)
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            await asyncio.sleep(0.01)
+            return list(effect.keys)
+
     async def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
         """Like `Executor.wait_then`."""
-        lane, trip, rung = self._lane(effect.op), Trip([effect.op]), True
+        lane, trip, found = self._lane(effect.op), Trip([effect.op]), True
         try:
             packed = [pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")]
-            rung, *answers = await self._block(packed, trip.leaves)
+            found, *answers = await self._block(packed, trip.leaves)
             trip.answered()
             answers = await self._checked(answers, trip, [lane])
         except Exception as error:
@@ -337,7 +354,7 @@ class AsyncExecutor(BaseExecutor):
             answers = await self._again(error, trip, [lane], None)
         else:
             self._lanes.give(trip.ops, [lane])
-        return bool(rung), self._answered(trip.ops, answers)[0]
+        return bool(found), self._answered(trip.ops, answers)[0]
 
     async def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
         """Like `Executor._undo_riding`."""

@@ -11,6 +11,7 @@ from typing import Self
 
 import redis.asyncio
 
+from headrace._async import loops
 from headrace._async.engine import Engine, call_stops
 from headrace._base.hooks import Hook
 from headrace._base.worker import BaseWorker, Seconds
@@ -49,8 +50,10 @@ class AsyncWorker(BaseWorker):
 
         Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
         was one.
+
+        The loop is uvloop's if that is installed (extra `speed`), unless the environment says `HEADRACE_LOOP=asyncio`.
         """
-        asyncio.run(self.serve(url))
+        loops.run(self.serve(url))
 
     async def serve(self, url: str | None = None) -> None:
         """Work like `run`, on the event loop that is running already."""
@@ -125,7 +128,7 @@ class AsyncWorker(BaseWorker):
         at = self._address
         self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
         self._running.stops = stops
-        self._started()
+        self._started(loops.named())
         return self._running
 
     async def stop(self, wait: bool = True) -> None:

@@ -13,8 +13,9 @@ from headrace._base.retrying import RETRY_PAUSE_S
 from headrace._base.worker import left_behind
 from headrace._core.effects import Abort, Effect, Held, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.lifecycle import Farewell, Lifecycle, many
 from headrace._core.worker.roles import Channel, all_roles
+from headrace._core.worker.together import Together
 from headrace._protocol.op import Op
 from headrace._telemetry import log
 from headrace._telemetry.worker import WorkerTelemetry
@@ -29,6 +30,18 @@ class Event(Protocol):
 
     def set(self) -> None:
         """Wake the role."""
+
+
+class _Stirring:
+    """The event of a role of several consumers, for one of these."""
+
+    def __init__(self, event: Event, together: Together, consumer: Consumer) -> None:
+        self._event, self._together, self._consumer = event, together, consumer
+
+    def set(self) -> None:
+        """Wake the role, if this consumer may be what it waits for."""
+        if self._together.stir(self._consumer):
+            self._event.set()
 
 
 class BaseEngine(ABC):
@@ -47,6 +60,8 @@ class BaseEngine(ABC):
         self._outage = executors["work"].outage
         # Heartbeats are tried again soon: after an outage, peers count the time without one.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
+        if many(lifecycle):
+            executors["work"].combine()
         settings = executors["work"].pool.connection_kwargs
         self._telemetries = {
             consumer.ops.keys.part("jobs"): WorkerTelemetry(consumer, settings, trace_parent)
@@ -58,18 +73,21 @@ class BaseEngine(ABC):
 
     def _begin(self) -> None:
         """Start every role."""
-        for name, role, consumer, channel in all_roles(self.lifecycle, self.fetchers):
-            self._running.setdefault(name, []).append(self._role(name, role, consumer, channel))
+        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers):
+            self._running.setdefault(name, []).append(self._role(name, role, whose, channel))
 
     @abstractmethod
-    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> Any:
+    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> Any:
         """Make the thread or task that runs a role."""
 
-    def wakes(self, event: Event, consumer: Consumer | None) -> None:
-        """Add the event that a role sleeps on, with its consumer, if it is of one."""
+    def wakes(self, event: Event, whose: Consumer | Together | None) -> None:
+        """Add the event that a role sleeps on, and whose it is."""
         self._all.append(event)
-        if consumer is not None:
-            self._events[id(consumer)].append(event)
+        if isinstance(whose, Together):
+            for consumer in whose.consumers:
+                self._events[id(consumer)].append(_Stirring(event, whose, consumer))
+        elif whose is not None:
+            self._events[id(whose)].append(event)
 
     def wake(self, consumer: object = None) -> None:
         """Wake the roles of *consumer*, or all."""
@@ -180,8 +198,9 @@ class BaseEngine(ABC):
 class BaseRoleDriver:
     """The base of the drivers of one role: its consumer, its connection, and the event it sleeps on."""
 
-    def __init__(self, engine: Any, consumer: Consumer | None, channel: Channel, event: Any) -> None:
-        self._engine, self._consumer, self._executor = engine, consumer, engine.executors[channel]
+    def __init__(self, engine: Any, whose: Consumer | Together | None, channel: Channel, event: Any) -> None:
+        self._consumer = None if isinstance(whose, Together) else whose
+        self._engine, self._executor = engine, engine.executors[channel]
         self._channel: Channel = channel
         self._event = event
-        engine.wakes(event, consumer)
+        engine.wakes(event, whose)

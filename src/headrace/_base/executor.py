@@ -33,6 +33,10 @@ class BaseExecutor:
         self._waits_no_more = False
         self._prefixes: set[str] = set()  # of the records of our calls
 
+    def combine(self) -> None:
+        """Let calls share round trips from now on, on few connections."""
+        raise NotImplementedError
+
     def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
         self._prefixes.add(op.lane_prefix)
         return self._lanes.take(op.lane_prefix)

@@ -318,13 +318,13 @@ class BaseWorker(Hooked):
         self._address.join()
         return self._address
 
-    def _started(self) -> None:
-        """Log what this worker serves."""
+    def _started(self, loop: str = "") -> None:
+        """Log what this worker serves, and on which event *loop*, if not the usual one."""
         serves = "; ".join(map(_serves, self.handlers.values()))
         at = self._address
         server = shown(given(at.url)) if at.client is None else shown_settings(at.client)
         log.say(
-            "worker_started", "%s serves %s; on %s", self.name, serves, server,
+            "worker_started", "%s serves %s; on %s%s", self.name, serves, server, loop and f", by {loop}",
             worker=self.name, server=server, queues=list(self.handlers),
         )  # fmt: skip
 

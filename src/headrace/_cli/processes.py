@@ -6,6 +6,7 @@ has a session of its own, so that Ctrl-C in a terminal reaches us only, and we d
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
@@ -45,6 +46,7 @@ REFUSED = 78  # EX_CONFIG: this worker cannot be loaded
 AWAY = 69  # EX_UNAVAILABLE: the server was away for longer than max_outage
 STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again
 END_WITHIN_S = 10.0  # seconds that a process may take to end before it is killed
+COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
 RESTART_PAUSE_S = 30.0  # seconds between a death and the new start, at most
 
 
@@ -399,6 +401,9 @@ def work(
         link.send(identity.packed())
         if burst:
             end_when_empty(identity)
+        gc.collect()
+        gc.freeze()  # what is imported stays
+        gc.set_threshold(COLLECT_AFTER)
         try:
             worker.run()
         except (redis.RedisError, HeadraceError) as error:

@@ -7,7 +7,7 @@ No IO here, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from enum import IntEnum
 from typing import Any, Generic, TypeVar, cast
 
@@ -69,6 +69,14 @@ class Block:
     """Block on the server with this command; answered with true if there was something."""
 
     command: tuple[Arg, ...]
+
+
+@frozen
+class BlockAmong:
+    """Block on the server with this command, which reads *keys*; answered with those in which there was something."""
+
+    command: tuple[Arg, ...]
+    keys: Collection[str]
 
 
 @frozen
@@ -193,6 +201,7 @@ Effect = (
     | Undoable[Any]
     | Undo
     | Block
+    | BlockAmong
     | AwaitRoom
     | Sleep
     | Now
@@ -241,6 +250,11 @@ def current_time() -> Step[float]:
 def block(command: tuple[Arg, ...]) -> Step[bool]:
     """Block on the server; return true if there was something."""
     return cast(bool, (yield Block(command)))
+
+
+def block_among(command: tuple[Arg, ...], keys: Collection[str]) -> Step[list[str]]:
+    """Block on the server; return the keys in which there was something."""
+    return cast("list[str]", (yield BlockAmong(command, keys)))
 
 
 def await_room(command: tuple[Arg, ...], seconds: float) -> Step[bool]:

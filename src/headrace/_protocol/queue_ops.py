@@ -26,7 +26,7 @@ from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_pol
 from headrace._protocol import replies
 from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed, SchedulePlan
 from headrace._protocol.declaring import declaration
-from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, wire_id, worker_name
+from headrace._protocol.keys import JOB_HEADER_PREFIX, Keys, job_id, wire_id, worker_name
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
@@ -36,6 +36,7 @@ from headrace._protocol.limits import (
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.result_ops import ResultOps
 from headrace._protocol.script import script
+from headrace._protocol.waiting import blocked_read
 from headrace.errors import ConfigurationError, said
 
 T = TypeVar("T")
@@ -161,19 +162,8 @@ class Ops(ResultOps):
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
-        """Block until there may be something to lease: the one command that is no script.
-
-        What it delivers goes to a reserved consumer, from which the next `lease` of any worker takes it: so a reply
-        that is lost, or a read that is cancelled, loses nothing. While the queue is *paused* nothing may be delivered
-        at all, and every waiter is to be woken when it is resumed.
-        """
-        stream, wake = self.keys.part("jobs"), self.keys.part("wake")
-        milliseconds = max(1, term("block", block, zero=True))  # 0 would be for ever
-        if paused:
-            return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", wake, "$")
-        return (
-            "XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", stream, wake, ">", ">",
-        )  # fmt: skip
+        """Block until there may be something to lease: see `blocked_read`."""
+        return blocked_read((self.keys,), block, paused=paused)
 
     # -- settling ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
     Block,
+    BlockAmong,
     Effect,
     ForgetEnds,
     Now,
@@ -96,6 +97,8 @@ class Driver(Connected):
                 return effect.answer
             case Block(command):
                 return self._executor.wait(command)
+            case BlockAmong():
+                return self._executor.wait_among(effect)
             case AwaitRoom(command):
                 return self._executor.wait(command)
             case Sleep(seconds):

@@ -31,6 +31,7 @@ from headrace._core.effects import (
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.roles import Channel
+from headrace._core.worker.together import Together
 from headrace._protocol.op import Op
 from headrace._sync.driver import Driver
 from headrace._sync.executor import Executor
@@ -83,8 +84,8 @@ class Engine(BaseEngine):
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
 
-    def _role(self, name: str, role: Role, consumer: Consumer | None, channel: Channel) -> threading.Thread:
-        return self._thread(name, RoleDriver(self, consumer, channel, threading.Event()).run, role)
+    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> threading.Thread:
+        return self._thread(name, RoleDriver(self, whose, channel, threading.Event()).run, role)
 
     def send(self, ops: Sequence[Op[Any]], executor: Executor) -> list[Any]:
         """Send operations in one round trip, until they are answered or the worker has stopped."""

@@ -44,10 +44,12 @@ from headrace._base.retrying import (
     told_limit,
     too_large,
 )
-from headrace._core.effects import BlockThen
+from headrace._core.effects import BlockAmong, BlockThen
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
+from headrace._protocol.waiting import rung
+from headrace._sync.combining import Combiner
 from headrace._sync.pool import Pool, replies
 from headrace._telemetry.client import Outage
 
@@ -93,6 +95,7 @@ class Executor(BaseExecutor):
         super().__init__(pool, budget, outage, connect)
         self._bounds = threading.local()  # of the call that this thread makes
         self.connections = Pool(pool)
+        self._combiner: Combiner | None = None
         self._given_up = threading.Event()
 
     def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
@@ -248,9 +251,15 @@ class Executor(BaseExecutor):
         *leaves* is called when there is a connection, just before they are sent. *within*: seconds, if that is less
         than the timeouts of connections; looking up the server's name, and starting one of our own, are not bounded.
         """
+        if self._combiner is not None and meanwhile is None and within is None:
+            return self._combiner.send(commands, leaves)
         if within is not None and within < self.timeout:
             return self._send_within(commands, meanwhile, leaves, within)
         return self._exchange(self.connections.take(), commands, meanwhile, leaves)
+
+    def combine(self) -> None:
+        """Let calls share round trips from now on: those of some hundred threads take two connections."""
+        self._combiner = Combiner(self.connections)
 
     def _exchange(
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
@@ -308,13 +317,21 @@ class Executor(BaseExecutor):
             time.sleep(0.01)
             return True
 
+    def wait_among(self, effect: BlockAmong) -> list[str]:
+        """Block like `wait`, on several keys; return those in which there was something, all after an error."""
+        try:
+            return rung(self._block([pack(effect.command)], None)[0], effect.keys)
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            time.sleep(0.01)
+            return list(effect.keys)
+
     def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
         """Block like `wait`, with the operation of *effect* behind; return its decoded reply, too. Once the block was
         ended by `stop_waiting`, undo what the operation did all the same; the reply is `None`.
         """
-        lane, trip, rung = self._lane(effect.op), Trip([effect.op]), True
+        lane, trip, found = self._lane(effect.op), Trip([effect.op]), True
         try:
-            rung, *answers = self._block([pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")], trip.leaves)
+            found, *answers = self._block([pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")], trip.leaves)
             trip.answered()
             answers = self._checked(answers, trip, [lane])
         except Exception as error:
@@ -325,7 +342,7 @@ class Executor(BaseExecutor):
             answers = self._again(error, trip, [lane], None)
         else:
             self._lanes.give(trip.ops, [lane])
-        return bool(rung), self._answered(trip.ops, answers)[0]
+        return bool(found), self._answered(trip.ops, answers)[0]
 
     def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
         """Ask what the operation of *effect* did, by the same number, and undo that."""

@@ -4,11 +4,12 @@
 --        levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick}: again ms until this caller is to come again, if
---        that is within a second, or -1 · declared workers newly found dead · more 1 = a dead worker has more jobs than
+--        that is within a second, or nothing is to be done soon, or -1 · declared workers newly found dead · more 1 = a dead worker has more jobs than
 --        one call moves, or a level more that rise · ms until the next delayed or limited job, and the next tick of a
 --        schedule, is due, or -1
--- COST   20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most 6 x `limit`; 10 us per job
---        that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most 1 MiB.
+-- COST   10 us for a queue at rest; else 20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most
+--        6 x `limit`; 10 us per job that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most
+--        1 MiB.
 -- A worker is dead when its deadline has passed, and the queue has been looked after for one unbroken `timeout`: after
 -- a server restart, every worker looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
 -- after which a job goes to the level before its own, 0 never.
@@ -30,15 +31,33 @@
 -- @include take_over
 -- @include wake_many
 
--- 1. The group is there, and no reader waits for a forgotten token.
+-- 1. Nothing is leased, delayed, scheduled, held back or behind in a level, no worker is late, and the last look was
+-- just now: nothing is to be done but to note this look. A call that is sent again finds the same, or goes on.
 lease = string.format('%.0f', whole(lease))
+local now = clock()
+local function at_rest()
+  local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
+  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, unpack(levels)) > 0 then return false end
+  local kept = redis.call('HMGET', stats, 'pulse', 'heard', 'largest', 'rewind', 'levels')
+  if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] then return false end
+  local since, seen, calm, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
+  local gap = seen and now - tonumber(seen)
+  if not gap or gap < 0 or gap > tonumber(least) / 2 or tonumber(least) > timeout then return false end
+  local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1)
+  if tokens.err or tokens[1] then return false end
+  if redis.call('ZRANGEBYSCORE', workers, '-inf', now, 'LIMIT', 0, 1)[1] then return false end
+  local noted = table.concat({since, string.format('%.0f', now), calm, before, least, run}, ' ')
+  return type(redis.pcall('HSET', stats, 'pulse', noted)) == 'number' -- or the server is full
+end
+if at_rest() then return {0, math.floor(timeout / 4), 0, 0, 0, -1, -1} end
 local known = recorded()
 if known then return known end
+
+-- 2. The group is there, and no reader waits for a forgotten token.
 local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, levels = level_streams(stats, levels),
 }
-local now = clock()
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven') -- all there are
 local rows, healed = heal_group(jobs, wake, 'XPENDING', 'workers', '-', '+', 1)
@@ -47,7 +66,7 @@ redis.call('ZREM', workers, '') -- permitted on a full server, and then so is th
 if healed == 1 then forget_leases(jobs, leases, stats) end
 clear_wake_tokens(wake) -- readers that were cancelled never come for what woke them
 
--- 2. Dead workers: their jobs go to the front.
+-- 3. Dead workers: their jobs go to the front.
 local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
 if alive then redis.call('HSETNX', registered, worker, string.format('%.0f %s', now, lease)) end
 local late, when, long, seen = pulse(stats, now, timeout)
@@ -72,7 +91,7 @@ for _, name in ipairs(dead) do
 end
 if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 1)[1] then more = 1 end
 
--- 3. Expired leases of workers that are alive.
+-- 4. Expired leases of workers that are alive.
 local expired, again, ids_expired = 0, nil, {}
 if moved < limit then expired, again, ids_expired = sweep(q, now, lease, limit - moved, budget, heard.reclaimed) end
 if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
@@ -80,7 +99,7 @@ moved = moved + expired
 -- Entries that woke a reader which never came for them wake another.
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
 
--- 4. Jobs that are due, and those that have waited for too long behind others.
+-- 5. Jobs that are due, and those that have waited for too long behind others.
 -- Each of these takes several times as long as one that is parked.
 local room = math.max(1, math.floor((limit - moved) / 2))
 local promoted = promote(q, now, room, budget)
@@ -99,7 +118,7 @@ for level = 1, ageing > 0 and q.levels.n or 0 do
 end
 if budget.left <= 0 then more = 1 end
 
--- 5. Readers to wake, and when to come again.
+-- 6. Readers to wake, and when to come again.
 if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end

@@ -30,7 +30,7 @@ from headrace._core.effects import (
 from headrace._core.notices import Received
 from headrace._core.verdicts import FREE_RELEASES
 from headrace._core.worker import upkeep
-from headrace._core.worker.consumer import LEASE_AT_MOST, START_WITHIN_S, Consumer
+from headrace._core.worker.consumer import IDLE_S, LEASE_AT_MOST, START_WITHIN_S, Consumer
 from headrace._core.worker.control import RETRY_REFUSED_S, listen
 from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
@@ -349,7 +349,7 @@ def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
-    assert fetching.go([Grant([], next_due=1.25)]) == Sleep(1.0)
+    assert fetching.go([Grant([], next_due=1.25)]) == Sleep(1.25)
     heard = waiting.go()
     assert heard.command[heard.command.index("BLOCK") + 1] == 1000
     assert isinstance(waiting.go((False, Grant([]))), BlockThen)
@@ -364,7 +364,7 @@ def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
     consumer = make_consumer()
     fetching, hand = Hand(fetch(consumer)), keep(consumer)
     fetching.go()
-    assert fetching.go([Grant([])]) == Sleep(1.0)
+    assert fetching.go([Grant([])]) == Sleep(IDLE_S)
     hand.go()
     hand.go([evolve(NOTHING, next_due=0.5, next_tick=3.0)])
     assert (consumer.due_at, consumer.tick_at) == (hand.now + 0.5, hand.now + 3.0)
@@ -390,10 +390,10 @@ def test_a_worker_declares_its_queue_once() -> None:
 def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
     consumer = make_consumer()
     fetching, ticker = Hand(fetch(consumer)), Hand(tick(consumer))
-    assert ticker.go() == Sleep(1.0)
+    assert ticker.go() == Sleep(IDLE_S)
     fetching.go()
     fetching.go([Grant([])])
-    assert ticker.go() == Sleep(1.0)
+    assert ticker.go() == Sleep(IDLE_S)
     consumer.woken = consumer.available = True
     fetching.go()
     fetching.go([Grant([])])

@@ -54,6 +54,10 @@ MORE = {
     "Queue.enqueue_stream": "*jobs* may be asynchronous.",
     "Receipt.": "May be awaited itself, for its result: `await asyncio.gather(*receipts)`.",
     "Worker.": "A plain `def` handler runs in a thread.",
+    "Worker.run": (
+        "The loop is uvloop's if that is installed (extra `speed`), unless the environment says "
+        "`HEADRACE_LOOP=asyncio`."
+    ),
     "Worker.start": "Calls no hooks: a worker that has some is a `ConfigurationError` here.",
 }
 

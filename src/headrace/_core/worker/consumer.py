@@ -23,14 +23,15 @@ from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
 from headrace._protocol.answers import Reclaimed
-from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.recurring import Declared
 from headrace.errors import said, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
-LEASE_AT_MOST = 250  # jobs in one lease call: an answer over 64 KiB is sent in pieces, between those to others
+IDLE_S = 30.0  # seconds that a role sleeps at most which has nothing to do: it is woken
+LEASE_AT_MOST = 250  # jobs in one lease call, but for batches: an answer over 64 KiB goes out in pieces, between others
 
 
 def unobserved(*_: object) -> None:
@@ -66,6 +67,7 @@ class Consumer:
     full_at: float = 0.0  # when the gathered jobs make a batch, full or not
     due_at: float | None = None  # when a delayed job is due
     tick_at: float | None = None  # when a schedule is due
+    look_at: float = 0.0  # when the role `keep` is to look at it again, if it holds nothing
     losses_told: int = 0  # messages that leases were taken from us
     lost: int = 0  # settlements that came too late
     given_back: int = 0  # jobs, as the worker stops
@@ -262,7 +264,12 @@ class Consumer:
         slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
         ahead = 0.0 if self.mean is None else slots * START_WITHIN_S / max(self.mean, 1e-6)
         most = slots + min(int(ahead), max(JOBS_PER_SCRIPT, slots))
-        return min(LEASE_AT_MOST, most - len(self.held) - self.asking - self.riding)
+        at_once = CLAIMS_PER_SCRIPT if self.handler.batch else LEASE_AT_MOST
+        return min(at_once, most - len(self.held) - self.asking - self.riding)
+
+    def waits(self) -> bool:
+        """Tell whether to block on the server: there is nothing to lease, as far as is known, and room for more."""
+        return self.registered and not self.available and self.phase is Phase.RUNNING and self.room() > 0
 
     def riders(self) -> int:
         """Return how many jobs a lease call behind a blocked read may ask for; 0: there is none, `fetch` leases.
@@ -311,8 +318,8 @@ class Consumer:
         self.due_at = now + after if self.due_at is None else min(now + after, self.due_at)
 
     def note_due(self, now: float, swept: Reclaimed) -> bool:
-        """Take in from a reclaim when delayed jobs and schedules are due; true if one is within a second."""
+        """Take in from a reclaim when delayed jobs and schedules are due; true if sleeping roles are to hear it."""
         self.tick_at = None if swept.next_tick is None else now + swept.next_tick
         if swept.next_due is not None:
             self.expect(now, swept.next_due)
-        return any(at is not None and at < now + 1.0 for at in (self.due_at, self.tick_at))
+        return any(at is not None and at < now + IDLE_S for at in (self.due_at, self.tick_at))

@@ -29,7 +29,7 @@ from headrace._core.effects import (
     take_back,
 )
 from headrace._core.verdicts import Settlement, undecoded
-from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.leases import check, died, lose
 from headrace._core.worker.settling import Settling, alike
 from headrace._protocol.answers import Grant
@@ -113,7 +113,7 @@ def settlements(consumer: Consumer) -> Settling:
 def wait(consumer: Consumer) -> Role:
     """Block on the server while there is nothing to lease and room for more; lease what ends that."""
     while consumer.phase is Phase.RUNNING:
-        if consumer.available or not consumer.registered or consumer.room() <= 0:
+        if not consumer.waits():
             yield Sleep(1.0)
             continue
         if riders := consumer.riders():
@@ -165,7 +165,7 @@ def _room(consumer: Consumer) -> int:
 
 def _idle(consumer: Consumer) -> Step[float]:
     """Do the rest while there is nothing to send; return the seconds to sleep, unless woken."""
-    left = (yield from _gather(consumer)) or 1.0
+    left = (yield from _gather(consumer)) or (1.0 if consumer.held else IDLE_S)
     now = yield from current_time()
     if consumer.due_at is not None:
         if consumer.due_at <= now:

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from headrace._core.effects import Phase, Role, Sleep, Wake, current_time, send_all
+from collections.abc import Sequence
+
+from headrace._core.effects import Phase, Role, Sleep, Step, Wake, current_time, send_all
+from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import died
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._protocol.answers import Entered
+
+BEATS_AT_ONCE = 250  # beats in one round trip: it keeps the server for a millisecond or two
 
 
 def beat(worker: Lifecycle) -> Role:
     """Beat for each consumer every heartbeat; start anew under another name where peers declared it dead."""
     while worker.phase < Phase.STOPPED:
-        consumers = list(worker.consumers)
-        fresh = [not consumer.registered for consumer in consumers]
-        names = [consumer.name for consumer in consumers]
-        now = yield from current_time()
-        alive = yield from send_all([consumer.sign(worker.settings, now) for consumer in consumers])
+        began = yield from current_time()
         wait = worker.settings.heartbeat
-        if (yield from current_time()) - now >= wait:
-            wait = 0.0  # the answer took longer than a heartbeat: beat again at once
-        for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
-            if consumer.name != name:
-                wait = 0.0  # it died and was renamed while we asked
-            elif isinstance(yes, Entered) and not consumer.name_claim.admits(yes, now):
-                wait = min(wait, worker.settings.heartbeat / 4)
-                continue
-            elif yes:
-                consumer.beaten, consumer.registered = now, True
-            else:
-                yield from died(consumer)
-                wait = 0.0
-            if new:
-                yield Wake()
-        yield Sleep(wait)
+        for start in range(0, len(worker.consumers), BEATS_AT_ONCE):
+            wait = min(wait, (yield from _beat(worker, worker.consumers[start : start + BEATS_AT_ONCE])))
+        late = (yield from current_time()) - began
+        yield Sleep(wait if len(worker.consumers) <= BEATS_AT_ONCE else max(0.0, wait - late))
+
+
+def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
+    """Beat for these consumers, in one round trip; return the seconds until the next time."""
+    fresh = [not consumer.registered for consumer in consumers]
+    names = [consumer.name for consumer in consumers]
+    now = yield from current_time()
+    alive = yield from send_all([consumer.sign(worker.settings, now) for consumer in consumers])
+    wait = worker.settings.heartbeat
+    if (yield from current_time()) - now >= wait:
+        wait = 0.0  # the answer took longer than a heartbeat: beat again at once
+    for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
+        if consumer.name != name:
+            wait = 0.0  # it died and was renamed while we asked
+        elif isinstance(yes, Entered) and not consumer.name_claim.admits(yes, now):
+            wait = min(wait, worker.settings.heartbeat / 4)
+            continue
+        elif yes:
+            consumer.beaten, consumer.registered = now, True
+        else:
+            yield from died(consumer)
+            wait = 0.0
+        if new:
+            yield Wake(whose=consumer)
+    return wait

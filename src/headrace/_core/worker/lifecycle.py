@@ -10,6 +10,8 @@ from headrace._core.effects import Phase, Role, send
 from headrace._core.worker.consumer import Consumer
 from headrace._model.settings import WorkerSettings
 
+ALONE_AT_MOST = 8  # queues that have a blocked read of their own each, behind which their lease call can ride
+
 
 @define(eq=False)
 class Lifecycle:
@@ -48,6 +50,11 @@ class Lifecycle:
                 number, more = yield from send(consumer.ops.leave(consumer.name))
                 consumer.given_back += int(number)
             consumer.registered = False
+
+
+def many(worker: Lifecycle) -> bool:
+    """Tell whether a worker has so many queues that their calls share round trips, and their reads a connection."""
+    return len(worker.consumers) > ALONE_AT_MOST
 
 
 @define(eq=False)

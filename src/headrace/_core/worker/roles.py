@@ -14,10 +14,17 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.control import listen
 from headrace._core.worker.fetch import fetch, wait
 from headrace._core.worker.heartbeat import beat
-from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
+from headrace._core.worker.together import (
+    Together,
+    groups,
+    wait_for_all,
+    wait_for_fresh,
+    wait_for_resumed,
+)
 from headrace._core.worker.upkeep import keep
 
 # Connections of their own: a heartbeat waits for no other call, and blocked reads can be closed. What keeps jobs ours
@@ -25,8 +32,8 @@ from headrace._core.worker.upkeep import keep
 Channel = Literal["work", "pulse", "blocking"]
 
 
-def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role, Consumer | None, Channel]]:
-    """Yield every role: its name, its generator, its consumer if it is of one, and its channel.
+def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role, Consumer | Together | None, Channel]]:
+    """Yield every role: its name, its generator, whose it is (a consumer's, that of several, or none's), its channel.
 
     *fetchers*: the number of `fetch` roles of each consumer.
     """
@@ -38,8 +45,13 @@ def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role,
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
             yield "watch", watch(consumer, worker.settings), consumer, "pulse"
+    for one in groups(worker.consumers):
+        if isinstance(one, Together):
+            yield "wait", wait_for_all(one), None, "blocking"
+            yield "wait", wait_for_fresh(one), one, "blocking"
+            yield "wait", wait_for_resumed(one), None, "blocking"
+        else:
+            yield "wait", wait(one), one, "blocking"
     for consumer in worker.consumers:
-        yield "wait", wait(consumer), consumer, "blocking"
-    for consumer in worker.consumers:
-        for _ in range(fetchers):
+        for _ in range(1 if many(worker) else fetchers):
             yield "fetch", fetch(consumer), consumer, "work"

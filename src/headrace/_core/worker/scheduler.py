@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from headrace._core.calls import run_due_schedules, schedule
 from headrace._core.effects import Log, Phase, Role, Sleep, current_time, send
-from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace.errors import TooManySchedules, said
 
 SAY_EVERY_S = 30.0  # seconds after which a worker says again which schedules its code declares
@@ -19,7 +19,8 @@ def tick(consumer: Consumer) -> Role:
         yield from _say(consumer)
         now = yield from current_time()
         if consumer.tick_at is None or consumer.tick_at > now:
-            yield Sleep(1.0 if consumer.tick_at is None else min(1.0, consumer.tick_at - now))
+            most = IDLE_S if consumer.recurring is None else 1.0
+            yield Sleep(most if consumer.tick_at is None else min(most, consumer.tick_at - now))
             continue
         plan = yield from run_due_schedules(consumer.ops)
         now = yield from current_time()

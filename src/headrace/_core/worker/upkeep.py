@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Wake, current_time, send
+from collections.abc import Sequence
+
+from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Step, Wake, current_time, send, send_all
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._protocol.declaring import declaration, differing
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two looks for dead workers, at most
+SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
 SWEEP_EVERY_S = 1.0  # seconds between two looks at most: an expired lease is found as soon
 
 
@@ -19,24 +22,43 @@ def keep(worker: Lifecycle) -> Role:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
     tick = min(spans)
     while worker.phase < Phase.HALTING:
-        now = yield from current_time()
+        began = yield from current_time()
         again = tick
-        for consumer in worker.consumers:
-            for held in consumer.overdue(now):
-                consumer.ended(held, TimeoutError(overran(consumer.of(held).deadline)))
-                yield Abort([held])
-                yield Wake()
-            yield from consumer.tend()
-            yield from _measure(consumer)
-            yield from _declare(consumer)
-            if not consumer.registered:
-                continue
-            swept = yield from send(consumer.ops.reclaim(consumer.name, worker.settings.timeout))
-            if consumer.registered:
-                if consumer.note_due((yield from current_time()), swept):
-                    yield Wake(whose=consumer)
-                again = min(again, 0.01 if swept.more else tick, swept.again or tick)
+        some = [consumer for consumer in worker.consumers if consumer.held or consumer.look_at <= began]
+        for start in range(0, len(some), SWEEPS_AT_ONCE):
+            again = min(again, (yield from _look_after(worker, some[start : start + SWEEPS_AT_ONCE], tick)))
+        if len(some) > SWEEPS_AT_ONCE:  # it took a while
+            again = max(0.01, again - ((yield from current_time()) - began))
         yield Sleep(again)
+
+
+def _look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float) -> Step[float]:
+    """Look after these consumers, with one round trip for all sweeps; return in how many seconds to do so again."""
+    now = yield from current_time()
+    swept: list[Consumer] = []
+    for consumer in consumers:
+        for held in consumer.overdue(now):
+            consumer.ended(held, TimeoutError(overran(consumer.of(held).deadline)))
+            yield Abort([held])
+            yield Wake(whose=consumer)
+        yield from consumer.tend()
+        yield from _measure(consumer)
+        yield from _declare(consumer)
+        if consumer.registered:
+            swept.append(consumer)
+    again = tick
+    if not swept:
+        return again
+    ops = [consumer.ops.reclaim(consumer.name, worker.settings.timeout) for consumer in swept]
+    for consumer, found in zip(swept, (yield from send_all(ops)), strict=True):
+        if consumer.registered:
+            now = yield from current_time()
+            if consumer.note_due(now, found):
+                yield Wake(whose=consumer)
+            again = min(again, 0.01 if found.more else tick, found.again or tick)
+            rests = many(worker) and found.again is not None and found.again > tick
+            consumer.look_at = now + found.again if rests and found.again else 0.0
+    return again
 
 
 def _declare(consumer: Consumer) -> Role:

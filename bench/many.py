@@ -1,0 +1,169 @@
+"""One worker for many queues: connections, idle commands, jobs per second and idle latency beside those of one queue.
+
+python bench/many.py --server valkey-9.1 --queues 1,100,1000,5000 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from headrace import AsyncWorker, Job
+from headrace._protocol.keys import Keys
+from tests.support.servers import Server, binaries
+
+LONE = b"@"  # begins the payload of a job that is timed
+
+
+def names(queues: int) -> list[str]:
+    """List the queues, all of one group."""
+    return [f"many/q{number}" for number in range(queues)]
+
+
+async def serve(url: str, queues: int) -> None:
+    """Work until the input ends; answer each line of it with what was counted since the last."""
+    worker = AsyncWorker(url=url)
+    ran = 0
+    waits: list[float] = []
+
+    async def handle(job: Job) -> None:
+        nonlocal ran
+        ran += 1
+        if job.payload.startswith(LONE):
+            waits.append((time.perf_counter() - float(job.payload[1:])) * 1e3)
+
+    for name in names(queues):
+        worker.handler(name)(handle)
+    loop = asyncio.get_running_loop()
+    async with worker:
+        while await loop.run_in_executor(None, sys.stdin.readline):
+            print(json.dumps({"ran": ran, "waits": waits, "processor": time.process_time()}), flush=True)
+
+
+class Serving:
+    """A worker in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def ask(self) -> dict[str, Any]:
+        """Say what it has counted."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write("?\n")
+        self.process.stdin.flush()
+        told: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return told
+
+    def until(self, ran: int, seconds: float = 120.0) -> bool:
+        """Wait until so many jobs have run."""
+        end = time.monotonic() + seconds
+        while self.ask()["ran"] < ran:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.01)
+        return True
+
+
+@contextmanager
+def serving(url: str, queues: int) -> Iterator[Serving]:
+    """Run a worker for so many queues."""
+    command = [sys.executable, __file__, "--serve", url, "--queues", str(queues)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Serving(process)
+        assert process.stdin
+        process.stdin.close()
+
+
+def commands(client: Any) -> int:
+    """Count the calls of all commands so far, with those that scripts make."""
+    return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
+
+
+def measure(server: Server, queues: int, jobs: int, lone: int) -> dict[str, float]:
+    """Measure a worker for so many queues."""
+    streams = [Keys.of(name).part("jobs") for name in names(queues)]
+    with redis.Redis(unix_socket_path=server.path) as client, serving(server.url, queues) as worker:
+        client.flushall()
+        for stream in streams:
+            client.xadd(stream, {"data": b"x"})
+        if not worker.until(queues):
+            return {"started": worker.ask()["ran"]}
+        time.sleep(3.0)
+        # 1. Idle.
+        before, cpu, mine, since = commands(client), client.info("cpu"), worker.ask()["processor"], time.monotonic()
+        time.sleep(10.0)
+        seconds = time.monotonic() - since
+        idle, after = commands(client) - before, client.info("cpu")
+        server_s = sum(after[f"used_cpu_{kind}"] - cpu[f"used_cpu_{kind}"] for kind in ("user", "sys"))
+        worker_s = worker.ask()["processor"] - mine
+        connections = client.info("clients")["connected_clients"] - 1
+        # 2. One job at a time, each of another queue.
+        for number in range(lone):
+            client.xadd(streams[number * 7 % queues], {"data": LONE + str(time.perf_counter()).encode()})
+            time.sleep(0.01)
+        worker.until(queues + lone)
+        waits = worker.ask()["waits"]
+        # 3. Many, of all queues by turns.
+        each = max(1, jobs // queues)
+        total = queues + lone + each * queues
+        began = time.perf_counter()
+        turns = [stream for _ in range(each // 50) for stream in streams for _ in range(50)]
+        turns += [stream for stream in streams for _ in range(each % 50)]
+        for at in range(0, len(turns), 1000):
+            pipe = client.pipeline(transaction=False)
+            for stream in turns[at : at + 1000]:
+                pipe.xadd(stream, {"data": b"x" * 100})
+            pipe.execute()
+        worker.until(total)
+        took = time.perf_counter() - began
+        peak = client.info("clients")["connected_clients"] - 1
+        return {
+            "connections": connections, "after load": peak, "commands/s": idle / seconds,
+            "server %": 100 * server_s / seconds, "worker %": 100 * worker_s / seconds,
+            "p50 ms": statistics.median(waits), "p99 ms": statistics.quantiles(waits, n=100)[98],
+            "jobs/s": each * queues / took,
+        }  # fmt: skip
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument("--queues", default="1,100,1000")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=100_000)
+    parser.add_argument("--lone", type=int, default=200, help="jobs one at a time")
+    parser.add_argument("--serve", metavar="URL", help="be the worker")
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve(options.serve, int(options.queues)))
+        return
+    binary = next(b for b in binaries() if b.name == options.server)
+    rows: dict[int, list[dict[str, float]]] = {int(number): [] for number in options.queues.split(",")}
+    for _ in range(options.rounds):
+        for queues, rounds in rows.items():
+            with Server(binary) as server:
+                rounds.append(measure(server, queues, options.jobs, options.lone))
+                print(queues, json.dumps(rounds[-1]), file=sys.stderr, flush=True)
+    for queues, rounds in rows.items():
+        names_of = max(rounds, key=len)
+        medians = {name: statistics.median(row[name] for row in rounds if name in row) for name in names_of}
+        print(json.dumps({"queues": queues} | {name: round(value, 2) for name, value in medians.items()}))
+
+
+if __name__ == "__main__":
+    main()

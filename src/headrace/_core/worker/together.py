@@ -1,0 +1,129 @@
+"""The roles that block for many consumers in one read, in place of a `wait` for each.
+
+One read waits for all that have nothing to lease, and is sent again as it ends. A consumer that comes to have nothing
+to lease meanwhile is waited for by another read, which is short, until the long one takes it in: no read that is under
+way is ever broken off, as it may just have been given what another worker could have had.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from attrs import define, field
+
+from headrace._core.effects import Phase, Role, Sleep, Step, Wake, block_among, current_time
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import ALONE_AT_MOST
+from headrace._protocol.waiting import blocked_read
+
+READ_AT_MOST = 2500  # queues in one read: it costs the server a millisecond for 1,000
+LONG_S = 1.0  # seconds that the long read lasts at most
+SHORT_S = 0.05  # the same of the short one
+LOOK_S = 0.05  # seconds between two looks whether there is one to wait for
+PAUSE_AT_MOST = 4  # times about what a read costs the server, between two: more where one ends soon after the other
+
+
+@define(eq=False)
+class Together:
+    """The consumers that share blocked reads."""
+
+    consumers: Sequence[Consumer]
+    stirred: deque[Consumer] = field(factory=deque[Consumer])  # those that may have come to wait
+    covered: set[int] = field(factory=set[int])  # those in the long read, by identity
+
+    @property
+    def running(self) -> bool:
+        """Whether there is anything to wait for."""
+        return self.consumers[0].phase is Phase.RUNNING
+
+    def stir(self, consumer: Consumer) -> bool:
+        """Take in that a consumer was woken; true if the short read should see to it. From any thread."""
+        if consumer.available or not consumer.registered:
+            return False
+        self.stirred.append(consumer)
+        return True
+
+    def idle(self) -> list[Consumer]:
+        """List all consumers that wait."""
+        return [consumer for consumer in self.consumers if not consumer.paused and consumer.waits()]
+
+    def paused(self) -> list[Consumer]:
+        """List all consumers that wait for their queue to be resumed."""
+        return [consumer for consumer in self.consumers if consumer.paused and consumer.waits()]
+
+    def fresh(self) -> list[Consumer]:
+        """List the consumers that have come to wait since the long read began."""
+        found: dict[int, Consumer] = {}
+        for _ in range(len(self.stirred)):
+            consumer = self.stirred.popleft()
+            if id(consumer) not in self.covered and not consumer.paused and consumer.waits():
+                found[id(consumer)] = consumer
+        return list(found.values())
+
+
+def groups(
+    consumers: Sequence[Consumer], place: Callable[[Consumer], Hashable] = lambda _: None
+) -> Iterator[Together | Consumer]:
+    """Yield the consumers, those together that share reads: if they are many, and of one *place*, such as a primary."""
+    places: dict[Hashable, list[Consumer]] = {}
+    for consumer in consumers:
+        places.setdefault(place(consumer), []).append(consumer)
+    for some in places.values():
+        if len(some) <= ALONE_AT_MOST:
+            yield from some
+        else:
+            yield from (Together(some[at : at + READ_AT_MOST]) for at in range(0, len(some), READ_AT_MOST))
+
+
+def wait_for_all(together: Together) -> Role:
+    """Block for all that wait, again and again."""
+    pause = 0.0
+    while together.running:
+        some = together.idle()
+        if not some:
+            yield Sleep(LOOK_S)
+            continue
+        began = yield from current_time()
+        together.covered = set(map(id, some))
+        try:
+            yield from _read(some, LONG_S)
+        finally:
+            together.covered = set()
+        # What ended it is leased meanwhile, and in the next again. If many do, the reads must not take all the time.
+        least = 0.0005 + 2e-6 * len(some)
+        soon = (yield from current_time()) - began < 2 * PAUSE_AT_MOST * least
+        pause = min(PAUSE_AT_MOST * least, 2 * pause) if soon and pause else least
+        yield Sleep(pause)
+    yield Wake()
+
+
+def wait_for_fresh(together: Together) -> Role:
+    """Block for those that have come to wait since the long read began."""
+    while together.running:
+        some = together.fresh()
+        if not some:
+            yield Sleep(LONG_S)
+            continue
+        yield from _read(some, SHORT_S)
+        together.stirred.extend(some)
+
+
+def wait_for_resumed(together: Together) -> Role:
+    """Block for those whose queue is paused, until one is resumed; look at all of them now and then."""
+    while together.running:
+        some = together.paused()
+        if not some:
+            yield Sleep(LONG_S / 2)
+            continue
+        yield from _read(some, LONG_S, paused=True)
+
+
+def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> Step[None]:
+    """Block until there is something in one of these queues; have it leased. What is *paused* is leased from anyway."""
+    command = blocked_read([consumer.ops.keys for consumer in some], seconds, paused=paused)
+    whose = {consumer.ops.keys.part(part): consumer for consumer in some for part in ("jobs", "wake")}
+    found = yield from block_among(command, whose)
+    for consumer in some if paused else {id(whose[key]): whose[key] for key in found}.values():
+        consumer.woken = consumer.available = True
+        yield Wake(whose=consumer)

@@ -1,0 +1,38 @@
+"""The commands that block until there may be something to lease: all that is sent and is no script."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from headrace._model.checks import term
+from headrace._protocol.keys import BELL, GROUP, Keys
+from headrace._protocol.op import Arg
+
+
+def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) -> tuple[Arg, ...]:
+    """Block until there may be something to lease in one of these queues, *block* seconds at most.
+
+    What it delivers goes to a reserved consumer, from which the next `lease` of any worker takes it: so a reply that is
+    lost, or a read that is cancelled, loses nothing. While queues are *paused* nothing may be delivered at all, and
+    every waiter is to be woken when one is resumed.
+    """
+    milliseconds = max(1, term("block", block, zero=True))  # 0 would be for ever
+    wakes = [keys.part("wake") for keys in queues]
+    if paused:
+        return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *wakes, *["$"] * len(wakes))
+    streams = [keys.part("jobs") for keys in queues]
+    return (
+        "XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *wakes,
+        *[">"] * (2 * len(wakes)),
+    )  # fmt: skip
+
+
+def rung(reply: Any, keys: Collection[str]) -> list[str]:
+    """List those of *keys* in which a blocked read has found something: all, if its reply does not say."""
+    if isinstance(reply, Exception):  # a group that is missing is named, and made by the lease call that follows
+        return [key for key in keys if f"'{key}'" in str(reply)] or list(keys)
+    found: list[Any] = list(reply or ())  # RESP3: the keys of a map; RESP2: rows, each with its key first
+    keyed: list[bytes] = [one if isinstance(one, bytes) else one[0] for one in found]
+    names = [key.decode() for key in keyed]
+    return [name for name in names if name in keys]

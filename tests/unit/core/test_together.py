@@ -1,0 +1,179 @@
+"""Blocked reads that many queues share, decided without Redis, threads or a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from redis import ResponseError
+from tenacity import wait_fixed
+
+from headrace import Retry
+from headrace._core.effects import BlockAmong, Phase, Role, Sleep
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle
+from headrace._core.worker.roles import all_roles
+from headrace._core.worker.together import (
+    LOOK_S,
+    READ_AT_MOST,
+    SHORT_S,
+    Together,
+    groups,
+    wait_for_all,
+    wait_for_fresh,
+    wait_for_resumed,
+)
+from headrace._core.worker.upkeep import SWEEPS_AT_ONCE, keep
+from headrace._model.codec import BytesCodec
+from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._protocol.answers import Reclaimed
+from headrace._protocol.keys import Keys
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.waiting import rung
+from tests.unit.core.test_roles import Hand
+
+
+def make_consumers(number: int) -> list[Consumer]:
+    made: list[Consumer] = []
+    for at in range(number):
+        settings = QueueSettings()
+        handler = HandlerSettings(f"q{at}", print, 2, Retry(), None, settings, BytesCodec())
+        consumer = Consumer(Ops(Keys.of(f"g/q{at}"), settings), handler, "w", wait_fixed(7))
+        consumer.registered = consumer.declared = True
+        consumer.available = False
+        made.append(consumer)
+    return made
+
+
+def queues(effect: Any) -> list[str]:
+    """The queues that a blocked read waits for."""
+    assert isinstance(effect, BlockAmong)
+    return sorted({key.split(":")[2].removeprefix("g/") for key in effect.keys})
+
+
+def jobs(consumer: Consumer) -> str:
+    return consumer.ops.keys.part("jobs")
+
+
+def test_few_queues_have_a_read_each_and_many_share_some() -> None:
+    few, many = make_consumers(ALONE_AT_MOST), make_consumers(READ_AT_MOST + 1)
+    assert list(groups(few)) == few
+    shared = list(groups(many))
+    assert [len(one.consumers) for one in shared if isinstance(one, Together)] == [READ_AT_MOST, 1]
+    assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), few), 2)].count("fetch") == 2 * ALONE_AT_MOST
+    roles = [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many[:100]), 2)]
+    assert (roles.count("wait"), roles.count("fetch")) == (3, 100)
+
+
+def test_what_is_of_several_places_shares_no_read() -> None:
+    """As on a cluster, whose primaries are places."""
+    consumers = make_consumers(30)
+    found = list(groups(consumers, lambda one: consumers.index(one) % 2 if consumers.index(one) < 20 else 2))
+    assert [[jobs(one) for one in some.consumers] for some in found if isinstance(some, Together)] == [
+        [jobs(one) for one in consumers[0:20:2]],
+        [jobs(one) for one in consumers[1:20:2]],
+        [jobs(one) for one in consumers[20:]],
+    ]
+
+
+def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
+    consumers = make_consumers(4)
+    consumers[1].available, consumers[2].asking = True, 2
+    hand = Hand(wait_for_all(Together(consumers)))
+    effect = hand.go()
+    assert queues(effect) == ["q0", "q3"]
+    assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "bell", "COUNT")
+    pause = hand.go([jobs(consumers[3])])
+    assert (consumers[3].available, consumers[3].woken, consumers[0].available) == (True, True, False)
+    assert isinstance(pause, Sleep)
+    assert queues(hand.go()) == ["q0"]
+    consumers[0].available = True
+    hand.go([])
+    assert hand.go() == Sleep(LOOK_S)
+    consumers[0].phase = Phase.DRAINING
+    assert hand.go() is None
+
+
+def test_reads_that_end_at_once_do_not_take_all_the_time() -> None:
+    consumers = make_consumers(1000)
+    hand = Hand(wait_for_all(Together(consumers)))
+    pauses: list[float] = []
+    for _ in range(6):
+        assert isinstance(hand.go(), BlockAmong)
+        pauses.append(hand.go([jobs(consumers[0])]).seconds)
+        consumers[0].available = False
+    assert pauses[0] < pauses[1] < pauses[2] == pauses[5] <= 0.01
+    hand.go()
+    hand.now += 1.0
+    assert hand.go([]).seconds == pauses[0]  # it was quiet
+
+
+def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
+    consumers = make_consumers(3)
+    consumers[2].available = True
+    together = Together(consumers)
+    everything, fresh = Hand(wait_for_all(together)), Hand(wait_for_fresh(together))
+    assert queues(everything.go()) == ["q0", "q1"]
+    assert isinstance(fresh.go(), Sleep)
+    assert not together.stir(consumers[2])  # it has something to lease still
+    consumers[2].available = False
+    assert together.stir(consumers[2])
+    together.stir(consumers[0])  # it is in the long read
+    effect = fresh.go()
+    assert queues(effect) == ["q2"]
+    assert effect.command[effect.command.index("BLOCK") + 1] == SHORT_S * 1000
+    assert queues(fresh.go([])) == ["q2"]
+    everything.go([])
+    assert queues(everything.go()) == ["q0", "q1", "q2"]
+    assert isinstance(fresh.go([]), Sleep)
+
+
+def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None:
+    consumers = make_consumers(3)
+    consumers[1].paused = True
+    together = Together(consumers)
+    assert queues(Hand(wait_for_all(together)).go()) == ["q0", "q2"]
+    hand = Hand(wait_for_resumed(together))
+    effect = hand.go()
+    assert effect.command[0] == "XREAD"
+    assert queues(effect) == ["q1"]
+    hand.go([])
+    assert consumers[1].available
+
+
+@pytest.mark.parametrize(
+    ("reply", "found"),
+    [
+        (None, []),
+        ([[b"a", [[b"1-0", [b"data", b"x"]]]], [b"?", []]], ["a"]),
+        ({b"b": [[[b"1-0", [b"data", b"x"]]]]}, ["b"]),
+        (ResponseError("NOGROUP No such key 'b' or consumer group 'workers' in XREADGROUP with GROUP option"), ["b"]),
+        (ResponseError("UNBLOCKED the stream key no longer exists"), ["a", "b"]),
+    ],
+)
+def test_what_a_blocked_read_has_found(reply: Any, found: Sequence[str]) -> None:
+    assert rung(reply, ["a", "b"]) == found
+
+
+def swept(role: Hand, answer: Reclaimed) -> list[int]:
+    """The sweeps of one round, by the number in each round trip."""
+    sizes: list[int] = []
+    effect = role.go()
+    while not isinstance(effect, Sleep):
+        sizes.append(len(effect.ops))
+        effect = role.go([answer] * len(effect.ops))
+    return sizes
+
+
+def test_many_queues_are_swept_in_few_round_trips_and_those_at_rest_less_often() -> None:
+    consumers = make_consumers(2 * SWEEPS_AT_ONCE + 20)
+    role: Role = keep(Lifecycle(WorkerSettings(), consumers))
+    hand = Hand(role)
+    assert swept(hand, Reclaimed(0, 2.5)) == [50, 50, 20]
+    hand.now += 1.0
+    consumers[0].held = {"1-0": Any}  # type: ignore[dict-item]
+    consumers[1].look_at = 0.0
+    assert swept(hand, Reclaimed(0)) == [2]
+    hand.now += 1.5
+    assert sum(swept(hand, Reclaimed(0, 2.5))) == len(consumers)
