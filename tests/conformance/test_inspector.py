@@ -11,11 +11,13 @@ import pytest
 import redis
 
 from headrace import Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
+from headrace._screens.texts import complaint
 from headrace.inspect import AsyncInspector, Inspector, reason_key
 from headrace.testing import run
 from tests.support.colours import Blocking
 from tests.support.servers import Server
 from tests.support.steps import LONG
+from tests.support.users import viewing
 
 Look = Callable[..., Any]
 
@@ -44,6 +46,61 @@ def plain(server: Server) -> Iterator[Queue]:
     """The queue `q`."""
     with Queue("q", url=server.url) as queue:
         yield queue
+
+
+def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
+    """How, when and by whom, also where no result is kept; a job without an end is not known any more."""
+    with Queue("q", url=server.url, history=100) as queue:
+        for name in ("done", "with result", "cancelled", "waits"):
+            queue.enqueue(b"secret", id=name)
+        lease = queue.lease()
+        lease.complete()
+        queue.lease().complete(result=b"[1]")
+        queue.cancel("cancelled")
+        inspector = look()
+        done = inspector.job("q", "done")
+        assert (done.state, done.ended, done.attempt, done.holder) == ("completed", True, 1, lease.worker)
+        assert (done.payload.text, done.result) == ("", None)
+        assert done.since > 1e9
+        assert [(one.at, one.what) for one in done.timeline] == [
+            (done.since, f"completed in attempt 1, with {lease.worker}")
+        ]
+        assert inspector.job("q", "with result").result.kind == "json"
+        assert inspector.job("q", "cancelled").state == "cancelled"
+        assert inspector.find("done", ["q"]) == ["q"]
+        assert inspector.job("q", "nowhere") is None
+        assert not inspector.job("q", "waits").ended
+
+
+def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue) -> None:
+    """As docs/how-to/run-in-production.md has it; what changes something is refused, and nothing is changed."""
+    in_every_state(plain)
+    plain.schedule("nightly", b"x", every=3600)
+    client = redis.Redis(unix_socket_path=server.path, username="viewer", password="secret")
+    with redis.Redis(unix_socket_path=server.path) as admin, viewing(admin), client:
+        admin.script_flush()
+        before = plain.counts()
+        with Inspector(client=client, fresh=0) as inspector:
+            (seen,) = inspector.overview().queues
+            assert (seen.counts, seen.alive) == (before, 1)
+            assert [one.name for one in inspector.queue("q").schedules] == ["nightly"]
+            states = {"waiting": "waiting", "running": "leased", "delayed": "delayed", "dead": "dead"}
+            for state, name in states.items():
+                assert name in [one.id for one in inspector.jobs("q", state).jobs]
+                found = inspector.job("q", name)
+                assert found is not None
+                assert found.state == name
+            assert inspector.find("parked", ["q"]) == ["q"]
+            assert inspector.dead("q").groups[0].number == 1
+            assert inspector.worker("q", seen.workers[0].name) is not None
+            assert inspector.runs("q").runs == ()
+        with Queue("q", client=client) as queue:
+            for act in (queue.pause, queue.purge, queue.delete, queue.redrive, lambda: queue.enqueue(b"x")):
+                with pytest.raises(redis.ResponseError) as refused:
+                    act()
+                assert complaint(refused.value).startswith("This user of the server may not do that")
+        assert plain.counts() == before
+        assert not plain.paused()
 
 
 def in_every_state(queue: Queue) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import redis
+
 from headrace import Queue
+from tests.support.servers import Server
+from tests.support.users import viewing
 from tests.top.conftest import Screen
 
 Tell = Callable[..., None]
@@ -158,3 +162,37 @@ def test_read_only(tell: Tell, queue: Queue) -> None:
 
     tell(story, read_only=True)
     assert queue.counts().waiting == 1
+
+
+def test_a_user_of_the_server_that_may_only_read(tell: Tell, queue: Queue, newest: Server) -> None:
+    queue.enqueue(b"x", id="a")
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("emails", "✓ balanced")
+        await screen.press("p")
+        await screen.shows("This user of the server may not do that")
+        await screen.press("enter")
+        await screen.shows("[waiting]", "a ")
+
+    with redis.Redis(unix_socket_path=newest.path) as client, viewing(client):
+        tell(story, url=newest.url.replace("unix://", "unix://viewer:secret@"))
+    assert not queue.paused()
+
+
+def test_an_end(tell: Tell, newest: Server) -> None:
+    """Found by its id: how, when and with whom, where the queue keeps a history."""
+    with Queue("emails", url=newest.url, history=10) as queue:
+        queue.enqueue(b"secret", id="a")
+        lease = queue.lease()
+        lease.complete()
+
+        async def story(screen: Screen) -> None:
+            await screen.press("f")
+            await screen.shows("Find the job")
+            await screen.types("a")
+            shown = await screen.shows("completed", f"ended with {lease.worker}", "in attempt 1, with")
+            assert "payload" not in shown
+            await screen.press("C")
+            await screen.shows("There is nothing here to do that with.")
+
+        tell(story)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
+import redis
 
 from headrace import ConfigurationError, NewJob, Queue
 from headrace._screens.actions import ACTS
 from headrace._web.access import Rights
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
+from tests.support.servers import Server
 from tests.support.steps import LONG
-from tests.web.conftest import ORIGIN, text
+from tests.support.users import viewing
+from tests.web.conftest import ORIGIN, Site, text
 
 
 def dead(queue: Queue, *reasons: str) -> None:
@@ -245,3 +249,17 @@ def test_an_outcome_is_shown_once(site: Any, queue: Queue) -> None:
     assert "The queue is paused." in one.get(following).text
     assert "The queue is paused." not in one.get(following).text
     assert "hello" not in text(one.get("queue", name="q", outcome="hello"))
+
+
+def test_a_user_of_the_server_that_may_only_read(queue: Queue, newest: Server, runner: asyncio.Runner) -> None:
+    """Sees the pages; what it may not do is refused by the server, in words, whatever the access rule says."""
+    queue.enqueue(b"x", id="a")
+    with redis.Redis(unix_socket_path=newest.path) as client, viewing(client):
+        one = Site(newest.url.replace("unix://", "unix://viewer:secret@"), runner)
+        assert "✓ balanced" in text(one.get())
+        assert one.get("job", queue="q", id="a").status_code == 200
+        for action, fields in {"pause": {}, "purge": {"confirm": "q"}, "cancel": {"id": "a"}}.items():
+            refused = one.post(action, queue="q", **fields)
+            assert (refused.status_code, "This user of the server may not do that" in text(refused)) == (400, True)
+        one.close()
+    assert queue.counts().waiting == 1

@@ -104,6 +104,24 @@ def test_a_result(site: Any, queue: Queue) -> None:
     assert "the result" in text(site().get("job", queue="q", id="a"))
 
 
+def test_an_end(site: Any, newest: Server) -> None:
+    """Of a job that has left its queue: how, when and with whom; nothing can be done to it."""
+    with Queue("q", url=newest.url, history=10) as queue:
+        queue.enqueue(b"secret", id="a")
+        lease = queue.lease()
+        lease.complete()
+    shown = site().get("job", queue="q", id="a")
+    for words in (
+        "completed a",
+        "Attempt 1",
+        f"Ended with {lease.worker}",
+        f"completed in attempt 1, with {lease.worker}",
+    ):
+        assert words in text(shown)
+    assert "secret" not in shown.text
+    assert 'action="do/' not in shown.text
+
+
 def test_find(site: Any, queue: Queue) -> None:
     queue.enqueue(b"x", id="a")
     one = site()

@@ -24,6 +24,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shown import READ_BYTES, Payload, bounded, one_line, readable, spelled
 from headrace._model.state import Counts, JobState, Schedule, WorkerState
 from headrace._model.views import (
+    ENDED,
     DeadGroup,
     DeadPage,
     JobsPage,
@@ -261,9 +262,9 @@ class Views:
         state, token, cursor = yield from send(view_ops.seek(ops, id, ""))
         while state is None and cursor:
             state, token, cursor = yield from send(view_ops.seek(ops, id, cursor))
-        if state is None:
+        if state is None or state.state in ENDED:
             result = yield from send(ops.result(id))
-            return None if result is None else self._gone(name, id, result)
+            return None if state is None and result is None else self._gone(name, id, state, result)
         until = position = None
         if state.state == "leased" and state.entry:
             holding = yield from send(view_ops.lease_of(ops, state.entry))
@@ -272,11 +273,20 @@ class Views:
             position = yield from calls.position(ops, id)
         return self._job(state, token=token or None, until=until, position=position, whole=True)
 
-    def _gone(self, name: str, id: str, result: bytes) -> JobView:
-        job: Job[Any] = Job(id, b"", name)
-        moments = (Moment(None, "completed; its result is kept"),)
-        shown = self._payload(job, result, "result")
-        return JobView(id, name, "completed", 1, 0, None, Payload("text", "", 0), {}, result=shown, timeline=moments)
+    def _gone(self, name: str, id: str, end: JobState[Any] | None, result: bytes | None) -> JobView:
+        """Show a job that has ended: by the *end* that the queue's history has, if it has, and by its result."""
+        job: Job[Any] = Job(id, b"", name) if end is None else end.job
+        shown = None if result is None else self._payload(job, result, "result")
+        nothing, what = Payload("text", "", 0), "completed; its result is kept"
+        if end is None:
+            return JobView(id, name, ENDED[0], 0, 0, None, nothing, {}, result=shown, timeline=(Moment(None, what),))
+        attempt = f" in attempt {job.attempt}" if job.attempt else ""
+        worker = f", with {end.worker}" if end.worker else ""
+        reason = None if not end.reason else bounded(self._text("reason", end.reason, job), 2000)[0]
+        return JobView(
+            id, name, end.state, job.attempt, 0, None, nothing, {}, end.worker, end.since, None, reason,
+            result=shown, timeline=(Moment(end.since, f"{end.state}{attempt}{worker}"),),
+        )  # fmt: skip
 
     def _job(
         self, state: JobState[Any], *, token: int | None = None, until: float | None = None,

@@ -13,6 +13,7 @@ from headrace._model.state import Counts, Schedule, WorkerState
 
 NO_RATES: Mapping[str, float] = {}
 NOTHING_BROKEN: Mapping[str, str] = {}
+ENDED = ("completed", "cancelled", "deleted")  # states of jobs that have left their queue
 
 
 @frozen
@@ -90,8 +91,10 @@ class Moment:
 
 @frozen
 class JobView:
-    """A job as it may be shown. `until`, `token` and `holder` are those of its lease, if it has one; `timeline` tells
-    what its data says of its life.
+    """A job as it may be shown; one that has ended, as far as its result or a `history` is kept.
+
+    `until`, `token` and `holder` are those of its lease, if it has one; `timeline` tells what its data says of its
+    life.
     """
 
     id: str
@@ -112,6 +115,11 @@ class JobView:
     position: int | None = None
     result: Payload | None = None
     timeline: tuple[Moment, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has left the queue: completed, cancelled or deleted. Its payload is gone."""
+        return self.state in ENDED
 
 
 @frozen

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from headrace._core.views import STATES
 from headrace._model.shown import one_line
-from headrace._model.views import DeadGroup, JobView, QueueView
+from headrace._model.views import ENDED, DeadGroup, JobView, QueueView
 from headrace._screens.texts import clock, counted, from_now, jobs, rate, span
 from headrace._top.cells import Column, chart, short
 from headrace._top.lists import QUEUE_BINDINGS, QUEUE_KEYS, queue_deed, state_of
@@ -43,7 +43,7 @@ def job_deed(action: str, queue: str, id: str, state: str) -> Deed | None:
     fields, name = (("id", id),), one_line(id)
     dead = state == "dead"
     match action:
-        case "cancel" if not dead:
+        case "cancel" if not dead and state not in ENDED:
             return Deed(action, queue, fields, f"Cancel job {name} of {queue}?")
         case "expire" if state == "leased":
             return Deed(action, queue, fields, f"End the lease of job {name} of {queue}?")
@@ -229,10 +229,11 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
     """Write all that is known of a job."""
     fields: list[tuple[str, str]] = [
         ("state", job.state),
-        ("attempt", str(job.attempt) if job.state != "completed" else ""),
+        ("attempt", str(job.attempt) if job.attempt else ""),
         ("priority", str(job.priority) if job.priority else ""),
         ("before it", "" if job.position is None else jobs(job.position)),
         ("held by", one_line(job.holder or "") if job.state == "leased" else ""),
+        ("ended with", one_line(job.holder or "") if job.ended else ""),
         ("token", "" if job.token is None else str(job.token)),
         ("until", "" if job.until is None else f"{clock(job.until)} ({from_now(job.until, now)})"),
     ]
@@ -245,7 +246,7 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
         lines.append(f"  {at}{one_line(one.what)}")
     for title, text in (("reason", job.reason), ("traceback", job.traceback)):
         lines += ["", Text(title, style="bold"), text] if text else []
-    for title, payload in (("result", job.result), ("payload", None if job.state == "completed" else job.payload)):
+    for title, payload in (("result", job.result), ("payload", None if job.ended else job.payload)):
         if payload is not None:
             note = f"{title}: {payload.kind}, {payload.size:,} bytes{', the beginning' if payload.cut else ''}"
             lines += ["", Text(note, style="bold"), payload.text]

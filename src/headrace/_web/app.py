@@ -118,8 +118,9 @@ class Pages:
         rights = await rights_of(self._access, request)
         if not rights.any:
             return self._closed()
-        if reading and not name and not path.endswith("/"):  # links are relative to the folder
-            return RedirectResponse(f"{path.rpartition('/')[2]}/", 307)
+        asked = (request.scope.get("raw_path") or path.encode()).partition(b"?")[0]  # Litestar adds a slash to `path`
+        if reading and not name and not asked.endswith(b"/"):  # links are relative to the folder
+            return RedirectResponse(f"{asked.rpartition(b'/')[2].decode('ascii', 'replace')}/", 307)
         try:
             return await self._shown(name, request, rights)
         except (Refused, NotThere, redis.RedisError, OSError, HeadraceError, ValueError) as error:
