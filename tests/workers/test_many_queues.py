@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from headrace import Job, Queue
+from headrace._base.executor import BaseExecutor
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -115,3 +116,18 @@ def test_a_full_queue_starves_no_other(work: Work, queues: list[Queue], record: 
         last = max(at for at, (_, payload) in enumerate(record.ended) if payload == b"lone")
     assert len(record.ended) == 20_000 + QUEUES - 1
     assert last < 15_000
+
+
+@ENGINES
+def test_queues_of_several_places_share_no_read(
+    work: Work, queues: list[Queue], record: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an executor says of its places, as one of a cluster may, is heard: here two, of 20 queues each."""
+    monkeypatch.setattr(BaseExecutor, "place", lambda _, keys: int(keys.queue[-1]) % 2)
+    worker = work()
+    serve(worker, record)
+    with worker:
+        for queue in queues:
+            queue.enqueue(b"x")
+        record.await_ended(QUEUES)
+        assert len(worker.worker._running._running["wait"]) == 2 * 3

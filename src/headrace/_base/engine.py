@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace._base.executor import BaseExecutor
@@ -60,6 +60,7 @@ class BaseEngine(ABC):
         self._outage = executors["work"].outage
         # Heartbeats are tried again soon: after an outage, peers count the time without one.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
+        self._where = executors["blocking"].place
         if many(lifecycle):
             executors["work"].combine()
         settings = executors["work"].pool.connection_kwargs
@@ -73,8 +74,11 @@ class BaseEngine(ABC):
 
     def _begin(self) -> None:
         """Start every role."""
-        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers):
+        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place):
             self._running.setdefault(name, []).append(self._role(name, role, whose, channel))
+
+    def _place(self, consumer: Consumer) -> Hashable:
+        return self._where(consumer.ops.keys)
 
     @abstractmethod
     def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from headrace._base.connections import noticed
 from headrace._base.lanes import Lane, shared
 from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
+from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op, pack
 from headrace._protocol.prepared import Prepared
 from headrace._telemetry.client import Outage
@@ -36,6 +37,10 @@ class BaseExecutor:
     def combine(self) -> None:
         """Let calls share round trips from now on, on few connections."""
         raise NotImplementedError
+
+    def place(self, keys: Keys) -> Hashable:  # noqa: ARG002 - there is one
+        """Return the place of a queue's keys, such as a primary: queues of one place may share a blocked read."""
+        return None
 
     def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
         self._prefixes.add(op.lane_prefix)

@@ -19,7 +19,9 @@ from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
 from headrace._core.worker.together import (
+    Place,
     Together,
+    everywhere,
     groups,
     wait_for_all,
     wait_for_fresh,
@@ -32,10 +34,12 @@ from headrace._core.worker.upkeep import keep
 Channel = Literal["work", "pulse", "blocking"]
 
 
-def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role, Consumer | Together | None, Channel]]:
+def all_roles(
+    worker: Lifecycle, fetchers: int = 1, place: Place = everywhere
+) -> Iterator[tuple[str, Role, Consumer | Together | None, Channel]]:
     """Yield every role: its name, its generator, whose it is (a consumer's, that of several, or none's), its channel.
 
-    *fetchers*: the number of `fetch` roles of each consumer.
+    *fetchers*: the number of `fetch` roles of each consumer. *place*: consumers of one place may share a blocked read.
     """
     yield "beat", beat(worker), None, "pulse"
     yield "renew", renew(worker), None, "pulse"
@@ -45,7 +49,7 @@ def all_roles(worker: Lifecycle, fetchers: int = 1) -> Iterator[tuple[str, Role,
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
             yield "watch", watch(consumer, worker.settings), consumer, "pulse"
-    for one in groups(worker.consumers):
+    for one in groups(worker.consumers, place):
         if isinstance(one, Together):
             yield "wait", wait_for_all(one), None, "blocking"
             yield "wait", wait_for_fresh(one), one, "blocking"

@@ -62,9 +62,14 @@ class Together:
         return list(found.values())
 
 
-def groups(
-    consumers: Sequence[Consumer], place: Callable[[Consumer], Hashable] = lambda _: None
-) -> Iterator[Together | Consumer]:
+Place = Callable[[Consumer], Hashable]
+
+
+def everywhere(_consumer: Consumer) -> None:
+    """Return the one place that there is."""
+
+
+def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator[Together | Consumer]:
     """Yield the consumers, those together that share reads: if they are many, and of one *place*, such as a primary."""
     places: dict[Hashable, list[Consumer]] = {}
     for consumer in consumers:
