@@ -21,6 +21,7 @@ from attrs import define, field, frozen
 from tests.support.servers import Server
 
 HERE = Path(__file__).parent
+CLIENT = HERE.parents[1] / "src" / "js"
 PATIENCE = 120.0  # seconds for a process, or an answer of it
 INSTALL = 120.0
 
@@ -104,7 +105,7 @@ def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
     cache = getattr(pytestconfig, "cache", None)
     shared = Path(cache.mkdir("headrace-node")) if cache is not None else folder
     (folder / "node_modules").symlink_to(installed(npm, shared), target_is_directory=True)
-    for program in (*HERE.glob("*.js"), HERE / "package.json"):
+    for program in (*HERE.glob("*.js"), CLIENT / "headrace.js", HERE / "package.json"):
         shutil.copy(program, folder)
     protocol = folder / "headrace.json"
     protocol.write_bytes(subprocess.check_output([sys.executable, "-m", "headrace", "protocol"], timeout=PATIENCE))
