@@ -41,7 +41,9 @@ async def main() -> None:
                     await pilot.pause(0.05)
                 await pilot.pause()
                 drawn = top.export_screenshot(title="headrace top")
-                PICTURE.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL))  # of another host
+                drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)  # of another host
+                lines = (line.rstrip() for line in drawn.strip().splitlines())
+                PICTURE.write_text("\n".join([*lines, ""]))
 
 
 def shaped(view: QueueView) -> QueueView:
