@@ -1,4 +1,4 @@
-"""The users of docs/explanation/security.md may do what their roles do, and are refused the rest."""
+"""The users of the documentation may do what their roles do, and are refused the rest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from headrace import Queue, Worker
 from headrace.inspect import Inspector
 from tests.support.servers import Server
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
-ROLES = dict(re.findall(r"^ACL SETUSER (\w+) (.*)$", PAGE.read_text("utf-8"), re.MULTILINE))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "explanation" / "security.md", DOCS / "how-to" / "run-in-production.md")
+ROLES = {
+    name: rules
+    for page in PAGES
+    for name, rules in re.findall(r"^ACL SETUSER (\w+) (.*)$", page.read_text("utf-8"), re.MULTILINE)
+}
 REFUSED = r"(?i)NOPERM|ACL|no permissions|can't run"
 NOT_ALLOWED = (redis.exceptions.NoPermissionError, redis.ResponseError)
 
@@ -29,7 +34,7 @@ def admin(newest: Server) -> Iterator[Queue]:
 
 @pytest.fixture
 def role(newest: Server) -> Iterator[Any]:
-    """Clients of roles: `role("reader")`."""
+    """Clients of roles: `role("viewer")`."""
     made: list[Any] = []
     with redis.Redis(unix_socket_path=newest.path) as client:
         for name, rules in ROLES.items():
@@ -46,7 +51,7 @@ def role(newest: Server) -> Iterator[Any]:
 
 
 def test_there_are_these_roles() -> None:
-    assert ROLES.keys() == {"producer", "reader"}
+    assert ROLES.keys() == {"producer", "mail", "viewer"}
 
 
 def test_a_producer_enqueues_and_waits_and_leases_nothing(admin: Queue, role: Any, newest: Server) -> None:
@@ -57,7 +62,7 @@ def test_a_producer_enqueues_and_waits_and_leases_nothing(admin: Queue, role: An
             assert queue.enqueue(b"x").result(timeout=60) == b"done with x"
             assert [one.added for one in queue.enqueue_many([b"a", b"b"])] == [True, True]
         receipt = queue.enqueue(b"x", id="a", delay=60)
-        assert queue.enqueue(b"y", id="a", debounce=60).outcome == "moved"
+        assert queue.enqueue(b"y", id="a", debounce=90).outcome == "moved"
         assert queue.enqueue(b"z", id="a", replace=True).outcome == "replaced"
         with pytest.raises(NOT_ALLOWED, match=REFUSED):
             queue.lease()
@@ -66,14 +71,14 @@ def test_a_producer_enqueues_and_waits_and_leases_nothing(admin: Queue, role: An
     assert (admin.counts().waiting, admin.counts().lost) == (2, 0)
 
 
-def test_a_reader_looks_and_changes_nothing(admin: Queue, role: Any) -> None:
+def test_a_viewer_looks_and_changes_nothing(admin: Queue, role: Any) -> None:
     admin.enqueue_many([b"a", b"b", b"c"])
     admin.enqueue(b"later", id="later", delay=60)
     leased = admin.lease()
     assert leased is not None
     admin.lease().dead_letter("no")  # type: ignore[union-attr]
     before = admin.counts()
-    with Queue("q", client=role("reader")) as queue, Inspector(client=role("reader")) as inspector:
+    with Queue("q", client=role("viewer")) as queue, Inspector(client=role("viewer")) as inspector:
         assert queue.counts() == before
         assert [one.job.payload for one in queue.waiting()] == [b"c"]
         assert [one.reason for one in queue.dead()] == ["no"]
