@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 import redis
+from attrs import evolve
 
 from tests.support.awaiting import until
+from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.servers import Binary, Server, binaries
 
@@ -30,9 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headrace")
     group.addoption(
         "--servers",
-        choices=["newest", "ends", "all"],
+        choices=["newest", "ends", "cluster", "all"],
         default="all",
-        help="servers of the matrix to test on: the newest, the newest and the oldest, or (the default) all",
+        help="servers of the matrix to test on: the newest, the newest and the oldest, a cluster of one node, or (the "
+        "default) all of them",
     )
     group.addoption(
         "--full",
@@ -76,17 +79,36 @@ def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
     found = [value for value in params.values() if isinstance(value, Binary)]
     if not found:
         return True
+    if found[0].cluster:
+        return wanted_on_cluster(item, servers, full=full)
     place = binaries().index(found[0])
     newest, oldest = place == 0, place == len(binaries()) - 1
-    if (servers == "newest" and not newest) or (servers == "ends" and not (newest or oldest)):
-        return False
-    if full or newest:
-        return True
+    chosen = {"newest": newest, "ends": newest or oldest, "cluster": False, "all": True}[servers]
+    if full or newest or not chosen:
+        return chosen
     if params.get("colour") == "async" or (params.get("protocol") == 3 and not oldest):
         return False
     ways = ("colour", "protocol")
     number = sum(i for name, i in indices.items() if name not in ways and not isinstance(params[name], Binary))
     return oldest or number == 0 or number % 3 == place % 3
+
+
+def wanted_on_cluster(item: pytest.Function, servers: str, *, full: bool) -> bool:
+    """Whether a case runs on a cluster of one node, which serves all slots: a script with keys in two fails there.
+
+    Both colours send the same bytes: by default it is one. Clusters of several nodes have tests of their own.
+    """
+    if item.originalname in OFF_CLUSTERS or not any(part in item.path.parts for part in ON_CLUSTERS):
+        return False
+    return servers == "cluster" or (servers == "all" and (full or item.callspec.params.get("colour") != "async"))
+
+
+ON_CLUSTERS = ("conformance", "flows")  # folders of tests
+# Transactions with keys of their own; the model of flows, whose scripts are those of any server.
+OFF_CLUSTERS = ("test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds")
+
+
+CLUSTER = evolve(binaries()[0], name="cluster", cluster=True)
 
 
 class Servers:
@@ -100,7 +122,12 @@ class Servers:
     def __call__(self, binary: Binary) -> Server:
         """The server of this binary, empty."""
         if binary not in self._running:
-            self._running[binary] = self._stack.enter_context(Server(binary))
+            if binary.cluster:
+                cluster = self._stack.enter_context(Cluster(binary, masters=1, extra=["--cluster-databases", "16"]))
+                self._running[binary] = cluster.nodes[0]
+                cluster.nodes[0].url = cluster.url
+            else:
+                self._running[binary] = self._stack.enter_context(Server(binary))
         self._used.add(binary)
         server = self._running[binary]
         with redis.Redis(unix_socket_path=server.path) as client:
@@ -135,7 +162,7 @@ def _settled(servers: Servers) -> None:
     servers.settle()
 
 
-@pytest.fixture(params=binaries(), ids=lambda binary: binary.name)
+@pytest.fixture(params=[*binaries(), CLUSTER], ids=lambda binary: binary.name)
 def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
     """Each server of the matrix in turn, empty."""
     return servers(request.param)

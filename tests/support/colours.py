@@ -11,6 +11,7 @@ import redis
 
 from headrace import AsyncQueue, AsyncReceipt, Queue
 from headrace._async.lease import AsyncLease
+from tests.support.cluster import Cluster
 from tests.support.servers import Server
 
 
@@ -61,7 +62,7 @@ def bare(value: Any) -> Any:
 class Connect:
     """Maker of queues of one colour on one server; it closes them."""
 
-    def __init__(self, colour: str, server: Server) -> None:
+    def __init__(self, colour: str, server: Server | Cluster) -> None:
         self.colour, self.server = colour, server
         self._made: list[Any] = []
         self._runner = asyncio.Runner() if colour == "async" else None

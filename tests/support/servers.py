@@ -31,7 +31,7 @@ from attrs import frozen
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-__all__ = ["EXACT", "MATRIX", "Binary", "Server", "binaries", "on_path"]
+__all__ = ["EXACT", "MATRIX", "Binary", "Process", "Server", "binaries", "free_port", "on_path", "spawn"]
 
 # What the README says that this is tested on, the newest first, and where each comes from.
 MATRIX = {
@@ -47,6 +47,8 @@ MATRIX = {
 EXACT = ["--appendfsync", "always"]
 PATIENCE = 30.0  # seconds for a server to come up or to stop
 
+Process = subprocess.Popen[bytes]
+
 # redis-py reads its own version from disk for every connection, which is a tenth of what small tests take.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
@@ -57,6 +59,8 @@ class Binary:
 
     name: str
     path: Path
+    cluster: bool = False
+    """Run as a cluster of one node."""
 
 
 @cache
@@ -121,7 +125,7 @@ class Server:
         self._environment = {**os.environ, **environment} if environment else None
         self._own = Path(tempfile.mkdtemp(prefix="hr-"))  # short: a socket's path has 100 bytes
         self._data = directory or self._own
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self.path = str(self._own / "s")
         self.url = f"unix://{self.path}?db=0"
 
@@ -137,7 +141,7 @@ class Server:
         fresh = self.port is None
         for _ in range(5):  # somebody may take the port that we found free
             if fresh and self._tcp:
-                self.port = _free_port()
+                self.port = self._choose_port()
                 self.url = f"redis://127.0.0.1:{self.port}/0"
             self._process = self._spawn()
             if self._answers():
@@ -182,20 +186,14 @@ class Server:
         self.stop()
         shutil.rmtree(self._own, ignore_errors=True)
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _choose_port(self) -> int:
+        return free_port()
+
+    def _spawn(self) -> Process:
         options = ["--unixsocket", self.path, "--unixsocketperm", "700", "--bind", "127.0.0.1"]
         options += ["--dir", str(self._data), "--save", "", "--port", str(self.port or 0)]
         options += ["--appendonly", "yes" if self._appendonly else "no"]
-        with (self._own / "log").open("ab") as log:
-            return subprocess.Popen(
-                [str(self.binary.path), *options, *self._extra],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,  # Ctrl-C is for the tests
-                preexec_fn=_die_with_parent(),  # noqa: PLW1509
-            )
+        return spawn([self.binary.path, *options, *self._extra], self._own / "log", self._environment)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -223,7 +221,22 @@ class Server:
         Path(self.path).unlink(missing_ok=True)
 
 
-def _free_port() -> int:
+def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> Process:
+    """Start a program of ours, which writes to *log*, and ends when the tests do."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the tests
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509
+        )
+
+
+def free_port() -> int:
+    """Find a port of the loopback that no program has; another may take it at any time."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -7,6 +7,7 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace._async.cluster import executor_of
 from headrace._async.executor import AsyncExecutor
 from headrace._base.connected import Connected, Timeout
 from headrace._core.effects import (
@@ -42,9 +43,9 @@ class AsyncDriver(Connected):
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
-        executor = self._address.open(lambda at: AsyncExecutor(at.target, at.client, attend=at.attend))
-        executor.within = self._within
-        return executor
+        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend))
+        made.within = self._within
+        return made
 
     if TYPE_CHECKING:
 

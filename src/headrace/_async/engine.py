@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from headrace._async.cluster import executor_of
 from headrace._async.driver import AsyncDriver
 from headrace._async.executor import AsyncExecutor
 from headrace._async.pulse import Pulse
@@ -153,13 +154,13 @@ class Engine(BaseEngine):
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
         limit = lifecycle.settings.max_outage
-        work = AsyncExecutor(url, client, limit, attend=attend)
-        pulse = AsyncExecutor(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
+        work = executor_of(url, client, limit, attend=attend)
+        pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
         # The connections of blocked reads are known, and closed one by one: they are no others'.
         self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = asyncio.Event()
-        self.subscription = AsyncSubscription(work)
+        self._subscriptions: dict[tuple[str, ...], AsyncSubscription] = {}  # by channels
         self._finishing: asyncio.Task[None] | None = None
         self.forsaken: Callable[[], None] | None = None  # called at the end, once nobody waits for it any more
         self._slots = {id(one): _Slots(one, loop, self.telemetry(one)) for one in lifecycle.consumers}
@@ -289,6 +290,11 @@ class Engine(BaseEngine):
             self._fill(slots)
         self.wake(slots.consumer)
 
+    def subscription(self, channels: Sequence[str]) -> AsyncSubscription:
+        """Return the connection that listens on these channels."""
+        found = self._subscriptions.get(key := tuple(channels))
+        return found or self._subscriptions.setdefault(key, AsyncSubscription(self.executors["work"]))
+
     def _stop_waiting(self) -> None:
         self.executors["blocking"].stop_waiting()  # its reads alone: the connections of others are not closed
 
@@ -325,7 +331,8 @@ class Engine(BaseEngine):
         for task in tasks["listen"]:
             task.cancel()
         await self._await([*chain(*tasks.values())], farewell)
-        await self._await([self._role("leave", self.lifecycle.leave(), None, "work")], farewell)
+        leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
+        await self._await(leaving, farewell)
         every = [(slots, *run) for slots in self._slots.values() for run in slots.tasks.values()]
         halted: list[asyncio.Task[Any]] = [run for slots, run, unit in every if not slots.in_thread(unit)]
         if halted:  # threads are not waited for
@@ -333,7 +340,8 @@ class Engine(BaseEngine):
         for slots in self._slots.values():
             if slots.threads is not None:
                 slots.threads.close()
-        await self.subscription.close()
+        for subscription in self._subscriptions.values():
+            await subscription.close()
         await self.executors["work"].close()
         await self.pulse.close()
         self.error = await call_stops(self.stops, self.error)
@@ -346,7 +354,7 @@ class Engine(BaseEngine):
         left = {task for task in tasks if not task.done()}
         while left:
             _, left = await asyncio.wait(left, timeout=0.05)
-            if left and farewell.over(time.monotonic(), self._outage.answers):
+            if left and self._over(farewell, time.monotonic()):
                 for task in left:
                     task.cancel()
 
@@ -381,7 +389,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
             case BlockThen():
                 return await self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):
-                return await self._engine.subscription.receive(channels, seconds)
+                return await self._engine.subscription(channels).receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:

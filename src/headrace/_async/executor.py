@@ -18,6 +18,7 @@ from tenacity import AsyncRetrying
 from headrace._async.coalesce import Coalescer
 from headrace._async.combining import AsyncCombiner
 from headrace._async.pool import AsyncPool, replies
+from headrace._base.cluster.address import misled
 from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
@@ -110,7 +111,7 @@ class AsyncExecutor(BaseExecutor):
                 try:
                     replies = await asyncio.shield(task)
                 except asyncio.CancelledError:  # the loop is being closed, and has cancelled that task, too
-                    replies = await self._attempt(Trip([bare]), [lane], None)
+                    replies = await self._attempt(self._trip([bare]), [lane], None)
                 undoing = undo(replies[0])
                 if undoing is not None:
                     await self._insist(undoing)
@@ -134,9 +135,9 @@ class AsyncExecutor(BaseExecutor):
         """Send an operation once; once more if the event loop, on closing, cancels that."""
         lane = self._lane(op)
         try:
-            await self._attempt(Trip([op]), [lane], None)
+            await self._attempt(self._trip([op]), [lane], None)
         except asyncio.CancelledError:
-            await self._attempt(Trip([op]), [lane], None)
+            await self._attempt(self._trip([op]), [lane], None)
 
     def _goes_on(self, work: Coroutine[Any, Any, None]) -> None:
         async def quietly() -> None:
@@ -151,7 +152,7 @@ class AsyncExecutor(BaseExecutor):
     async def attempt(self, op: Op[R], within: float | None = None) -> R | None:
         """Like `Executor.attempt`."""
         with suppress(Exception):
-            return op.decode((await self._attempt(Trip([op], within), [self._lane(op)], None))[0])
+            return op.decode((await self._attempt(self._trip([op], within), [self._lane(op)], None))[0])
         return None
 
     async def run_all(
@@ -159,8 +160,8 @@ class AsyncExecutor(BaseExecutor):
         within: float | None = None,
     ) -> list[Any]:  # fmt: skip
         """Like `Executor.run_all`."""
-        trip = Trip(ops, self.within if within is None else within)
-        await self._turn(trip)
+        trip = self._trip(ops, self.within if within is None else within)
+        turns = await self._turn(trip)
         try:
             kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
             try:
@@ -171,7 +172,7 @@ class AsyncExecutor(BaseExecutor):
                 if not kept:
                     self._lanes.give(ops, lanes)
         finally:
-            self._at_once.release()
+            turns.release()
         return self._answered(ops, replies)
 
     async def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
@@ -218,20 +219,22 @@ class AsyncExecutor(BaseExecutor):
         known(error, trip)
         raise error
 
-    async def _turn(self, trip: Trip) -> None:
-        """Wait until it is the turn of this trip, among those of this executor."""
-        if trip.within is None or not self._at_once.locked():
-            await self._at_once.acquire()
-            return
+    async def _turn(self, trip: Trip) -> asyncio.Semaphore:
+        """Wait until it is the turn of this trip, among those of this executor; return what is to be released."""
+        turns = self._at_once
+        if trip.within is None or not turns.locked():
+            await turns.acquire()
+            return turns
         try:
             async with asyncio.timeout(trip.within):
-                await self._at_once.acquire()
+                await turns.acquire()
         except TimeoutError:
             trip.spent = trip.within
             late = errors.TimeoutError(f"no connection was free within {trip.within:g} s")
             known(late, trip)
             raise late from None
         trip.spent = since_boot() - trip.began
+        return turns
 
     async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
@@ -257,6 +260,8 @@ class AsyncExecutor(BaseExecutor):
         if error is not None:
             if refuses(error) and (refusal := await self._refusal(ops)) is not None:
                 raise refusal from error
+            if isinstance(error, errors.MovedError):
+                raise misled(error, self.pool.connection_kwargs) from error
             if stale(error):
                 await self.connections.disconnect(inuse_connections=False)
             raise error
@@ -322,6 +327,14 @@ class AsyncExecutor(BaseExecutor):
         self.connections.give(connection)
         return answers
 
+    async def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
+        """Like `Executor.scan`."""
+        return (await self.send([command(cursor)], within=within))[0]
+
+    async def source(self, _channels: Sequence[str]) -> Any:
+        """Like `Executor.source`."""
+        return self.pool
+
     async def wait(self, command: tuple[Arg, ...]) -> bool:
         """Like `Executor.wait`."""
         try:
@@ -340,7 +353,7 @@ class AsyncExecutor(BaseExecutor):
 
     async def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
         """Like `Executor.wait_then`."""
-        lane, trip, found = self._lane(effect.op), Trip([effect.op]), True
+        lane, trip, found = self._lane(effect.op), self._trip([effect.op]), True
         try:
             packed = [pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")]
             found, *answers = await self._block(packed, trip.leaves)
@@ -359,7 +372,9 @@ class AsyncExecutor(BaseExecutor):
     async def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
         """Like `Executor._undo_riding`."""
         with suppress(Exception):
-            undoing = effect.undo(effect.again.decode((await self._attempt(Trip([effect.again]), [lane], None))[0]))
+            undoing = effect.undo(
+                effect.again.decode((await self._attempt(self._trip([effect.again]), [lane], None))[0])
+            )
             if undoing is not None:
                 await self._insist(undoing)
 
@@ -401,10 +416,10 @@ class AsyncExecutor(BaseExecutor):
                 async with asyncio.timeout(0.2):
                     await self.connections.disconnect()
 
-    async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[bytes]) -> None:
+    async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 if last:
-                    await self._attempt(Trip(last), [Lane() for _ in last], None)
+                    await self._attempt(self._trip(last), [Lane() for _ in last], None)
                 if clearing:
-                    await self.send(clearing)
+                    await self.send([pack(command) for command in clearing])

@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 
 from headrace._async.driver import AsyncDriver
-from headrace._base.address import Address
+from headrace._base.address import Address, AsyncClient
 from headrace._base.closing import AsyncClosing
 from headrace._base.flow import BaseFlow
 from headrace._base.lease import BaseLease
@@ -38,7 +38,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
     """
 
     def __init__(
-        self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        self, name: str, *, url: str | None = None, client: AsyncClient | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
         dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
         timeout: float | timedelta = 45.0,

@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 
 from headrace._async.driver import AsyncDriver
-from headrace._base.address import Address
+from headrace._base.address import Address, AsyncClient
 from headrace._base.closing import AsyncClosing
 from headrace._base.inspector import FRESH_S, BaseInspector, scanned, scanning
 from headrace._core.effects import Effect, Scan, Step
@@ -39,7 +39,7 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
     """
 
     def __init__(
-        self, *, url: str | None = None, client: redis.asyncio.Redis | None = None, namespace: str = "headrace",
+        self, *, url: str | None = None, client: AsyncClient | None = None, namespace: str = "headrace",
         codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
         fresh: float | timedelta = FRESH_S, timeout: float | timedelta = 5.0,
     ) -> None:  # fmt: skip
@@ -49,7 +49,7 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
 
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:
         if isinstance(effect, Scan):
-            return scanned((await self._executor.send([scanning(effect)], within=self._within))[0])
+            return scanned(await self._executor.scan(effect.cursor, scanning(effect.pattern), self._within))
         return await super()._perform(effect, end)
 
     async def _see(self, view: Step[R]) -> R:

@@ -16,7 +16,7 @@ from headrace._async.events import AsyncEventStream
 from headrace._async.lease import AsyncLease
 from headrace._async.producing import AsyncProducing
 from headrace._async.waiters import AsyncWaiters
-from headrace._base.address import Address
+from headrace._base.address import Address, AsyncClient
 from headrace._base.closing import AsyncClosing
 from headrace._base.connected import Timeout
 from headrace._base.queue import Delay
@@ -51,17 +51,17 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
     @overload
     def __init__(
-        self: AsyncQueue[bytes], name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        self: AsyncQueue[bytes], name: str, *, url: str | None = None, client: AsyncClient | None = None,
         namespace: str = "headrace", codec: None = None, **options: Unpack[QueueOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        self, name: str, *, url: str | None = None, client: AsyncClient | None = None,
         namespace: str = "headrace", codec: Codec[T], **options: Unpack[QueueOptions],
     ) -> None: ...  # fmt: skip
     @with_options()
     def __init__(
-        self, name: str, *, url: str | None = None, client: redis.asyncio.Redis | None = None,
+        self, name: str, *, url: str | None = None, client: AsyncClient | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)

@@ -28,8 +28,8 @@ class AsyncSubscription(BaseSubscription):
     def __init__(self, executor: AsyncExecutor, announce: Op[Any] | None = None) -> None:
         super().__init__(announce)
         self._executor = executor
-        self._pool: Any = own_pool(executor.pool, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0))
-        self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
+        self._source: Any = None
+        self._pool: Any = None  # of connections like those of that one
 
     async def receive(self, channels: Sequence[str], seconds: float) -> Received:
         """Like `Subscription.receive`."""
@@ -37,6 +37,9 @@ class AsyncSubscription(BaseSubscription):
             if self._closed:
                 return Received("cut")
             anew = self._connection is None
+            if not anew and not self._executor.leads(self._source, channels):
+                await self._hang_up()
+                return Received("cut")
             if anew:
                 try:
                     async with asyncio.timeout(self._executor.timeout):
@@ -53,6 +56,13 @@ class AsyncSubscription(BaseSubscription):
             return self._failed(error)
 
     async def _subscribe(self, channels: Sequence[str]) -> None:
+        source = await self._executor.source(channels)
+        if source is not self._source:
+            self._source, self._pool = (
+                source,
+                own_pool(source, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0)),
+            )
+            self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
         connection = self._connection = await self._pool.get_connection()
         await connection.send_packed_command([pack(("SUBSCRIBE", *channels))])
         for _ in channels:

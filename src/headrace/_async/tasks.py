@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, Generic, Protocol, Unpack, overload
 from zoneinfo import ZoneInfo
 
-import redis.asyncio
-
 from headrace._async.queue import AsyncQueue
+from headrace._base.address import AsyncClient
 from headrace._base.closing import AsyncClosing
 from headrace._base.connected import Timeout
 from headrace._base.tasks import BaseTask, BaseTasks, C, P, R, typed
@@ -57,7 +56,7 @@ class AsyncTasks(AsyncClosing, BaseTasks):
 
     @with_options()
     def __init__(
-        self, name: str, url: str | None = None, *, client: redis.asyncio.Redis | None = None,
+        self, name: str, url: str | None = None, *, client: AsyncClient | None = None,
         namespace: str = "headrace", codec: Codec[bytes] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         queue: Any = AsyncQueue

@@ -13,6 +13,7 @@ import redis.asyncio
 
 from headrace._async import loops
 from headrace._async.engine import Engine, call_stops
+from headrace._base.address import AsyncClient
 from headrace._base.hooks import Hook
 from headrace._base.worker import BaseWorker, Seconds
 from headrace._telemetry.lines import speak
@@ -32,7 +33,7 @@ class AsyncWorker(BaseWorker):
     """
 
     def __init__(
-        self, url: str | None = None, client: redis.asyncio.Redis | None = None, name: str | None = None,
+        self, url: str | None = None, client: AsyncClient | None = None, name: str | None = None,
         heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
         max_outage: Seconds | None = None, tracebacks: bool = False,
     ) -> None:  # fmt: skip

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+import redis
+import redis.asyncio
+
+from headrace._base.cluster.address import names_cluster
 from headrace._base.connections import Attend
 from headrace.errors import ConfigurationError
 
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
     from headrace._embedded.server import EmbeddedServer
 
 E = TypeVar("E")
+Client = redis.Redis | redis.RedisCluster
+AsyncClient = redis.asyncio.Redis | redis.asyncio.RedisCluster
+OF_CLUSTERS: dict[type, type] = {redis.Redis: redis.RedisCluster, redis.asyncio.Redis: redis.asyncio.RedisCluster}
 
 
 class Address:
@@ -39,7 +46,7 @@ class Address:
             return cls(None if url is None else given(url))
         if url is not None:
             raise ValueError("give url= or client=, not both")
-        if not isinstance(client, wanted):
+        if not isinstance(client, (wanted, OF_CLUSTERS.get(wanted, wanted))):
             raise TypeError(
                 f"client must be a {wanted.__module__}.{wanted.__name__} for {type(asker).__name__}, "
                 f"not {type(client).__module__}.{type(client).__name__}"
@@ -100,14 +107,17 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
     found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
     if not found:
         raise ConfigurationError(
-            f"no server named: {option} (redis://…, rediss://…, unix://…, or embedded:DIR for a "
-            f"private one){besides}, or set HEADRACE_URL or REDIS_URL"
+            f"no server named: {option} (redis://…, rediss://…, redis+cluster://… of a cluster, unix://…, or "
+            f"embedded:DIR for a private one){besides}, or set HEADRACE_URL or REDIS_URL"
         )
     if not isinstance(found, str):
         raise TypeError(f"url must be a str, not {type(found).__name__}")
-    if not re.match(r"(redis|rediss|unix|embedded):", found):
+    if not re.match(r"(rediss?(\+cluster)?|unix|embedded):", found):
         shown = re.sub(r".*@", "…@", found)  # without a password
-        raise ConfigurationError(f"url {shown!r}: give redis://…, rediss://…, unix://… or embedded:DIR")
+        raise ConfigurationError(
+            f"url {shown!r}: give redis://…, rediss://…, unix://…, "
+            "redis+cluster://…, rediss+cluster://… or embedded:DIR"
+        )
     return found
 
 
@@ -123,6 +133,9 @@ def shown(url: str) -> str:
 
 def shown_settings(client: Any) -> str:
     """Return the address of a client's server."""
+    if names_cluster(None, client):
+        nodes = sorted({f"{node.host}:{node.port}" for node in client.nodes_manager.startup_nodes.values()})
+        return f"redis+cluster://{','.join(nodes)}"
     pool = client.connection_pool
     settings = pool.connection_kwargs
     if service := getattr(pool, "service_name", None):

@@ -15,7 +15,7 @@ from headrace._core.effects import Abort, Effect, Held, Log, Phase, Role, Start,
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle, many
 from headrace._core.worker.roles import Channel, all_roles
-from headrace._core.worker.together import Together
+from headrace._core.worker.together import Together, by_place
 from headrace._protocol.op import Op
 from headrace._telemetry import log
 from headrace._telemetry.worker import WorkerTelemetry
@@ -47,6 +47,7 @@ class _Stirring:
 class BaseEngine(ABC):
     """One run of a worker: its phases, the events that wake its roles, and its telemetry."""
 
+    executors: Any  # by channel
     stopping: Any  # set when the worker begins to stop
     fetchers = 1  # roles that fetch, for each consumer
 
@@ -57,6 +58,7 @@ class BaseEngine(ABC):
         self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
         self._asked = False  # to stop
         self._gave_up = False  # the server, as it did not answer
+        self._hurried = False  # calls to nodes out of reach end soon, as it is stopping
         self._outage = executors["work"].outage
         # Heartbeats are tried again soon: after an outage, peers count the time without one.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
@@ -79,6 +81,10 @@ class BaseEngine(ABC):
 
     def _place(self, consumer: Consumer) -> Hashable:
         return self._where(consumer.ops.keys)
+
+    def _parts(self) -> list[list[Consumer]]:
+        """Return the consumers by place, such as a node of a cluster: no role serves those of two."""
+        return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
     def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> Any:
@@ -111,7 +117,7 @@ class BaseEngine(ABC):
 
     def failed(self, error: BaseException, channel: Channel) -> None:
         """Stop the worker, as a role ended by *error*, which `run()` will raise; ignore an error that a stop causes."""
-        if self._gave_up or self.lifecycle.phase >= Phase.STOPPED:
+        if self._gave_up or self._hurried or self.lifecycle.phase >= Phase.STOPPED:
             return
         if channel == "blocking" and self.lifecycle.phase is not Phase.RUNNING:
             return  # closed under its blocked read, it may raise anything
@@ -185,6 +191,18 @@ class BaseEngine(ABC):
         for consumer in self.lifecycle.consumers:
             self.abort(list(consumer.held.values()))
         self.drain()
+
+    def _over(self, farewell: Farewell, now: float) -> bool:
+        """Tell whether a stop gives up the server.
+
+        On a cluster one node may be out of reach while others answer: once no handler runs, calls to it end soon.
+        """
+        over = farewell.over(now, self._outage.answers)
+        if not self._hurried and len(self._parts()) > 1 and farewell.idle(now) >= LEAVE_WITHIN_S:
+            self._hurried = True
+            for executor in self.executors.values():
+                executor.budget = LEAVE_WITHIN_S
+        return over
 
     def _farewell(self, now: float) -> Farewell:
         return Farewell(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)

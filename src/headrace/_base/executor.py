@@ -9,7 +9,7 @@ from headrace._base.connections import noticed
 from headrace._base.lanes import Lane, shared
 from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
 from headrace._protocol.keys import Keys
-from headrace._protocol.op import Op, pack
+from headrace._protocol.op import Op
 from headrace._protocol.prepared import Prepared
 from headrace._telemetry.client import Outage
 
@@ -20,6 +20,7 @@ class BaseExecutor:
     """The base of `Executor` and `AsyncExecutor`: lanes, retries, and the state of the server."""
 
     pool: Any
+    _trip: type[Trip] = Trip
 
     def __init__(self, pool: Any, budget: float, outage: Outage | None, connect: Any) -> None:
         self.pool = pool
@@ -46,11 +47,15 @@ class BaseExecutor:
         self._prefixes.add(op.lane_prefix)
         return self._lanes.take(op.lane_prefix)
 
-    def _clearing(self) -> list[bytes]:
+    def _clearing(self) -> list[tuple[str, ...]]:
         """Make commands that delete the records of free lanes. Records expire, so none are made during an outage."""
         prefixes, self._prefixes = self._prefixes - {""}, set()
         keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
-        return [pack(("DEL", *some)) for some in keys if some]
+        return [("DEL", *some) for some in keys if some]
+
+    def leads(self, source: Any, _channels: Sequence[str]) -> bool:
+        """Tell whether connections of *source*, a pool of `source`, lead to the server of these channels."""
+        return source is self.pool
 
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
         """Record the failure of the first attempt, and return the counter of the others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +11,6 @@ from redis.exceptions import ResponseError
 from headrace._base.address import Address
 from headrace._base.connected import Connected
 from headrace._base.retrying import bounding
-from headrace._core.effects import Scan
 from headrace._core.views import Redact, Views
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
@@ -42,9 +41,9 @@ class BaseInspector(Connected):
         self.views.forget()
 
 
-def scanning(effect: Scan) -> bytes:
-    """Return the command of a scan."""
-    return pack(("SCAN", effect.cursor, "MATCH", effect.pattern, "COUNT", 1000))
+def scanning(pattern: str) -> Callable[[int], bytes]:
+    """Return what makes the command of a scan's step of its cursor."""
+    return lambda cursor: pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
 
 
 def scanned(reply: Any) -> tuple[int, list[str]]:

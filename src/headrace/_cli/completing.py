@@ -6,12 +6,12 @@ import time
 from contextlib import suppress
 from typing import Any
 
-import redis
 import typer
 
 from headrace._cli.console import server
 from headrace._protocol.keys import pattern, queue_of
 from headrace._protocol.replies import text
+from headrace._sync.cluster import client_of
 
 WITHIN_S = 0.5  # for each answer of the server, and for the scan: a shell waits for us
 
@@ -27,8 +27,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
         url = server(_given(context, "url"))
         if not url.startswith("embedded:"):
             timeouts = {"socket_timeout": WITHIN_S, "socket_connect_timeout": WITHIN_S}
-            make: Any = redis.Redis  # from_url is half annotated
-            with make.from_url(url, **timeouts) as client:
+            with client_of(url, **timeouts) as client:
                 for key in client.scan_iter(pattern(_given(context, "namespace") or "headrace"), count=1000):
                     found.add(queue_of(text(key)) or "")
                     if time.monotonic() > until:

@@ -18,7 +18,8 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from headrace._base.address import Address, given, shown
-from headrace._sync.executor import Executor, meet
+from headrace._sync.cluster import client_of, executor_of
+from headrace._sync.executor import meet
 from headrace._telemetry.lines import JsonLines
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -82,9 +83,10 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
         url = address.join() or url
         if not url.startswith("unix:"):
             options["socket_connect_timeout"] = CONNECT_WITHIN_S
-        make: Any = redis.Redis  # from_url is half annotated
         try:
-            client: redis.Redis = stack.enter_context(make.from_url(url, **options))
+            client: redis.Redis = stack.enter_context(client_of(url, **options))
+        except redis.RedisError as error:  # a cluster's is made by asking
+            raise HeadraceError(f"{name}: {error}") from error
         except ValueError as error:
             raise ConfigurationError(f"{name}: {error}") from error
         try:
@@ -102,7 +104,7 @@ def reached(url: str) -> Generator[None, None, None]:
         address = Address(url)
         stack.callback(address.leave)
         try:
-            executor = Executor(address.join())
+            executor = executor_of(address.join())
         except ValueError as error:
             raise ConfigurationError(f"{name}: {error}") from error
         try:

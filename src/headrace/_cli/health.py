@@ -11,6 +11,7 @@ import redis
 
 from headrace._base.address import shown
 from headrace._cli.console import say
+from headrace._sync.cluster import client_of
 from headrace.errors import ConfigurationError
 
 ASKED_FOR_S = 2.0  # seconds that a server has to answer
@@ -64,9 +65,8 @@ def away(url: str | None) -> str:
     """Return why the server does not answer, or ''. Embedded ones are looked after by the workers."""
     if url is None or url.startswith("embedded:"):
         return ""
-    make: Any = redis.Redis  # from_url is half annotated
     try:
-        with make.from_url(url, socket_timeout=ASKED_FOR_S, socket_connect_timeout=ASKED_FOR_S) as client:
+        with client_of(url, socket_timeout=ASKED_FOR_S, socket_connect_timeout=ASKED_FOR_S) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
         return f"{shown(url)}: {error}"

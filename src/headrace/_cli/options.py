@@ -25,7 +25,7 @@ def _each_an_id(ids: list[str] | None) -> list[str]:
 
 Url = Annotated[
     str | None,
-    typer.Option(help="redis://…, rediss://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."),
+    typer.Option(help="redis[s][+cluster]://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."),
 ]
 Namespace = Annotated[str, typer.Option(help="The first part of all keys.")]
 Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False, autocompletion=queue_names)]

@@ -26,6 +26,7 @@ from headrace._core.effects import (
 )  # fmt: skip
 from headrace._model.checks import seconds
 from headrace._protocol.op import Op
+from headrace._sync.cluster import executor_of
 from headrace._sync.executor import Executor
 from headrace._telemetry.client import Span
 
@@ -40,9 +41,9 @@ class Driver(Connected):
 
     @cached_property
     def _executor(self) -> Executor:
-        executor = self._address.open(lambda at: Executor(at.target, at.client, attend=at.attend))
-        executor.within = self._within
-        return executor
+        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend))
+        made.within = self._within
+        return made
 
     if TYPE_CHECKING:
 

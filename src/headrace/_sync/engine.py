@@ -33,6 +33,7 @@ from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.roles import Channel
 from headrace._core.worker.together import Together
 from headrace._protocol.op import Op
+from headrace._sync.cluster import executor_of
 from headrace._sync.driver import Driver
 from headrace._sync.executor import Executor
 from headrace._sync.subscription import Subscription
@@ -58,13 +59,13 @@ class Engine(BaseEngine):
         self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
     ) -> None:
         limit = lifecycle.settings.max_outage
-        work = Executor(url, client, limit, attend=attend)
-        blocking = Executor(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
-        pulse = Executor(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
+        work = executor_of(url, client, limit, attend=attend)
+        blocking = executor_of(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
+        pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
         self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = threading.Event()
-        self.subscription = Subscription(work)
+        self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # by channels
         self._finish = threading.Lock()
         self._units: dict[int, queue.SimpleQueue[Unit | None]] = {
             id(one): queue.SimpleQueue() for one in lifecycle.consumers
@@ -149,6 +150,15 @@ class Engine(BaseEngine):
             consumer.finished(unit, time.monotonic(), error, result)
             self.wake(consumer)
 
+    def subscription(self, channels: Sequence[str]) -> Subscription:
+        """Return the connection that listens on these channels."""
+        found = self._subscriptions.get(key := tuple(channels))
+        return found or self._subscriptions.setdefault(key, Subscription(self.executors["work"]))
+
+    def _unsubscribe(self) -> None:
+        for subscription in list(self._subscriptions.values()):
+            subscription.close()
+
     def _stop_waiting(self) -> None:
         self.executors["blocking"].stop_waiting()
 
@@ -170,12 +180,13 @@ class Engine(BaseEngine):
             for consumer in self.lifecycle.consumers:
                 for _ in range(consumer.handler.concurrency):
                     self._units[id(consumer)].put(None)
-            self.subscription.close()
+            self._unsubscribe()
             # Again and again: redis-py opens a connection anew that is closed just before it is read.
-            self._await([*chain(*self._running.values())], farewell, self.subscription.close)
-            leaving = self._role("leave", self.lifecycle.leave(), None, "work")
-            leaving.start()
-            self._await([leaving], farewell)
+            self._await([*chain(*self._running.values())], farewell, self._unsubscribe)
+            leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
+            for thread in leaving:
+                thread.start()
+            self._await(leaving, farewell)
             for executor in self.executors.values():
                 executor.close()
             self.error = call_stops(self.stops, self.error)
@@ -190,7 +201,7 @@ class Engine(BaseEngine):
                 if prod is not None:
                     prod()
                 thread.join(0.02)
-                if farewell.over(time.monotonic(), self._outage.answers):
+                if self._over(farewell, time.monotonic()):
                     self._gave_up = True
                     for executor in self.executors.values():
                         executor.give_up()
@@ -219,7 +230,7 @@ class RoleDriver(BaseRoleDriver, Driver):
             case BlockThen():
                 return self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):
-                return self._engine.subscription.receive(channels, seconds)
+                return self._engine.subscription(channels).receive(channels, seconds)
             case Start() | Wake() | TakeBack() | Abort() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:

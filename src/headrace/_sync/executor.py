@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 from tenacity import Retrying, sleep_using_event
 
+from headrace._base.cluster.address import misled
 from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
@@ -122,7 +123,7 @@ class Executor(BaseExecutor):
         except BaseException:
             with suppress(Exception):  # what can't be undone now comes back when its lease expires
                 if reply is None:  # its lane is kept: the same call is answered from its record, or comes first
-                    reply = self._attempt(Trip([bare]), [lane], None)[0]
+                    reply = self._attempt(self._trip([bare]), [lane], None)[0]
                 undoing = undo(reply)
                 self.undo([] if undoing is None else [undoing])
             raise
@@ -131,12 +132,12 @@ class Executor(BaseExecutor):
         """Send operations once each, ignoring errors."""
         with suppress(Exception):
             for op in ops:
-                self._attempt(Trip([op]), [self._lane(op)], None)
+                self._attempt(self._trip([op]), [self._lane(op)], None)
 
     def attempt(self, op: Op[R], within: float | None = None) -> R | None:
         """Run an operation once, in *within* seconds; return `None` if that fails."""
         with suppress(Exception):
-            return op.decode(self._attempt(Trip([op], within), [self._lane(op)], None)[0])
+            return op.decode(self._attempt(self._trip([op], within), [self._lane(op)], None)[0])
         return None
 
     def run_all(
@@ -147,7 +148,7 @@ class Executor(BaseExecutor):
         caller's.
         """
         kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
-        trip = Trip(ops, self.within if within is None else within)
+        trip = self._trip(ops, self.within if within is None else within)
         try:
             replies = self._attempt(trip, lanes, meanwhile)
         except Exception as error:
@@ -218,6 +219,8 @@ class Executor(BaseExecutor):
         if error is not None:
             if refuses(error) and (refusal := self._refusal(ops)) is not None:
                 raise refusal from error
+            if isinstance(error, errors.MovedError):
+                raise misled(error, self.pool.connection_kwargs) from error
             if stale(error):
                 self.connections.disconnect(inuse_connections=False)
             raise error
@@ -306,6 +309,14 @@ class Executor(BaseExecutor):
         self.connections.give(connection)
         return answers
 
+    def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
+        """Send a step of a scan over all keys, made by *command* of its cursor; return the reply."""
+        return self.send([command(cursor)], within=within)[0]
+
+    def source(self, _channels: Sequence[str]) -> Any:
+        """Return the pool whose connections lead to the server of these channels, all of one queue's group."""
+        return self.pool
+
     def wait(self, command: tuple[Arg, ...]) -> bool:
         """Block until the server has something; `False` if the time ran out.
 
@@ -329,7 +340,7 @@ class Executor(BaseExecutor):
         """Block like `wait`, with the operation of *effect* behind; return its decoded reply, too. Once the block was
         ended by `stop_waiting`, undo what the operation did all the same; the reply is `None`.
         """
-        lane, trip, found = self._lane(effect.op), Trip([effect.op]), True
+        lane, trip, found = self._lane(effect.op), self._trip([effect.op]), True
         try:
             found, *answers = self._block([pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")], trip.leaves)
             trip.answered()
@@ -347,7 +358,7 @@ class Executor(BaseExecutor):
     def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
         """Ask what the operation of *effect* did, by the same number, and undo that."""
         with suppress(Exception):  # what can't be undone now comes back as the worker leaves
-            undoing = effect.undo(effect.again.decode(self._attempt(Trip([effect.again]), [lane], None)[0]))
+            undoing = effect.undo(effect.again.decode(self._attempt(self._trip([effect.again]), [lane], None)[0]))
             self.undo([] if undoing is None else [undoing])
 
     def _block(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
@@ -390,12 +401,12 @@ class Executor(BaseExecutor):
         finally:
             self.connections.disconnect()
 
-    def _part(self, last: Sequence[Op[Any]], clearing: Sequence[bytes]) -> None:
+    def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires
             if last:
-                self._attempt(Trip(last), [Lane() for _ in last], None)
+                self._attempt(self._trip(last), [Lane() for _ in last], None)
             if clearing:
-                self.send(clearing)
+                self.send([pack(command) for command in clearing])
 
     def give_up(self) -> None:
         """Make calls under way fail now, and later ones after one attempt."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from headrace._base.address import Address
+from headrace._base.address import Address, Client
 from headrace._base.closing import Closing
 from headrace._base.flow import BaseFlow
 from headrace._base.lease import BaseLease
@@ -36,7 +36,7 @@ class Flow(Closing, BaseFlow, Driver):
     """
 
     def __init__(
-        self, name: str, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
+        self, name: str, *, url: str | None = None, client: Client | None = None, namespace: str = "headrace",
         codec: Codec[Any] | None = None, lookup: Sequence[str] = (), dead_limit: int = 1000,
         result_ttl: float | timedelta = 86400, fenced: bool = False, timeout: float | timedelta = 45.0,
     ) -> None:  # fmt: skip

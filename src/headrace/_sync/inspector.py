@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from headrace._base.address import Address
+from headrace._base.address import Address, Client
 from headrace._base.closing import Closing
 from headrace._base.inspector import FRESH_S, BaseInspector, scanned, scanning
 from headrace._core.effects import Effect, Scan, Step
@@ -38,7 +38,7 @@ class Inspector(Closing, BaseInspector, Driver):
     """
 
     def __init__(
-        self, *, url: str | None = None, client: redis.Redis | None = None, namespace: str = "headrace",
+        self, *, url: str | None = None, client: Client | None = None, namespace: str = "headrace",
         codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
         fresh: float | timedelta = FRESH_S, timeout: float | timedelta = 5.0,
     ) -> None:  # fmt: skip
@@ -48,7 +48,7 @@ class Inspector(Closing, BaseInspector, Driver):
 
     def _perform(self, effect: Effect, end: float | None = None) -> Any:
         if isinstance(effect, Scan):
-            return scanned(self._executor.send([scanning(effect)], within=self._within)[0])
+            return scanned(self._executor.scan(effect.cursor, scanning(effect.pattern), self._within))
         return super()._perform(effect, end)
 
     def _see(self, view: Step[R]) -> R:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import redis
 
-from headrace._base.address import Address
+from headrace._base.address import Address, Client
 from headrace._base.closing import Closing
 from headrace._base.connected import Timeout
 from headrace._base.queue import Delay
@@ -55,17 +55,17 @@ class Queue(Closing, Producing[T], Generic[T]):
 
     @overload
     def __init__(
-        self: Queue[bytes], name: str, *, url: str | None = None, client: redis.Redis | None = None,
+        self: Queue[bytes], name: str, *, url: str | None = None, client: Client | None = None,
         namespace: str = "headrace", codec: None = None, **options: Unpack[QueueOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, name: str, *, url: str | None = None, client: redis.Redis | None = None,
+        self, name: str, *, url: str | None = None, client: Client | None = None,
         namespace: str = "headrace", codec: Codec[T], **options: Unpack[QueueOptions],
     ) -> None: ...  # fmt: skip
     @with_options()
     def __init__(
-        self, name: str, *, url: str | None = None, client: redis.Redis | None = None,
+        self, name: str, *, url: str | None = None, client: Client | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)

@@ -31,8 +31,8 @@ class Subscription(BaseSubscription):
     def __init__(self, executor: Executor, announce: Op[Any] | None = None) -> None:
         super().__init__(announce)
         self._executor = executor
-        self._pool: Any = own_pool(executor.pool, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
-        self._pool.connection_kwargs["protocol"] = 2
+        self._source: Any = None
+        self._pool: Any = None  # of connections like those of that one
 
     def receive(self, channels: Sequence[str], seconds: float) -> Received:
         """Return the messages of so many seconds; or that the subscription has just begun; or why there is none."""
@@ -40,7 +40,7 @@ class Subscription(BaseSubscription):
             anew = self._connection is None
             if anew and not self._closed:
                 self._subscribe(channels)
-            if self._closed:  # perhaps as we connected
+            if self._closed or not self._executor.leads(self._source, channels):  # perhaps as we connected
                 self._hang_up()
                 return Received("cut")
             op = self._announcing()
@@ -56,6 +56,10 @@ class Subscription(BaseSubscription):
             return Received("cut", error=error)
 
     def _subscribe(self, channels: Sequence[str]) -> None:
+        source = self._executor.source(channels)
+        if source is not self._source:
+            self._source, self._pool = source, own_pool(source, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
+            self._pool.connection_kwargs["protocol"] = 2
         connection = self._connection = self._pool.get_connection()
         connection.send_packed_command([pack(("SUBSCRIBE", *channels))])
         for _ in channels:
@@ -81,4 +85,5 @@ class Subscription(BaseSubscription):
     def close(self) -> None:
         """Close it for good; a `receive` under way returns."""
         self._closed = True
-        self._pool.disconnect()
+        if self._pool is not None:
+            self._pool.disconnect()

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, Unpack, overload
 from zoneinfo import ZoneInfo
 
-import redis
-
+from headrace._base.address import Client
 from headrace._base.closing import Closing
 from headrace._base.connected import Timeout
 from headrace._base.tasks import BaseTask, BaseTasks, C, P, R, typed
@@ -55,7 +54,7 @@ class Tasks(Closing, BaseTasks):
 
     @with_options()
     def __init__(
-        self, name: str, url: str | None = None, *, client: redis.Redis | None = None,
+        self, name: str, url: str | None = None, *, client: Client | None = None,
         namespace: str = "headrace", codec: Codec[bytes] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         queue: Any = Queue

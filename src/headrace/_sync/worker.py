@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import redis
 
+from headrace._base.address import Client
 from headrace._base.worker import BaseWorker, Seconds
 from headrace._sync.engine import Engine, call_stops
 from headrace._telemetry.lines import speak
@@ -29,7 +30,7 @@ class Worker(BaseWorker):
     _slots = 10
 
     def __init__(
-        self, url: str | None = None, client: redis.Redis | None = None, name: str | None = None,
+        self, url: str | None = None, client: Client | None = None, name: str | None = None,
         heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
         max_outage: Seconds | None = None, tracebacks: bool = False,
     ) -> None:  # fmt: skip

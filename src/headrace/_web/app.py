@@ -14,12 +14,12 @@ from importlib.resources import files
 from typing import Any
 
 import redis
-import redis.asyncio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace._async.inspector import AsyncInspector
+from headrace._base.address import AsyncClient
 from headrace._core.views import Redact
 from headrace._model.codec import Codec
 from headrace._screens.actions import ACTS, Refused, act
@@ -51,7 +51,7 @@ class Pages:
     """The pages of one namespace of one server, an ASGI application."""
 
     def __init__(
-        self, url: str | None, client: redis.asyncio.Redis | None, namespace: str, access: Access | None,
+        self, url: str | None, client: AsyncClient | None, namespace: str, access: Access | None,
         redact: Redact | None, codecs: Mapping[str, Codec[Any]] | None, trace_url: str, door: Door | None,
     ) -> None:  # fmt: skip
         self.trace_url = trace_url
@@ -210,7 +210,7 @@ def _who(request: Request) -> str:
 
 
 def app(
-    url_or_client: str | redis.asyncio.Redis | None = None, *, namespace: str = "headrace",
+    url_or_client: str | AsyncClient | None = None, *, namespace: str = "headrace",
     access: Access | None = None, redact: Redact | None = None, codecs: Mapping[str, Codec[Any]] | None = None,
     trace_url: str = "",
 ) -> Callable[[Scope, Receive, Send], Any]:  # fmt: skip

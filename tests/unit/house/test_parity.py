@@ -86,6 +86,7 @@ def same(text: object) -> str:
         "AsyncFlow",
         "AsyncExecutor",
         "AsyncTask",
+        "AsyncClient",
     ):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
     plain = plain.replace("each(jobs)", "jobs").replace(" | Iterable[Any]", "")  # what is iterated may be asynchronous

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace._core.effects import Phase, Role, Sleep, receive
+from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, check_named
 from headrace._core.worker.lifecycle import Lifecycle
 
@@ -10,21 +13,22 @@ RECEIVE_S = 5.0  # seconds of one read at most
 RETRY_REFUSED_S = 30.0  # seconds between tries where the server refuses subscriptions
 
 
-def listen(worker: Lifecycle) -> Role:
+def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     """Learn at once which leases were taken from this worker. A message that is missed is made good by the next
     renewal.
     """
-    consumers = {consumer.ops.keys.part("control"): consumer for consumer in worker.consumers}
+    consumers = worker.consumers if some is None else some
+    by_channel = {consumer.ops.keys.part("control"): consumer for consumer in consumers}
     pause = 0.05
     while worker.phase < Phase.HALTING:
-        received = yield from receive(tuple(consumers), RECEIVE_S)
+        received = yield from receive(tuple(by_channel), RECEIVE_S)
         if received.state == "anew":
             pause = 0.05
-            for consumer in worker.consumers:
+            for consumer in consumers:
                 yield from check(consumer)
         for channel, message in received.messages:
-            if channel in consumers:
-                yield from check_named(consumers[channel], message)
+            if channel in by_channel:
+                yield from check_named(by_channel[channel], message)
         if received.state in ("cut", "refused"):
             yield Sleep(RETRY_REFUSED_S if received.state == "refused" else pause)
             pause = min(2 * pause, 2.0)

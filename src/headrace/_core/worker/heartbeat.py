@@ -13,15 +13,16 @@ from headrace._protocol.answers import Entered
 BEATS_AT_ONCE = 250  # beats in one round trip: it keeps the server for a millisecond or two
 
 
-def beat(worker: Lifecycle) -> Role:
-    """Beat for each consumer every heartbeat; start anew under another name where peers declared it dead."""
+def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
+    """Beat for all consumers, or *some*, every heartbeat; start one that peers declared dead under another name."""
+    consumers = worker.consumers if some is None else some
     while worker.phase < Phase.STOPPED:
         began = yield from current_time()
         wait = worker.settings.heartbeat
-        for start in range(0, len(worker.consumers), BEATS_AT_ONCE):
-            wait = min(wait, (yield from _beat(worker, worker.consumers[start : start + BEATS_AT_ONCE])))
+        for start in range(0, len(consumers), BEATS_AT_ONCE):
+            wait = min(wait, (yield from _beat(worker, consumers[start : start + BEATS_AT_ONCE])))
         late = (yield from current_time()) - began
-        yield Sleep(wait if len(worker.consumers) <= BEATS_AT_ONCE else max(0.0, wait - late))
+        yield Sleep(wait if len(consumers) <= BEATS_AT_ONCE else max(0.0, wait - late))
 
 
 def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:

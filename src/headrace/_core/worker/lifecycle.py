@@ -42,9 +42,9 @@ class Lifecycle:
         claims = {claim.entry: claim for consumer in self.consumers if consumer.registered for claim in consumer.kept()}
         return [(claim.job.queue, claim.job.id) for claim in claims.values()]
 
-    def leave(self) -> Role:
-        """Unregister, which gives back all jobs that we still hold."""
-        for consumer in (consumer for consumer in self.consumers if consumer.registered):
+    def leave(self, some: Sequence[Consumer] | None = None) -> Role:
+        """Unregister all consumers, or *some*, which gives back all jobs that we still hold."""
+        for consumer in (one for one in (self.consumers if some is None else some) if one.registered):
             more = "1"
             while more == "1":
                 number, more = yield from send(consumer.ops.leave(consumer.name))
@@ -68,15 +68,22 @@ class Farewell:
     now: float
     answers: int
     silent_since: float = field(init=False)
+    _ran_at: float = field(init=False)  # when a handler ran last
 
     def __attrs_post_init__(self) -> None:
-        self.silent_since = self.now
+        self.silent_since = self._ran_at = self.now
+
+    def idle(self, now: float) -> float:
+        """Return the seconds for which no handler has run."""
+        return now - self._ran_at
 
     def over(self, now: float, answers: int) -> bool:
         """Tell whether to give up. Call it several times a second: after a longer gap this process stood still, and
         waits anew.
         """
-        if answers != self.answers or now - self.now > 1.0 or self.worker.running(now):
+        if self.worker.running(now):
+            self.silent_since = self._ran_at = now
+        elif answers != self.answers or now - self.now > 1.0:
             self.silent_since = now
         self.now, self.answers = now, answers
         return now - self.silent_since >= self.patience

@@ -6,19 +6,23 @@ it. So that a worker whose handlers stand still for ever does not keep their job
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace._core.effects import Phase, Role, Sleep, current_time
+from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, died
 from headrace._core.worker.lifecycle import Lifecycle
 
 LOOK_EVERY_S = 1.0  # seconds between two looks at our leases at most: it costs the server nothing
 
 
-def renew(worker: Lifecycle) -> Role:
+def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     """Renew leases in time; give a consumer's jobs up if what runs its handlers has stood still for too long."""
-    tick = min(LOOK_EVERY_S, *(consumer.ops.settings.lease / 6 for consumer in worker.consumers))
+    consumers = worker.consumers if some is None else some
+    tick = min(LOOK_EVERY_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
     while worker.phase < Phase.HALTING:
         now = yield from current_time()
-        for consumer in worker.consumers:
+        for consumer in consumers:
             if consumer.held and worker.stalled(now) >= consumer.stalls_at_most:
                 yield from died(consumer)
             yield from check(consumer, consumer.renewals(now))  # in bounded scripts, each in a round trip of its own

@@ -21,6 +21,7 @@ from headrace._core.worker.scheduler import tick
 from headrace._core.worker.together import (
     Place,
     Together,
+    by_place,
     everywhere,
     groups,
     wait_for_all,
@@ -39,12 +40,13 @@ def all_roles(
 ) -> Iterator[tuple[str, Role, Consumer | Together | None, Channel]]:
     """Yield every role: its name, its generator, whose it is (a consumer's, that of several, or none's), its channel.
 
-    *fetchers*: the number of `fetch` roles of each consumer. *place*: consumers of one place may share a blocked read.
+    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two.
     """
-    yield "beat", beat(worker), None, "pulse"
-    yield "renew", renew(worker), None, "pulse"
-    yield "keep", keep(worker), None, "work"
-    yield "listen", listen(worker), None, "work"
+    for part in by_place(worker.consumers, place):
+        yield "beat", beat(worker, part), None, "pulse"
+        yield "renew", renew(worker, part), None, "pulse"
+        yield "keep", keep(worker, part), None, "work"
+        yield "listen", listen(worker, part), None, "work"
     for consumer in worker.consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:

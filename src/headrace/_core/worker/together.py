@@ -69,12 +69,17 @@ def everywhere(_consumer: Consumer) -> None:
     """Return the one place that there is."""
 
 
-def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator[Together | Consumer]:
-    """Yield the consumers, those together that share reads: if they are many, and of one *place*, such as a primary."""
+def by_place(consumers: Sequence[Consumer], place: Place) -> list[list[Consumer]]:
+    """Return the consumers of each place."""
     places: dict[Hashable, list[Consumer]] = {}
     for consumer in consumers:
         places.setdefault(place(consumer), []).append(consumer)
-    for some in places.values():
+    return list(places.values())
+
+
+def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator[Together | Consumer]:
+    """Yield the consumers, those together that share reads: if they are many, and of one *place*, such as a primary."""
+    for some in by_place(consumers, place):
         if len(some) <= ALONE_AT_MOST:
             yield from some
         else:

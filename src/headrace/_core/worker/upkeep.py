@@ -15,19 +15,20 @@ SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
 SWEEP_EVERY_S = 1.0  # seconds between two looks at most: an expired lease is found as soon
 
 
-def keep(worker: Lifecycle) -> Role:
+def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     """Put back the jobs of dead workers and of expired leases; promote those that are due."""
+    consumers = worker.consumers if some is None else some
     spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, SWEEP_EVERY_S]
-    for consumer in worker.consumers:
+    for consumer in consumers:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
     tick = min(spans)
     while worker.phase < Phase.HALTING:
         began = yield from current_time()
         again = tick
-        some = [consumer for consumer in worker.consumers if consumer.held or consumer.look_at <= began]
-        for start in range(0, len(some), SWEEPS_AT_ONCE):
-            again = min(again, (yield from _look_after(worker, some[start : start + SWEEPS_AT_ONCE], tick)))
-        if len(some) > SWEEPS_AT_ONCE:  # it took a while
+        due = [consumer for consumer in consumers if consumer.held or consumer.look_at <= began]
+        for start in range(0, len(due), SWEEPS_AT_ONCE):
+            again = min(again, (yield from _look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
+        if len(due) > SWEEPS_AT_ONCE:  # it took a while
             again = max(0.01, again - ((yield from current_time()) - began))
         yield Sleep(again)
 

@@ -1,0 +1,1 @@
+"""Clusters: which node serves which slot, and what an attempt sends to each."""

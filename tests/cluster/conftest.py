@@ -1,0 +1,34 @@
+"""Clusters of several nodes: one of three masters for a test process, and others where nodes are to die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.colours import Connect
+from tests.support.servers import binaries
+
+
+@pytest.fixture(scope="session")
+def masters() -> Iterator[Cluster]:
+    """Three masters without replicas, of the newest server, which serve what they have though another is gone."""
+    with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(masters: Cluster) -> Cluster:
+    """Three masters, empty."""
+    for node in masters.nodes:
+        node.ask("FLUSHALL")
+    return masters
+
+
+@pytest.fixture
+def connect(colour: str, cluster: Cluster) -> Iterator[Connect]:
+    """Makes queues of both colours on three masters."""
+    connect = Connect(colour, cluster)
+    yield connect
+    connect.close()

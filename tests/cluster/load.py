@@ -1,0 +1,83 @@
+"""Work that goes on while a cluster changes under it, and what must be true of it in the end."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from headrace import Queue
+from tests.support.awaiting import until
+from tests.support.engines import Running
+
+
+class Load:
+    """A producer for each queue, and a worker with all of them. On exit everything acknowledged was done, once."""
+
+    def __init__(self, url: str, names: Sequence[str], kind: str, **options: Any) -> None:
+        self._url, self._names = url, names
+        self._worker = Running(kind, url=url, **options)
+        self._enough = threading.Event()
+        self._errors: list[BaseException] = []
+        self.acknowledged = dict.fromkeys(names, 0)
+        self.handled: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+        def body(job: Any) -> None:
+            with self._lock:
+                self.handled[job.queue, job.id] += 1
+
+        for name in names:
+            self._worker.handler(name, concurrency=8)(body)
+        self._producers = [threading.Thread(target=self._produce, args=(name,)) for name in names]
+
+    def _produce(self, name: str) -> None:
+        try:
+            with Queue(name, url=self._url) as queue:
+                while not self._enough.is_set():
+                    queue.enqueue_many([b"x"] * 5)
+                    self.acknowledged[name] += 5
+                    self._enough.wait(0.005)
+        except BaseException as error:
+            self._errors.append(error)
+
+    def goes_on(self, more: int = 100) -> None:
+        """Wait until every queue has taken and done so many more jobs: all are reached."""
+        before, done = dict(self.acknowledged), self.done()
+        until(lambda: self._errors or all(self.acknowledged[n] >= before[n] + more for n in self._names), "producers")
+        assert not self._errors
+        until(lambda: all(self.done()[n] >= done[n] + more for n in self._names), "a worker that goes on")
+
+    def done(self) -> Counter[str]:
+        """Return how many jobs of each queue were handled."""
+        with self._lock:
+            return Counter(name for name, _ in self.handled)
+
+    def __enter__(self) -> Self:
+        self._worker.start()
+        for producer in self._producers:
+            producer.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._enough.set()
+        for producer in self._producers:
+            producer.join()
+        try:
+            if error is None:
+                assert not self._errors
+                self._judge()
+        finally:
+            self._worker.close()
+
+    def _judge(self) -> None:
+        for name in self._names:
+            with Queue(name, url=self._url) as queue:
+                added = self.acknowledged[name]
+                until(lambda queue=queue, added=added: queue.counts().completed >= added, "the end of all jobs")
+                counts = queue.counts()
+                assert (counts.enqueued, counts.completed, counts.waiting, counts.leased) == (added, added, 0, 0)
+        assert self.done() == self.acknowledged
+        assert set(self.handled.values()) == {1}

@@ -1,0 +1,171 @@
+"""Queues, flows, workers and what looks at them, on three masters: the same as on one server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from typer.testing import CliRunner
+
+import headrace
+from headrace import ConfigurationError, NewJob, Queue
+from headrace._cli.app import app
+from headrace.inspect import AsyncInspector, Inspector
+from tests.support.awaiting import until
+from tests.support.cluster import Cluster
+from tests.support.colours import Connect
+from tests.support.engines import KINDS, Running
+from tests.support.servers import Server
+
+
+def tour(queue: Any) -> None:
+    """Have a queue do something of everything."""
+    first = queue.enqueue(b"first", id="one")
+    assert not queue.enqueue(b"again", id="one").added
+    assert len(queue.enqueue_many([b"x"] * 2_500)) == 2_500
+    queue.enqueue(b"later", id="later", delay=60)
+    lease = queue.lease()
+    assert (lease.job.id, lease.job.payload) == ("one", b"first")
+    assert lease.complete(b"result")
+    assert queue.result(first.id) == b"result"
+    leases = queue.lease_many(100)
+    assert all(queue.complete_many(leases))
+    assert queue.cancel("later")
+    assert not queue.cancel("later")
+    assert sum(1 for _ in queue.waiting()) == 2_400
+    assert [worker.queue for worker in queue.workers()] == [queue.name]
+    assert queue.purge() == 2_400
+    counts = queue.counts()
+    assert (counts.enqueued, counts.completed, counts.waiting, counts.leased) == (2_502, 101, 0, 0)
+    assert queue.delete() == 0
+
+
+def test_a_queue_on_each_master(connect: Connect, cluster: Cluster) -> None:
+    for name in cluster.groups():
+        tour(connect(name))
+
+
+def test_any_node_is_a_seed(connect: Connect, cluster: Cluster) -> None:
+    """The others are learnt from it; seeds that are not there are passed over."""
+    name = cluster.groups()[0]
+    for node in cluster.nodes:
+        queue = connect(name, url=f"redis+cluster://127.0.0.1:1,127.0.0.1:{node.port}/0?socket_timeout=7")
+        assert queue.enqueue(b"x").added
+    assert queue.counts().waiting == 3
+
+
+def test_settings_of_a_client(connect: Connect, cluster: Cluster) -> None:
+    """A cluster client gives its seeds and settings; it is not used itself."""
+    _, port = cluster.nodes[1].place
+
+    def make(module: Any) -> Any:
+        made = (module.cluster if module is redis else module).RedisCluster(
+            host="127.0.0.1", port=port, client_name="theirs"
+        )
+        made.execute_command = None  # it would fail
+        return made
+
+    for name in cluster.groups():
+        tour(connect(name, client=make))
+    assert b"name=theirs" in cluster.owner(name).ask("CLIENT", "LIST")
+
+
+def test_events_and_results(connect: Connect, cluster: Cluster) -> None:
+    for name in cluster.groups():
+        queue = connect(name)
+        receipt = queue.enqueue(b"x")
+        work = Running("threads", url=cluster.url)
+        work.handler(name)(lambda job: job.payload.upper())
+        with work:
+            assert queue.result(receipt.id, timeout=30) == b"X"
+
+
+def test_events_of_each_master(cluster: Cluster) -> None:
+    for name in cluster.groups():
+        with Queue(name, url=cluster.url) as queue, queue.events(["added"], timeout=30) as events:
+            receipt = queue.enqueue(b"x")
+            assert next(iter(events)).id == receipt.id
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_with_queues_on_all_masters(kind: str, cluster: Cluster) -> None:
+    names = cluster.groups(2)
+    worker = Running(kind, url=cluster.url)
+    for name in names:
+        worker.handler(name, concurrency=4)(lambda _job: None)
+    queues = [Queue(name, url=cluster.url) for name in names]
+    for queue in queues:
+        queue.enqueue_many([b"x"] * 300)
+    with worker:
+        until(lambda: all(queue.counts().completed == 300 for queue in queues), "all jobs")
+        alive = headrace.workers(redis.RedisCluster(*cluster.nodes[0].place))
+        assert {one.queue for one in alive if one.alive} == set(names)
+    assert not [one for queue in queues for one in queue.workers() if one.name == worker.worker.name]
+    for queue in queues:
+        queue.close()
+
+
+def test_what_there_is(cluster: Cluster) -> None:
+    """Queues are found on every master: by clients of both colours of a cluster, and by inspectors."""
+    names = sorted(cluster.groups(2))
+    for name in names:
+        with Queue(name, url=cluster.url) as queue:
+            queue.enqueue_many([b"x"] * 3)
+    with redis.RedisCluster(*cluster.nodes[0].place) as client:
+        assert headrace.queues(client) == names
+    with Inspector(url=cluster.url) as inspector:
+        assert {one.name: one.counts.waiting for one in inspector.overview().queues} == dict.fromkeys(names, 3)
+
+    async def look() -> list[str]:
+        client = redis.asyncio.RedisCluster(*cluster.nodes[0].place)
+        async with AsyncInspector(client=client) as inspector:
+            found = await inspector.overview()
+        await client.aclose()
+        return [one.name for one in found.queues]
+
+    assert sorted(asyncio.run(look())) == names
+
+
+def test_command_line(cluster: Cluster) -> None:
+    names = cluster.groups()
+    run = CliRunner()
+    for name in names:
+        done = run.invoke(app, ["enqueue", name, "hello", "--create", "--url", cluster.url])
+        assert done.exit_code == 0, done.output
+    assert run.invoke(app, ["queues", "--url", cluster.url]).output.split() == sorted(names)
+    assert run.invoke(app, ["purge", names[0], "--yes", "--url", cluster.url]).exit_code == 0
+
+
+def test_a_flow(cluster: Cluster) -> None:
+    """A flow's queues are one group, and so on one node."""
+    (name, *_) = cluster.groups()
+    with Queue(f"{name}/a", url=cluster.url) as a, Queue(f"{name}/b", url=cluster.url) as b:
+        a.enqueue(b"x")
+        lease = a.lease()
+        assert lease is not None
+        assert lease.complete(then=[NewJob(b"y", queue=f"{name}/b")])
+        assert b.counts().waiting == 1
+
+
+def test_one_servers_url(connect: Connect, cluster: Cluster) -> None:
+    """The URL of one node works for what that node serves; for others the error says what to give."""
+    here, there = cluster.groups()[:2]
+    url = f"redis://127.0.0.1:{cluster.owner(here).port}"
+    assert connect(here, url=url).enqueue(b"x").added
+    with pytest.raises(
+        ConfigurationError, match=re.escape(f"use redis+cluster://127.0.0.1:{cluster.owner(here).port}")
+    ):
+        connect(there, url=url).enqueue(b"x")
+
+
+def test_a_clusters_url_of_one_server(connect: Connect, newest: Server) -> None:
+    with pytest.raises(ConfigurationError, match="a host is missing"):
+        connect("q", url="redis+cluster://").enqueue(b"x")
+    with pytest.raises(ConfigurationError, match="Port could not be cast"):
+        connect("q", url="redis+cluster://a:b").enqueue(b"x")
+    with Server(newest.binary, tcp=True) as alone, pytest.raises(ConfigurationError, match="is no node of a cluster"):
+        connect("q", url=f"redis+cluster://127.0.0.1:{alone.port}").enqueue(b"x")

@@ -1,0 +1,283 @@
+"""Private clusters and Sentinels of the servers that tests have, without `redis-cli`.
+
+    with Cluster(binaries()[0], masters=3, replicas=1) as cluster:
+        queue = Queue("q", url=cluster.url)
+        cluster.owner("q").kill()
+
+A cluster takes two seconds to start: so long a fresh one waits before it accepts writes. Its replicas follow their
+masters, and take over a second or two after one is gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+from redis.crc import key_slot
+
+from tests.support.awaiting import until
+from tests.support.servers import Binary, Process, Server, free_port, spawn
+
+SLOTS = 16_384
+BUS = 10_000  # from a node's port to that on which nodes talk to each other
+NODE_TIMEOUT_MS = 1_000  # after which a node that is silent counts as failed
+
+
+class Node(Server):
+    """A node of a cluster, or of a primary with replicas: a server on a port, with what tests ask it."""
+
+    def _choose_port(self) -> int:
+        return next(port for port in iter(free_port, None) if port + BUS < 1 << 16)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        assert self.port is not None
+        return "127.0.0.1", self.port
+
+    def ask(self, *command: Any) -> Any:
+        """Run a command on this node, and return its reply as it came."""
+        with redis.Redis(unix_socket_path=self.path, socket_timeout=10, protocol=2) as client:
+            client.response_callbacks.clear()  # pyright: ignore[reportUnknownMemberType]
+            return client.execute_command(*command)
+
+    def info(self, *command: str) -> dict[str, str]:
+        """Return what `INFO` or `CLUSTER INFO` says."""
+        lines = bytes(self.ask(*command)).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def suspend(self) -> None:
+        """Freeze it: it answers nothing, and its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def up(self) -> bool:
+        """Whether it was started, and not killed."""
+        return self._process is not None
+
+
+class Cluster:
+    """A cluster of ours; a context manager. The slots are dealt out evenly, in order."""
+
+    def __init__(self, binary: Binary, masters: int = 3, replicas: int = 0, *, extra: Sequence[str] = ()) -> None:
+        self.binary = binary
+        self._replicas = replicas
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS)]
+        options += ["--repl-diskless-sync-delay", "0", *extra]
+        self.nodes = [Node(binary, tcp=True, extra=options) for _ in range(masters * (1 + replicas))]
+        self.masters = self.nodes[:masters]
+        self._stack = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """The URL, with all nodes as seeds."""
+        return f"redis+cluster://{','.join(f'{host}:{port}' for host, port in (node.place for node in self.nodes))}"
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:
+                self._stack.enter_context(node)
+            self._join()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            if node.up:
+                node.kill()  # without a goodbye: there is nothing to keep
+        self._stack.close()
+
+    def _join(self) -> None:
+        """Make one cluster of the nodes."""
+        first, number = self.nodes[0], len(self.masters)
+        for i, node in enumerate(self.masters):
+            node.ask("CLUSTER", "ADDSLOTS", *range(i * SLOTS // number, (i + 1) * SLOTS // number))
+        for i, node in enumerate(self.nodes):
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
+            if node is not first:
+                node.ask("CLUSTER", "MEET", *first.place)
+        known = str(len(self.nodes))
+        self.until(lambda node: node.info("CLUSTER", "INFO")["cluster_known_nodes"] == known, "acquaintance")
+        for i, node in enumerate(self.nodes[number:]):
+            self._follow(node, self.masters[i % number])
+        self.settled()
+
+    def _follow(self, node: Node, master: Node) -> None:
+        name = bytes(master.ask("CLUSTER", "MYID"))
+
+        def follows() -> bool:
+            with suppress(redis.ResponseError):  # it does not know that master yet
+                return bool(node.ask("CLUSTER", "REPLICATE", name))
+            return False
+
+        until(follows, "a master to follow")
+
+    def settled(self) -> None:
+        """Wait until all slots are served, and all replicas follow."""
+        self.until(
+            lambda node: node.info("CLUSTER", "INFO")["cluster_state"] == "ok", "a cluster that serves all slots"
+        )
+        self.until(self._in_step, "replicas in step")
+
+    def _in_step(self, node: Node) -> bool:
+        said = node.info("INFO", "replication")
+        if said["role"] == "slave":
+            return said["master_link_status"] == "up"
+        return not self._replicas or int(said["connected_slaves"]) > 0
+
+    def until(self, holds: Any, what: str) -> None:
+        """Wait until something holds of every node that is up."""
+
+        def all_hold() -> bool:
+            with suppress(redis.RedisError):
+                return all(holds(node) for node in self.nodes if node.up)
+            return False
+
+        until(all_hold, what)
+
+    def ranges(self) -> Iterator[tuple[int, int, Node]]:
+        """Yield the first and the last slot of each range, and the node that serves it, as a living node says."""
+        some = next(node for node in self.nodes if node.up)
+        for first, last, (_, port, *_), *_ in some.ask("CLUSTER", "SLOTS"):
+            yield first, last, next(node for node in self.nodes if node.port == port)
+
+    def owner(self, group: str) -> Node:
+        """Return the node that serves the queues of *group*."""
+        slot = slot_of(group)
+        return next(node for first, last, node in self.ranges() if first <= slot <= last)
+
+    def groups(self, number: int = 1, prefix: str = "q") -> list[str]:
+        """Name queues, so many on each master, one master after another."""
+        ranges, found = list(self.ranges()), dict[Node, list[str]]()
+        i = 0
+        while len(found) < len(self.masters) or any(len(names) < number for names in found.values()):
+            name = f"{prefix}{i}"
+            slot = slot_of(name)
+            found.setdefault(next(n for first, last, n in ranges if first <= slot <= last), []).append(name)
+            i += 1
+        return [name for node in self.masters if node in found for name in found[node][:number]]
+
+    def replica_of(self, master: Node) -> Node:
+        """Return a node that follows *master*."""
+        return next(
+            node
+            for node in self.nodes
+            if node.up and node.info("INFO", "replication").get("master_port") == str(master.port)
+        )
+
+    def migrate(self, group: str, to: Node, *, pause: Any = None) -> None:
+        """Move the slot of *group* to another master, key by key. *pause*: called half-way, with the slot open."""
+        slot, source = slot_of(group), self.owner(group)
+        to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", bytes(source.ask("CLUSTER", "MYID")))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", bytes(to.ask("CLUSTER", "MYID")))
+        keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000)
+        for key in keys[: len(keys) // 2]:
+            source.ask("MIGRATE", *to.place, key, 0, 5000)
+        if pause is not None:
+            pause()
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000):
+            source.ask("MIGRATE", *to.place, "", 0, 5000, "KEYS", *keys)
+        owner = bytes(to.ask("CLUSTER", "MYID"))
+        for node in (to, source, *(node for node in self.masters if node not in (to, source))):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", owner)
+
+
+def slot_of(group: str) -> int:
+    """Return the slot of a group's keys."""
+    return int(key_slot(group.encode()))
+
+
+class Sentinels:
+    """A primary, its replicas, and three Sentinels that watch them; a context manager."""
+
+    service = "primary"
+
+    def __init__(self, binary: Binary, replicas: int = 1, *, down_after_ms: int = 1_000) -> None:
+        self.binary = binary
+        self.nodes = [Node(binary, tcp=True, extra=["--repl-diskless-sync-delay", "0"]) for _ in range(1 + replicas)]
+        self.ports: list[int] = []
+        self._down_after_ms = down_after_ms
+        self._processes: list[Process] = []
+        self._folder = Path(tempfile.mkdtemp(prefix="hr-"))
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:
+                self._stack.enter_context(node)
+            primary, *replicas = self.nodes
+            for node in replicas:
+                node.ask("REPLICAOF", *primary.place)
+            until(lambda: primary.info("INFO", "replication")["connected_slaves"] == str(len(replicas)), "replicas")
+            for _ in range(3):
+                self._watch(primary)
+            until(lambda: all(self._knows(port) for port in self.ports), "Sentinels that know each other")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _watch(self, primary: Node) -> None:
+        port, name = free_port(), self.service
+        folder = self._folder / str(port)
+        folder.mkdir()
+        lines = [
+            f"port {port}",
+            "bind 127.0.0.1",
+            f"dir {folder}",
+            f"sentinel monitor {name} 127.0.0.1 {primary.port} 2",
+            f"sentinel down-after-milliseconds {name} {self._down_after_ms}",
+            f"sentinel failover-timeout {name} 5000",
+        ]
+        (folder / "conf").write_text("\n".join(lines) + "\n")
+        self._processes.append(spawn([self.binary.path, folder / "conf", "--sentinel"], folder / "log"))
+        self.ports.append(port)
+
+    def ask(self, port: int, *command: Any) -> Any:
+        """Run a command on a Sentinel, and return its reply as it came."""
+        with redis.Redis(port=port, socket_timeout=10, protocol=2) as client:
+            client.response_callbacks.clear()  # pyright: ignore[reportUnknownMemberType]
+            return client.execute_command(*command)
+
+    def _knows(self, port: int) -> bool:
+        with suppress(redis.RedisError):
+            words = [bytes(word).decode() for word in self.ask(port, "SENTINEL", "MASTER", self.service)]
+            said = dict(zip(words[::2], words[1::2], strict=True))
+            return (said["num-other-sentinels"], said["num-slaves"]) == ("2", str(len(self.nodes) - 1))
+        return False
+
+    @property
+    def primary(self) -> Node:
+        """The primary, as a Sentinel says."""
+        port = int(self.ask(self.ports[0], "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)[1])
+        return next(node for node in self.nodes if node.port == port)
+
+    def failover(self) -> None:
+        """Have another node made the primary; returns when a Sentinel names it."""
+        former = self.primary
+        self.ask(self.ports[0], "SENTINEL", "FAILOVER", self.service)
+        until(lambda: self.primary is not former, "another primary")
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for node in self.nodes:
+            if node.up:
+                node.kill()
+        self._stack.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
