@@ -20,11 +20,15 @@ from typing import Any
 import pytest
 import redis
 from attrs import evolve
+from hypothesis import settings
 
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.servers import Binary, Server, binaries
+
+settings.register_profile("beside others", deadline=None)
+settings.load_profile("beside others")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,9 +4,9 @@
 --        levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick}: again ms until this caller is to come again, if
---        that is within a second, or nothing is to be done soon, or -1 · declared workers newly found dead · more 1 = a dead worker has more jobs than
---        one call moves, or a level more that rise · ms until the next delayed or limited job, and the next tick of a
---        schedule, is due, or -1
+--        that is within a second, or nothing is to be done soon, or -1 · declared workers newly found dead · more 1 = a
+--        dead worker has more jobs than one call moves, or a level more that rise · ms until the next delayed or
+--        limited job, and the next tick of a schedule, is due, or -1
 -- COST   10 us for a queue at rest; else 20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most
 --        6 x `limit`; 10 us per job that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most
 --        1 MiB.
@@ -32,7 +32,10 @@
 -- @include wake_many
 
 -- 1. Nothing is leased, delayed, scheduled, held back or behind in a level, no worker is late, and the last look was
--- just now: nothing is to be done but to note this look. A call that is sent again finds the same, or goes on.
+-- just now: nothing is to be done but to note this look. That is no record: a call that is sent again finds the same, or
+-- goes on.
+local known = recorded()
+if known then return known end
 lease = string.format('%.0f', whole(lease))
 local now = clock()
 local function at_rest()
@@ -50,8 +53,6 @@ local function at_rest()
   return type(redis.pcall('HSET', stats, 'pulse', noted)) == 'number' -- or the server is full
 end
 if at_rest() then return {0, math.floor(timeout / 4), 0, 0, 0, -1, -1} end
-local known = recorded()
-if known then return known end
 
 -- 2. The group is there, and no reader waits for a forgotten token.
 local q = {

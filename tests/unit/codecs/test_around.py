@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace import (
@@ -181,7 +181,6 @@ def test_no_message_holds_a_key_or_a_payload() -> None:
         assert not any(part in text for one in (key, other) for part in (one.hex(), repr(one)[2:-1]))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_change_is_found(draw: Any) -> None:
     codec = Encrypted(None, KEYS)
@@ -295,7 +294,6 @@ def stacks(shelf: Shelf) -> list[Any]:
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(), max_size=5))
 @example(["words " * 1000])
 def test_they_compose(payload: list[str]) -> None:
@@ -306,7 +304,6 @@ def test_they_compose(payload: list[str]) -> None:
             codec.encode("text")
 
 
-@settings(deadline=None)
 @given(
     st.binary(max_size=60)
     | st.builds(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
 import attrs
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import CodecError, JSONCodec, MsgpackCodec, PydanticCodec
@@ -214,7 +214,6 @@ BASIC = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(MAILS)
 def test_mails_round_trip(mail: Mail) -> None:
     for kind in ALL:
@@ -222,7 +221,6 @@ def test_mails_round_trip(mail: Mail) -> None:
         assert codec.decode(codec.encode(mail)) == mail
 
 
-@settings(deadline=None)
 @given(BASIC)
 def test_anything_basic_round_trips(value: Any) -> None:
     for codec in (JSONCodec(), MsgpackCodec(), untyped(PydanticCodec(Mail))):
@@ -235,7 +233,6 @@ HOSTILE = st.binary(max_size=60) | st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     HOSTILE,
     st.sampled_from([Any, Mail, OldRow, list[int], int, datetime, bytes, Picky, Address, set[str], Mail | None]),

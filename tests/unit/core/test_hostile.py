@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import BatchError, Complete, DeadLetter, FanOut, Next, Release, Retry, RetryLater, Verdict
@@ -27,8 +27,6 @@ from headrace._protocol.keys import FLOW, Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import REASON_CHARACTERS, said
 from tests.unit.core.test_roles import Hand, make_consumer, make_held
-
-UNTIMED = settings(deadline=None)  # other tests run beside it
 
 
 class Panic(BaseException):
@@ -220,7 +218,6 @@ def consumers(attempt: int) -> Iterator[tuple[Consumer, list[Held]]]:
         yield made, unit
 
 
-@UNTIMED
 @given(st.lists(st.integers(0, 1 << 30), max_size=12), st.booleans(), st.booleans(), st.integers(1, 100))
 def test_whatever_a_handler_raises_or_returns_settles_its_jobs(
     numbers: list[int], raises: bool, stopping: bool, attempt: int
@@ -243,7 +240,6 @@ def test_whatever_a_handler_raises_or_returns_settles_its_jobs(
             assert op.size > 0
 
 
-@UNTIMED
 @given(st.lists(st.integers(0, 1 << 30), max_size=12))
 def test_whatever_is_raised_has_words(numbers: list[int]) -> None:
     words = said(Picks(numbers).error())
@@ -251,7 +247,6 @@ def test_whatever_is_raised_has_words(numbers: list[int]) -> None:
     assert len(words) <= REASON_CHARACTERS
 
 
-@UNTIMED
 @given(st.lists(st.integers(0, 1 << 30), max_size=12), st.booleans(), st.booleans())
 def test_only_what_is_the_user_s_is_raised_while_one_judges(numbers: list[int], raises: bool, batch: bool) -> None:
     """No AttributeError of ours, say."""
@@ -317,7 +312,6 @@ def _hear(consumer: Consumer, messages: list[bytes]) -> Role:
         yield from check_named(consumer, message)
 
 
-@UNTIMED
 @given(
     st.lists(st.tuples(FIELDS, st.integers(0, 1 << 53), st.integers(0, 1 << 53)), max_size=4),
     st.lists(VALUES, max_size=3),
