@@ -169,3 +169,11 @@ def test_a_clusters_url_of_one_server(connect: Connect, newest: Server) -> None:
         connect("q", url="redis+cluster://a:b").enqueue(b"x")
     with Server(newest.binary, tcp=True) as alone, pytest.raises(ConfigurationError, match="is no node of a cluster"):
         connect("q", url=f"redis+cluster://127.0.0.1:{alone.port}").enqueue(b"x")
+
+
+def test_no_node_answers() -> None:
+    """A command says so in a line, without a traceback."""
+    done = CliRunner().invoke(app, ["queues", "--url", "redis+cluster://localhost:1,localhost:2"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("headrace: redis+cluster://localhost:1,localhost:2: ")
+    assert isinstance(done.exception, SystemExit)

@@ -15,6 +15,7 @@ from typing import Any
 
 import redis
 from redis.backoff import ExponentialBackoff
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from headrace._base.address import Address, given, shown
@@ -92,7 +93,7 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
         try:
             client.ping()  # pyright: ignore[reportUnknownMemberType]
             yield client
-        except redis.RedisError as error:
+        except (redis.RedisError, RedisClusterException) as error:
             raise HeadraceError(f"{name}: {error}") from error
 
 

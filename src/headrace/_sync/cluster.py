@@ -54,7 +54,10 @@ def client_of(url: str, **options: Any) -> Any:
         url, nodes = seeds_of(url)
         node: Any = ClusterNode  # not annotated
         make, options = redis.RedisCluster, options | {"startup_nodes": [node(*place) for place in nodes]}
-    return make.from_url(url, **options)
+    try:
+        return make.from_url(url, **options)
+    except errors.RedisClusterException as error:  # which is no RedisError: none of the nodes has answered
+        raise errors.ConnectionError(str(error)) from error
 
 
 class ClusterExecutor(BaseClusterExecutor, Executor):
