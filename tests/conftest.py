@@ -79,7 +79,7 @@ def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
     """
     if not (isinstance(item, pytest.Function) and hasattr(item, "callspec")):
         return True
-    params, indices = item.callspec.params, item.callspec.indices
+    params = item.callspec.params
     found = [value for value in params.values() if isinstance(value, Binary)]
     if not found:
         return True
@@ -92,19 +92,27 @@ def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
         return chosen
     if params.get("colour") == "async" or (params.get("protocol") == 3 and not oldest):
         return False
-    ways = ("colour", "protocol")
-    number = sum(i for name, i in indices.items() if name not in ways and not isinstance(params[name], Binary))
-    return oldest or number == 0 or number % 3 == place % 3
+    return oldest or nth(item) == 0 or nth(item) % 3 == place % 3
+
+
+def nth(item: pytest.Function) -> int:
+    """The number of a case among those of its body, whatever the server and the colour."""
+    params, ways = item.callspec.params, ("colour", "protocol")
+    return sum(
+        i for name, i in item.callspec.indices.items() if name not in ways and not isinstance(params[name], Binary)
+    )
 
 
 def wanted_on_cluster(item: pytest.Function, servers: str, *, full: bool) -> bool:
     """Whether a case runs on a cluster of one node, which serves all slots: a script with keys in two fails there.
 
-    Both colours send the same bytes: by default it is one. Clusters of several nodes have tests of their own.
+    Both colours send the same bytes: by default it is one, and of a body's cases the first and every third. Clusters of
+    several nodes have tests of their own.
     """
     if item.originalname in OFF_CLUSTERS or not any(part in item.path.parts for part in ON_CLUSTERS):
         return False
-    return servers == "cluster" or (servers == "all" and (full or item.callspec.params.get("colour") != "async"))
+    some = item.callspec.params.get("colour") != "async" and nth(item) % 3 == 0
+    return servers == "cluster" or (servers == "all" and (full or some))
 
 
 ON_CLUSTERS = ("conformance", "flows")  # folders of tests
