@@ -71,13 +71,19 @@ def pip(*arguments: str | Path) -> None:
         raise RuntimeError(done.stdout)
 
 
-def run(name: str, constraints: Path, work: Path) -> str | None:
+def of_checkout(requirement: str, wheel: Path) -> str:
+    """Return a requirement: headrace's, with its extras, as that of the wheel. (Old pips know no constraint for it.)"""
+    return re.sub(r"^headrace(\[[^]]*\])?$", lambda found: f"{found[0]} @ {wheel.as_uri()}", requirement)
+
+
+def run(name: str, wheel: Path, work: Path) -> str | None:
     """Make the environment of a journey, and run it there; return what it, or pip, said if it failed."""
     environment = work / f"{name}-environment"
     began = time.monotonic()
     try:
         venv.create(environment, symlinks=True)  # without pip: nobody declares that
-        pip("--python", environment / "bin" / "python", "install", "-q", "-c", constraints, *declared(name))
+        needed = [of_checkout(requirement, wheel) for requirement in declared(name)]
+        pip("--python", environment / "bin" / "python", "install", "-q", *needed)
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         return str(error)
     installed = time.monotonic()
@@ -97,9 +103,7 @@ def main(wanted: list[str]) -> int:
         work = Path(folder)
         pip("wheel", "-q", "--no-deps", "--wheel-dir", work, ROOT)
         (wheel,) = work.glob("*.whl")
-        constraints = work / "constraints.txt"
-        constraints.write_text(f"headrace @ {wheel.as_uri()}\n", "utf-8")
-        runs = {name: pool.submit(run, name, constraints, work) for name in wanted or journeys()}
+        runs = {name: pool.submit(run, name, wheel, work) for name in wanted or journeys()}
         failed = {name: said for name, future in runs.items() if (said := future.result()) is not None}
     for name, said in failed.items():
         print(f"\n== {name}\n{said}")
