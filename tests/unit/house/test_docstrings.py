@@ -9,25 +9,15 @@ from typing import get_type_hints
 
 import pytest
 
-import headrace
 from headrace._async.events import AsyncEventStream
 from headrace._model.conditions import Conditions
 from headrace._model.settings import QueueOptions
 from headrace._sync.events import EventStream
 from headrace.inspect import AsyncInspector, Inspector
 from headrace.testing import run_until_empty, run_until_empty_async
+from tests.unit.house.test_parity import USED
 
-PAIRS: list[tuple[type, type]] = [
-    (headrace.Queue, headrace.AsyncQueue),
-    (headrace.Flow, headrace.AsyncFlow),
-    (headrace.Lease, headrace.AsyncLease),
-    (headrace.Receipt, headrace.AsyncReceipt),
-    (headrace.Worker, headrace.AsyncWorker),
-    (headrace.Tasks, headrace.AsyncTasks),
-    (headrace.Task, headrace.AsyncTask),
-    (Inspector, AsyncInspector),
-    (EventStream, AsyncEventStream),
-]
+PAIRS: list[tuple[type, type]] = [*USED, (Inspector, AsyncInspector), (EventStream, AsyncEventStream)]
 
 # (text for threads, text for asyncio), wherever it stands
 EVERYWHERE = (
