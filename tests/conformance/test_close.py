@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import pytest
@@ -60,6 +61,22 @@ def test_one_that_goes_on_is_there_again(client, connect):
         assert lease.complete() is True
         queue.close()
         assert (consumers(client), lanes(client), connect().workers()) == (set(), [], [])
+
+
+def test_one_that_is_dropped_leaves_no_connection(newest):
+    """It is in no circle: its connections end with it, and wait for no collector."""
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        gc.disable()
+        try:
+            queue = Queue("q", url=newest.url)
+            queue.enqueue(b"x")
+            assert queue.lease(block=PATIENCE).complete()
+            before = len(client.client_list())
+            del queue
+            after = len(client.client_list())
+        finally:
+            gc.enable()
+    assert (before, after) == (2, 1)
 
 
 def test_a_later_event_loop_may_have_it(newest):

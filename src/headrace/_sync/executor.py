@@ -69,6 +69,7 @@ class Executor(BaseExecutor):
     ) -> None:  # fmt: skip
         theirs: Any = redis.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
         pool = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
+        bounds = threading.local()  # of the call that this thread makes
 
         def attended(connection: Any, kind: Any, attend: Attend) -> None:
             connection.path = attend()
@@ -81,7 +82,7 @@ class Executor(BaseExecutor):
                 kind.connect(connection)
 
         def connect(connection: Any, kind: Any) -> None:
-            within: float | None = getattr(self._bounds, "within", None)
+            within: float | None = getattr(bounds, "within", None)
             usual = connection.socket_timeout, connection.socket_connect_timeout
             if within is not None:
                 connection.socket_timeout, connection.socket_connect_timeout = within, min(within, usual[1] or within)
@@ -94,7 +95,7 @@ class Executor(BaseExecutor):
                 connection.socket_timeout, connection.socket_connect_timeout = usual
 
         super().__init__(pool, budget, outage, connect)
-        self._bounds = threading.local()  # of the call that this thread makes
+        self._bounds = bounds
         self.connections = Pool(pool)
         self._combiner: Combiner | None = None
         self._given_up = threading.Event()
