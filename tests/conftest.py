@@ -75,7 +75,8 @@ def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
     """Whether a case runs: each body on every server that is asked for, and in both colours, but not each in each.
 
     Both colours send the same bytes, and what differs between servers is what scripts meet there. Of a body's cases
-    on a server (its other parameters) all run on the newest and the oldest; between them the first and every third.
+    (its other parameters) all run on the newest server, from threads; asyncio there, and each other server, have the
+    first and every third, a different third each.
     """
     if not (isinstance(item, pytest.Function) and hasattr(item, "callspec")):
         return True
@@ -88,11 +89,12 @@ def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
     place = binaries().index(found[0])
     newest, oldest = place == 0, place == len(binaries()) - 1
     chosen = {"newest": newest, "ends": newest or oldest, "cluster": False, "all": True}[servers]
-    if full or newest or not chosen:
+    if full or not chosen:
         return chosen
-    if params.get("colour") == "async" or (params.get("protocol") == 3 and not oldest):
+    is_async = params.get("colour") == "async"
+    if (is_async and not newest) or (params.get("protocol") == 3 and not (newest or oldest)):
         return False
-    return oldest or nth(item) == 0 or nth(item) % 3 == place % 3
+    return (newest and not is_async) or nth(item) == 0 or nth(item) % 3 == place % 3
 
 
 def nth(item: pytest.Function) -> int:
