@@ -20,9 +20,10 @@ def masters() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(masters: Cluster) -> Cluster:
-    """Three masters, empty."""
+    """Three masters, empty, that have counted no command yet."""
     for node in masters.nodes:
         node.ask("FLUSHALL")
+        node.ask("CONFIG", "RESETSTAT")
     return masters
 
 

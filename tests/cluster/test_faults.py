@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import redis
 
 from headrace import Queue
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._sync.cluster import executor_of
 from tests.cluster.load import Load
+from tests.cluster.mutants import MUTANTS
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import Running
+from tests.support.planted import plant
 from tests.support.servers import binaries
 
 KINDS = ["threads", "tasks"]
@@ -35,20 +41,18 @@ def replicated() -> Iterator[Cluster]:
         yield cluster
 
 
-def others(cluster: Cluster, name: str) -> list[int]:
-    owner = cluster.owner(name)
-    return [i for i, node in enumerate(cluster.masters) if node is not owner]
-
-
 def test_slots_move_under_work(cluster: Cluster, kind: str) -> None:
-    """Key by key, back and forth: MOVED, ASK and TRYAGAIN, and blocked reads whose stream goes away."""
+    """Key by key, and at once: MOVED, ASK and TRYAGAIN, and blocked reads whose stream goes away."""
     names = cluster.groups()
     with Load(cluster.url, names, kind) as load:
         load.goes_on(20)
-        for i in range(6):
+        for i in range(4):
             name = names[i % 3]
-            cluster.migrate(name, cluster.masters[others(cluster, name)[0]])
+            cluster.migrate(name, cluster.other(name))
             load.goes_on(20)
+            if cluster.moves_slots_at_once:
+                cluster.move(name, cluster.other(name))
+                load.goes_on(20)
 
 
 def test_a_call_waits_while_its_slot_is_open(connect: Connect, cluster: Cluster) -> None:
@@ -69,25 +73,71 @@ def test_a_call_waits_while_its_slot_is_open(connect: Connect, cluster: Cluster)
         made[0].join(0.2)
         assert made[0].is_alive()
 
-    cluster.migrate(name, cluster.masters[others(cluster, name)[0]], pause=call)
+    cluster.migrate(name, cluster.other(name), pause=call)
     made[0].join()
     counts = queue.counts()
     assert (counts.waiting, counts.delayed, counts.enqueued) == (11, 1, 12)
 
 
-def test_a_record_moves_with_its_slot(cluster: Cluster) -> None:
-    """The same call, sent again to the node that has taken the slot over, is answered and does nothing."""
+def test_where_a_slot_has_gone_is_learnt(connect: Connect, cluster: Cluster) -> None:
+    """By the first call, or by two that are under way; no other one is sent to the wrong node."""
+    name = cluster.groups()[0]
+    queue, source = connect(name), cluster.owner(name)
+    queue.enqueue(b"x")
+    cluster.migrate(name, cluster.other(name))
+    for _ in range(20):
+        queue.enqueue(b"x")
+    assert queue.counts().enqueued == 21
+    said = source.info("INFO", "errorstats")["errorstat_MOVED"]
+    assert int(said.partition("=")[2]) <= 2
+
+
+def test_a_key_that_has_gone_ahead(cluster: Cluster) -> None:
+    """A script of one key, which is no longer here: ASK leads to where it is going. One of several keys would wait."""
     name = cluster.groups()[0]
     ops = Ops(Keys.of(name))
     executor = executor_of(cluster.url)
-    op = ops.enqueue([b"x"])
-    lane = executor._lane(op)
+    executor.run(ops.listen())
+
+    def call() -> None:
+        executor.run(ops.listen(), within=5.0)
+
     try:
-        (first,) = executor.run_all([op], lanes=[lane])
-        cluster.migrate(name, cluster.masters[others(cluster, name)[0]])
-        (again,) = executor.run_all([op], lanes=[lane])
-        assert again == first
-        assert executor.run(ops.counts()).enqueued == 1
+        source, to = cluster.owner(name), cluster.other(name)
+        cluster.migrate(name, to, first=1, pause=call)
+        assert "errorstat_ASK" in source.info("INFO", "errorstats")
+    finally:
+        executor.close()
+
+
+def test_a_lost_reply_and_a_slot_that_moves(cluster: Cluster) -> None:
+    """The call is sent again to the node that has the slot by then, is answered from its record, and does nothing.
+
+    What another node has answered meanwhile is not sent again.
+    """
+    name, another, third = cluster.groups()
+    to, elsewhere = cluster.owner(third), cluster.owner(another)
+    executor = executor_of(cluster.url)
+    here, there = Ops(Keys.of(name)), Ops(Keys.of(another))
+    try:
+        executor.run_all([here.counts(), there.counts()])
+        executor.run_all([here.enqueue([b"x"]), there.enqueue([b"x"])])
+        elsewhere.ask("CONFIG", "RESETSTAT")
+        lost: list[None] = []
+
+        def lose() -> None:
+            if not lost:
+                lost.append(None)
+                until(lambda: cluster.owner(name).ask("XLEN", here.keys.part("jobs")) == 2, "the call to have run")
+                cluster.migrate(name, to)
+                raise redis.ConnectionError("the reply is lost")
+
+        ops = [here.enqueue([b"y"]), there.enqueue([b"y"])]
+        executor.run_all(ops, meanwhile=lose)
+        assert lost
+        assert executor.run(here.counts()).enqueued == 2
+        said = elsewhere.info("INFO", "commandstats")["cmdstat_evalsha"]
+        assert int(re.findall(r"calls=(\d+)", said)[0]) == 1
     finally:
         executor.close()
 
@@ -99,12 +149,35 @@ def test_a_result_is_told_by_the_node_that_has_the_slot_now(cluster: Cluster) ->
         found: list[object] = []
         waits = threading.Thread(target=lambda: found.append(queue.result(receipt.id, timeout=30)))
         waits.start()
-        cluster.migrate(name, cluster.masters[others(cluster, name)[0]])
+        cluster.migrate(name, cluster.other(name))
         worker = Running("threads", url=cluster.url)
         worker.handler(name)(lambda job: job.payload.upper())
         with worker:
             waits.join(30)
     assert found == [b"X"]
+
+
+def test_a_listener_follows_its_slot(connect: Connect, cluster: Cluster) -> None:
+    """An idle one, too: the node at which it listens tells it that the slot has gone."""
+    name = cluster.groups()[0]
+    to = cluster.other(name)
+    queue = connect(name)
+    heard: list[object] = []
+    waits = threading.Thread(target=lambda: heard.append(queue.result("a", timeout=60)))
+    with Queue(name, url=cluster.url) as other:
+        other.enqueue(b"x", id="a")
+        waits.start()
+        try:
+            until(lambda: cluster.owner(name).ask("PUBSUB", "SHARDCHANNELS"), "a listener")
+            cluster.migrate(name, to)
+            until(lambda: to.ask("PUBSUB", "SHARDCHANNELS"), "it there")
+        finally:
+            lease = other.lease()
+            assert lease is not None
+            assert lease.complete(b"done")
+            waits.join(60)
+        assert heard == [b"done"]
+        assert "cmdstat_spublish" in to.info("INFO", "commandstats")
 
 
 def test_cut_connections(cluster: Cluster, kind: str) -> None:
@@ -142,6 +215,40 @@ def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
         load.goes_on(20)
 
 
+def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> None:
+    """One that answers nothing, and closes nothing: the calls to it end in their time, and the others don't wait."""
+    lost, *alive = cluster.groups()
+    frozen = cluster.owner(lost)
+    worker = Running(kind, url=cluster.url, heartbeat=0.5, timeout=2.0)
+    for name in (lost, *alive):
+        worker.handler(name)(lambda _job: None)
+    queues = [Queue(name, url=cluster.url) for name in (lost, *alive)]
+    with worker:
+        until(lambda: all(any(one.alive for one in queue.workers()) for queue in queues), "a worker everywhere")
+        frozen.suspend()
+        try:
+            end = time.monotonic() + 4.0  # twice its timeout
+            while time.monotonic() < end:
+                for queue in queues[1:]:
+                    done = queue.counts().completed
+                    queue.enqueue(b"x")
+                    until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
+                    assert [one.alive for one in queue.workers() if not one.name.startswith("queue-")] == [True]
+            with (
+                Queue(lost, url=cluster.url, timeout=0.5) as queue,
+                pytest.raises((redis.TimeoutError, redis.ConnectionError)),
+            ):
+                queue.enqueue(b"x")
+        finally:
+            frozen.wake()
+            cluster.settled()
+        done = queues[0].counts().completed
+        queues[0].enqueue(b"x")
+        until(lambda: queues[0].counts().completed > done, "work on the one that woke")
+    for queue in queues:
+        queue.close()
+
+
 def test_a_dead_master_is_no_others_concern(kind: str) -> None:
     """A worker of queues on three masters, of which one dies for good: on the others it stays alive, and works."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
@@ -161,6 +268,25 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
                     queue.enqueue(b"x")
                     until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
                     assert [one.alive for one in queue.workers() if not one.name.startswith("queue-")] == [True]
+            end = time.monotonic()
+        assert time.monotonic() - end < 20  # it does not wait for the dead one
         assert not [one for queue in queues for one in queue.workers() if not one.name.startswith("queue-")]  # it left
         for queue in queues:
             queue.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of these finds it."""
+    bug = MUTANTS[mutant]
+    plant(monkeypatch, bug.module, bug.old, bug.new)
+    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for what does not come
+    check: Any = globals()[bug.found_by]
+    connect = Connect("sync", cluster)
+    given = {"connect": connect, "cluster": cluster, "kind": "threads"}
+    try:
+        with pytest.raises((AssertionError, redis.RedisError)):
+            check(**{name: given[name] for name in inspect.signature(check).parameters})
+    finally:
+        connect.close()

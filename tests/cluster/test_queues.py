@@ -12,7 +12,7 @@ import redis.asyncio
 from typer.testing import CliRunner
 
 import headrace
-from headrace import ConfigurationError, NewJob, Queue
+from headrace import ConfigurationError, FanOut, Flow, Queue
 from headrace._cli.app import app
 from headrace.inspect import AsyncInspector, Inspector
 from tests.support.awaiting import until
@@ -85,10 +85,46 @@ def test_events_and_results(connect: Connect, cluster: Cluster) -> None:
 
 
 def test_events_of_each_master(cluster: Cluster) -> None:
+    """Messages stay with the node of the slot; a listener that knows no cluster hears them, too."""
     for name in cluster.groups():
+        plain = f"redis://127.0.0.1:{cluster.owner(name).port}"
         with Queue(name, url=cluster.url) as queue, queue.events(["added"], timeout=30) as events:
             receipt = queue.enqueue(b"x")
-            assert next(iter(events)).id == receipt.id
+            assert next(events).id == receipt.id
+            said = cluster.owner(name).info("INFO", "commandstats")
+            assert "cmdstat_spublish" in said
+            assert "cmdstat_publish" not in said
+            with Queue(name, url=plain) as alone, alone.events(["added"], timeout=30) as others:
+                receipt = alone.enqueue(b"y")
+                assert next(others).id == next(events).id == receipt.id
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_schedules_and_flows_on_all_masters(kind: str, cluster: Cluster) -> None:
+    """One worker ticks the schedules, and leads runs with children to their ends, on three masters side by side."""
+    worker = Running(kind, url=cluster.url)
+    names = cluster.groups()
+    flows = [Flow(name, url=cluster.url) for name in names]
+    sums: dict[str, list[bytes]] = {name: [] for name in names}
+    for flow in flows:
+        flow.stage("split", next="sum", children="work")(lambda _: FanOut([b"a", b"b", b"c"], stage="work"))
+        flow.stage("work")(lambda job: job.payload.upper())
+        flow.stage("sum")(lambda job, found=sums[flow.name]: found.append(b"".join(job.children.values())))
+        worker.worker.flow(flow)
+        worker.handler(flow.name)(lambda _job: None)
+    queues = [Queue(name, url=cluster.url) for name in names]
+    with worker:
+        for flow, queue in zip(flows, queues, strict=True):
+            assert queue.schedule("often", b"x", every=0.1)
+            assert flow.start(b"order", id="o").added
+        for flow, queue in zip(flows, queues, strict=True):
+            until(lambda flow=flow: flow.state("o").state == "completed", "the end of the run")
+            until(lambda queue=queue: queue.counts().completed >= 3, "three ticks")
+            assert [one.name for one in queue.schedules()] == ["often"]
+            assert queue.unschedule("often")
+    assert sums == {name: [b"ABC"] for name in names}
+    for one in [*flows, *queues]:
+        one.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,17 +174,6 @@ def test_command_line(cluster: Cluster) -> None:
         assert done.exit_code == 0, done.output
     assert run.invoke(app, ["queues", "--url", cluster.url]).output.split() == sorted(names)
     assert run.invoke(app, ["purge", names[0], "--yes", "--url", cluster.url]).exit_code == 0
-
-
-def test_a_flow(cluster: Cluster) -> None:
-    """A flow's queues are one group, and so on one node."""
-    (name, *_) = cluster.groups()
-    with Queue(f"{name}/a", url=cluster.url) as a, Queue(f"{name}/b", url=cluster.url) as b:
-        a.enqueue(b"x")
-        lease = a.lease()
-        assert lease is not None
-        assert lease.complete(then=[NewJob(b"y", queue=f"{name}/b")])
-        assert b.counts().waiting == 1
 
 
 def test_one_servers_url(connect: Connect, cluster: Cluster) -> None:

@@ -15,14 +15,15 @@ import redis
 from headrace import AsyncQueue, JobFailed, NewJob, Queue
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
+from tests.support.listeners import subscribed
 from tests.support.servers import Server
 
-TELLING = b"headrace:{q}:q:events:completed"
+TELLING = "headrace:{q}:q:events:completed"
 Then = Callable[[Callable[[Queue], object]], Future[object]]
 
 
 def listeners(client: redis.Redis) -> int:
-    return int(client.pubsub_numsub(TELLING)[0][1])
+    return subscribed(client).get(TELLING, 0)
 
 
 def heard(client: redis.Redis) -> bool:

@@ -35,7 +35,7 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
-    " register decide serving idle entry set together",
+    " register decide serving idle entry set together sharded",
     "items": "items... wanted... buckets... fields... moments... names...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members"}

@@ -32,6 +32,8 @@ NODE_TIMEOUT_MS = 1_000  # after which a node that is silent counts as failed
 class Node(Server):
     """A node of a cluster, or of a primary with replicas: a server on a port, with what tests ask it."""
 
+    _frozen = False
+
     def _choose_port(self) -> int:
         return next(port for port in iter(free_port, None) if port + BUS < 1 << 16)
 
@@ -56,16 +58,18 @@ class Node(Server):
         """Freeze it: it answers nothing, and its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        self._frozen = True
 
     def wake(self) -> None:
         """Let it go on."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+        self._frozen = False
 
     @property
     def up(self) -> bool:
-        """Whether it was started, and not killed."""
-        return self._process is not None
+        """Whether it was started, and neither killed nor frozen."""
+        return self._process is not None and not self._frozen
 
 
 class Cluster:
@@ -179,21 +183,59 @@ class Cluster:
             if node.up and node.info("INFO", "replication").get("master_port") == str(master.port)
         )
 
-    def migrate(self, group: str, to: Node, *, pause: Any = None) -> None:
-        """Move the slot of *group* to another master, key by key. *pause*: called half-way, with the slot open."""
+    @property
+    def moves_slots_at_once(self) -> bool:
+        """Whether `move` can be had."""
+        return b"MIGRATESLOTS" in b" ".join(self.nodes[0].ask("CLUSTER", "HELP"))
+
+    @property
+    def primaries(self) -> list[Node]:
+        """The nodes that serve slots now."""
+        return list(dict.fromkeys(node for *_, node in self.ranges()))
+
+    def other(self, group: str) -> Node:
+        """Return a node that serves slots, and not that of *group*: the next one."""
+        primaries = sorted(self.primaries, key=self.nodes.index)
+        return primaries[(primaries.index(self.owner(group)) + 1) % len(primaries)]
+
+    def migrate(self, group: str, to: Node, *, first: int | None = None, pause: Any = None) -> None:
+        """Move the slot of *group* to another master, key by key. *pause*: called with the slot open, when the *first*
+        keys have moved, or half of them.
+        """
         slot, source = slot_of(group), self.owner(group)
-        to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", bytes(source.ask("CLUSTER", "MYID")))
-        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", bytes(to.ask("CLUSTER", "MYID")))
+        others = [node for node in self.primaries if node not in (to, source)]
+        name = {node: bytes(node.ask("CLUSTER", "MYID")) for node in (to, source)}
+        to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", name[source])
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", name[to])
         keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000)
-        for key in keys[: len(keys) // 2]:
-            source.ask("MIGRATE", *to.place, key, 0, 5000)
-        if pause is not None:
-            pause()
-        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000):
-            source.ask("MIGRATE", *to.place, "", 0, 5000, "KEYS", *keys)
-        owner = bytes(to.ask("CLUSTER", "MYID"))
-        for node in (to, source, *(node for node in self.masters if node not in (to, source))):
-            node.ask("CLUSTER", "SETSLOT", slot, "NODE", owner)
+        if some := keys[: len(keys) // 2 if first is None else first]:
+            source.ask("MIGRATE", *to.place, "", 0, 5000, "KEYS", *some)
+        try:
+            if pause is not None:
+                pause()
+        finally:
+            while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000):
+                source.ask("MIGRATE", *to.place, "", 0, 5000, "KEYS", *keys)
+            for node in (to, source, *others):
+                node.ask("CLUSTER", "SETSLOT", slot, "NODE", name[to])
+
+    def move(self, group: str, to: Node) -> None:
+        """Move the slot of *group* to another master at once, as Valkey 9 does."""
+        slot, source = slot_of(group), self.owner(group)
+        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", bytes(to.ask("CLUSTER", "MYID")))
+        until(lambda: self.owner(group) is to, "a slot that has moved")
+
+    def synced(self, group: str) -> tuple[Node, Node]:
+        """Have the master of *group* acknowledge nothing more, for ten seconds, and its replica catch up: return both.
+
+        So what it loses from now on was never acknowledged.
+        """
+        master = self.owner(group)
+        replica = self.replica_of(master)
+        master.ask("CLIENT", "PAUSE", 10_000, "WRITE")
+        offset = int(master.info("INFO", "replication")["master_repl_offset"])
+        until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
+        return master, replica
 
 
 def slot_of(group: str) -> int:

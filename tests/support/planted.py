@@ -1,12 +1,15 @@
-"""Bugs planted in scripts, to show that a check finds them."""
+"""Bugs planted in scripts, and in modules, to show that a check finds them."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import FunctionType, ModuleType
 from typing import Any
 
+import pytest
 from attrs import evolve
 
 from headrace._protocol import admission, base_ops, flow_ops, prepared, queue_ops, result_ops
@@ -35,3 +38,20 @@ def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:
         return evolve(plain(name), source=source, sha=sha)
 
     return changed
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
+    """Change a text of a module, in the methods of its classes that have it."""
+    source = inspect.getsource(module)
+    assert old in source, f"{module.__name__} has changed: {old!r} is not in it"
+    changed: dict[str, Any] = {"__name__": module.__name__}
+    exec(compile(source.replace(old, new), str(module.__file__), "exec", dont_inherit=True), changed)
+    planted = False
+    for name, kind in list(vars(module).items()):
+        if not isinstance(kind, type) or kind.__module__ != module.__name__:
+            continue
+        for method, made in list(vars(changed[name]).items()):
+            if isinstance(made, FunctionType) and made.__code__ != vars(kind)[method].__code__:
+                monkeypatch.setattr(kind, method, made)
+                planted = True
+    assert planted, f"{old!r} is in no method"

@@ -22,7 +22,7 @@ class AsyncEventStream(BaseEvents):
 
     def __init__(self, ops: Ops, executor: AsyncExecutor, kinds: Sequence[str], timeout: float | None) -> None:
         super().__init__(ops, kinds, timeout)
-        self._subscription = AsyncSubscription(executor, ops.listen())
+        self._subscription = AsyncSubscription(executor, ops.listen)
         self._subscribed = False
 
     async def __aenter__(self) -> Self:

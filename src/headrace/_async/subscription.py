@@ -16,18 +16,20 @@ from headrace._async.executor import AsyncExecutor
 from headrace._base.connections import own_pool
 from headrace._base.subscription import (
     PING,
+    REDIRECTED_AT_MOST,
+    Announce,
     BaseSubscription,
 )
 from headrace._core.notices import Received
-from headrace._protocol.op import Op, pack
 
 
 class AsyncSubscription(BaseSubscription):
     """Like `Subscription`; closed only while no task is in `receive`."""
 
-    def __init__(self, executor: AsyncExecutor, announce: Op[Any] | None = None) -> None:
-        super().__init__(announce)
-        self._executor = executor
+    _executor: AsyncExecutor
+
+    def __init__(self, executor: AsyncExecutor, announce: Announce | None = None) -> None:
+        super().__init__(executor, announce)
         self._source: Any = None
         self._pool: Any = None  # of connections like those of that one
 
@@ -56,6 +58,15 @@ class AsyncSubscription(BaseSubscription):
             return self._failed(error)
 
     async def _subscribe(self, channels: Sequence[str]) -> None:
+        for _ in range(REDIRECTED_AT_MOST):
+            try:
+                return await self._subscribe_at(channels)
+            except errors.ResponseError as error:
+                await self._hang_up()
+                self._refused(error, channels)
+        raise errors.ConnectionError(f"the slot of {channels[0]} is passed from node to node")
+
+    async def _subscribe_at(self, channels: Sequence[str]) -> None:
         source = await self._executor.source(channels)
         if source is not self._source:
             self._source, self._pool = (
@@ -64,7 +75,7 @@ class AsyncSubscription(BaseSubscription):
             )
             self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
         connection = self._connection = await self._pool.get_connection()
-        await connection.send_packed_command([pack(("SUBSCRIBE", *channels))])
+        await connection.send_packed_command([self._subscribing(channels)])
         for _ in channels:
             await connection.read_response(disable_decoding=True)
         self._fresh()

@@ -117,6 +117,7 @@ class BaseEngine(ABC):
 
     def failed(self, error: BaseException, channel: Channel) -> None:
         """Stop the worker, as a role ended by *error*, which `run()` will raise; ignore an error that a stop causes."""
+        self.wake()  # whatever waits for that role's end
         if self._gave_up or self._hurried or self.lifecycle.phase >= Phase.STOPPED:
             return
         if channel == "blocking" and self.lifecycle.phase is not Phase.RUNNING:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from redis import exceptions as errors
+
 from headrace._base.connections import noticed
 from headrace._base.lanes import Lane, shared
 from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
@@ -20,6 +22,7 @@ class BaseExecutor:
     """The base of `Executor` and `AsyncExecutor`: lanes, retries, and the state of the server."""
 
     pool: Any
+    sharded = False  # whether channels of events are those of a slot, as on a cluster
     _trip: type[Trip] = Trip
 
     def __init__(self, pool: Any, budget: float, outage: Outage | None, connect: Any) -> None:
@@ -56,6 +59,10 @@ class BaseExecutor:
     def leads(self, source: Any, _channels: Sequence[str]) -> bool:
         """Tell whether connections of *source*, a pool of `source`, lead to the server of these channels."""
         return source is self.pool
+
+    def redirected(self, error: errors.MovedError, _channels: Sequence[str]) -> None:
+        """Take in that these channels are served elsewhere."""
+        raise error
 
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
         """Record the failure of the first attempt, and return the counter of the others."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from redis import exceptions as errors
 
+from headrace._base.executor import BaseExecutor
 from headrace._base.retrying import RETRY_PAUSE_S, heals
 from headrace._core.notices import Received, events
 from headrace._model.event import Event
@@ -26,11 +27,23 @@ LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 PING = pack(("PING",))
 
 
+REDIRECTED_AT_MOST = 5  # times in a row
+
+
+class Announce(Protocol):
+    """Maker of the operation that tells scripts of a listener."""
+
+    def __call__(self, *, sharded: bool) -> Op[Any]:
+        """Make it; *sharded*: the listener has subscribed by slot."""
+        ...
+
+
 class BaseSubscription:
     """The base of both subscriptions: when to ping, what replies mean, what errors lead to."""
 
-    def __init__(self, announce: Op[Any] | None) -> None:
-        self._announce = announce
+    def __init__(self, executor: BaseExecutor, announce: Announce | None) -> None:
+        self._executor, self._announce = executor, announce
+        self._sharded = False  # subscribed by slot
         self._connection: Any = None
         self._closed = False
         self._last = self._due = 0.0
@@ -42,7 +55,24 @@ class BaseSubscription:
 
     def _message(self, reply: Any) -> list[tuple[str, bytes]]:
         self._last, self._pinged = time.monotonic(), None
-        return [(bytes(reply[1]).decode(), bytes(reply[2]))] if bytes(reply[0]) == b"message" else []
+        kind = bytes(reply[0])
+        if kind == b"sunsubscribe":
+            raise errors.ConnectionError("the slot of the channel has moved to another node")
+        return [(bytes(reply[1]).decode(), bytes(reply[2]))] if kind in (b"message", b"smessage") else []
+
+    def _subscribing(self, channels: Sequence[str]) -> bytes:
+        """Return the command that subscribes. Control channels are heard of anywhere: PUBLISH tells all nodes."""
+        self._sharded = self._executor.sharded and self._announce is not None
+        return pack(("SSUBSCRIBE" if self._sharded else "SUBSCRIBE", *channels))
+
+    def _refused(self, error: errors.ResponseError, channels: Sequence[str]) -> None:
+        """Take in why the subscription failed, if it is to be tried again at once. Raises *error* otherwise."""
+        if isinstance(error, errors.MovedError):
+            self._executor.redirected(error, channels)
+        elif self._sharded and (isinstance(error, errors.NoPermissionError) or "unknown command" in str(error)):
+            self._executor.sharded = False  # Redis 6.2, or a user that may only SUBSCRIBE
+        else:
+            raise error
 
     def _idle(self) -> bool:
         """Tell whether to ping, as nothing has come. Raises `ConnectionError` if a ping went unanswered."""
@@ -61,7 +91,7 @@ class BaseSubscription:
         if self._announce is None or now < self._due:
             return None
         self._due = now + ANNOUNCE_EVERY_S
-        return self._announce
+        return self._announce(sharded=self._sharded)
 
     def _failed(self, error: BaseException) -> Received:
         if self._closed or heals(error):

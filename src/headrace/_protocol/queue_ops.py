@@ -393,9 +393,9 @@ class Ops(ResultOps):
         """Mend a page of what foreign commands broke."""
         return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
 
-    def listen(self) -> Op[bool]:
-        """Tell the scripts that a client listens to events."""
-        return self._op("listen", [], bool)
+    def listen(self, *, sharded: bool = False) -> Op[bool]:
+        """Tell the scripts that a client listens to events, by SSUBSCRIBE if *sharded*."""
+        return self._op("listen", [int(sharded)], bool)
 
     def reschedule(self, name: str, delay: Delay) -> Op[bool]:
         """Give a delayed job another delay."""

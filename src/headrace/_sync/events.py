@@ -21,7 +21,7 @@ class EventStream(BaseEvents):
 
     def __init__(self, ops: Ops, executor: Executor, kinds: Sequence[str], timeout: float | None) -> None:
         super().__init__(ops, kinds, timeout)
-        self._subscription = Subscription(executor, ops.listen())
+        self._subscription = Subscription(executor, ops.listen)
         self._subscribed = False
 
     def __enter__(self) -> Self:

@@ -18,19 +18,21 @@ from redis.retry import Retry as NoRetry
 from headrace._base.connections import own_pool
 from headrace._base.subscription import (
     PING,
+    REDIRECTED_AT_MOST,
+    Announce,
     BaseSubscription,
 )
 from headrace._core.notices import Received
-from headrace._protocol.op import Op, pack
 from headrace._sync.executor import Executor
 
 
 class Subscription(BaseSubscription):
     """One subscribed connection to the server of *executor*. One thread uses it; another may `close` it."""
 
-    def __init__(self, executor: Executor, announce: Op[Any] | None = None) -> None:
-        super().__init__(announce)
-        self._executor = executor
+    _executor: Executor
+
+    def __init__(self, executor: Executor, announce: Announce | None = None) -> None:
+        super().__init__(executor, announce)
         self._source: Any = None
         self._pool: Any = None  # of connections like those of that one
 
@@ -56,12 +58,21 @@ class Subscription(BaseSubscription):
             return Received("cut", error=error)
 
     def _subscribe(self, channels: Sequence[str]) -> None:
+        for _ in range(REDIRECTED_AT_MOST):
+            try:
+                return self._subscribe_at(channels)
+            except errors.ResponseError as error:
+                self._hang_up()
+                self._refused(error, channels)
+        raise errors.ConnectionError(f"the slot of {channels[0]} is passed from node to node")
+
+    def _subscribe_at(self, channels: Sequence[str]) -> None:
         source = self._executor.source(channels)
         if source is not self._source:
             self._source, self._pool = source, own_pool(source, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
             self._pool.connection_kwargs["protocol"] = 2
         connection = self._connection = self._pool.get_connection()
-        connection.send_packed_command([pack(("SUBSCRIBE", *channels))])
+        connection.send_packed_command([self._subscribing(channels)])
         for _ in channels:
             connection.read_response(disable_decoding=True)
         self._fresh()

@@ -49,7 +49,7 @@ class Waiters:
             self._waitlist.add(waiter)
             if self._subscription is None:
                 self._ready.clear()
-                self._subscription = Subscription(self._executor, self._ops.listen())
+                self._subscription = Subscription(self._executor, self._ops.listen)
                 threading.Thread(
                     target=self._listen, args=(self._subscription,), name="headrace-waiters", daemon=True
                 ).start()

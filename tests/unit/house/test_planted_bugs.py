@@ -1,13 +1,15 @@
-"""Every planted bug is a change of what the scripts say now: else it would plant nothing, and be found by nobody."""
+"""Every planted bug is a change of what scripts and modules say now: else it would plant nothing, and not be found."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import pytest
 
 from headrace._protocol.script import names, script
 from tests.chaos import mutants as chaos
+from tests.cluster import mutants as cluster
 from tests.flows import mutants as flows
 from tests.model import mutants as model
 
@@ -27,3 +29,9 @@ def edits() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("bug", "name", "old"), list(edits()))
 def test_it_fits(bug: str, name: str, old: str) -> None:
     assert any(old in script(one).source for one in (names() if name == "*" else [name])), f"{bug}: {old!r}"
+
+
+@pytest.mark.parametrize("bug", cluster.MUTANTS)
+def test_it_fits_a_module(bug: str) -> None:
+    mutant = cluster.MUTANTS[bug]
+    assert inspect.getsource(mutant.module).count(mutant.old) == 1

@@ -24,11 +24,13 @@ class BaseClusterExecutor:
     _trip: type[Trip] = Scattered
     _waits_no_more: bool
     pause: float
+    sharded: bool
 
     def _scattered(self, seeds: Seeds) -> None:
         self._seeds = seeds
         self.slots = Slots(seeds.nodes, seeds.remap)
         self.pause = RETRY_PAUSE_S
+        self.sharded = True  # until a node refuses that
         self._links: dict[Node, Any] = {}
 
     def _linked(self, node: Node, link: Any) -> Any:
@@ -60,6 +62,14 @@ class BaseClusterExecutor:
         link = None if node is None else self._links.get(node)
         return link is not None and link.pool is source
 
+    def redirected(self, error: errors.MovedError, channels: Sequence[str]) -> None:
+        """Take in that another node serves the slot of these channels."""
+        self._moved(error, slot_of(channels[0]))
+
+    def _moved(self, error: errors.MovedError, slot: int) -> None:
+        asked = self.slots.owner(slot) or ("", 0)
+        self.slots.moved(slot, self.slots.redirected(error, asked))
+
     def _waited(self, command: tuple[Arg, ...]) -> int:
         """Return the slot of the stream on which *command* blocks."""
         return slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
@@ -67,8 +77,7 @@ class BaseClusterExecutor:
     def _rang(self, slot: int, reply: Any) -> bool:
         """Take in the reply to a blocked read; tell whether there was something: an error counts as that."""
         if isinstance(reply, errors.MovedError):
-            node = self.slots.owner(slot)
-            self.slots.moved(slot, self.slots.redirected(reply, node or ("", 0)))
+            self._moved(reply, slot)
         return bool(reply)
 
     def _scanned(self, cursor: int) -> tuple[Node, int]:

@@ -2,6 +2,8 @@
 -- reason to fail. `heard` of the stats says that there may be listeners (see listen.lua): reading it costs as much as
 -- the check of the key's type, so that a queue without listeners pays nothing. Answers which kinds have listeners now,
 -- and `history` of the stats: see keep_ends.
+-- On a cluster they subscribe by slot (`heard` is 2): a message then stays with the node, where PUBLISH goes to all.
+local unheard, sharded = {}, {} -- channels without plain listeners, and with some by slot
 local function listeners(stats, events, ...)
   local told = redis.call('HMGET', stats, 'heard', 'history')
   local heard = {history = told[2]}
@@ -14,13 +16,23 @@ local function listeners(stats, events, ...)
     heard[kinds[i]] = reply[2 * i] > 0
     if heard[kinds[i]] then heard.none = false end
   end
+  if told[1] ~= '2' then return heard end
+  reply = redis.pcall('PUBSUB', 'SHARDNUMSUB', unpack(channels))
+  heard.none = heard.none and not reply.err
+  for i = 1, #reply / 2 do
+    if reply[2 * i] > 0 then
+      sharded[channels[i]], unheard[channels[i]] = true, not heard[kinds[i]]
+      heard[kinds[i]], heard.none = true, false
+    end
+  end
   return heard
 end
 -- Without *ids*: all there were. *reasons*: one for each of them.
 local function publish(events, kind, ids, worker, reasons)
   if ids and #ids == 0 then return end
-  local time = redis.call('TIME')
+  local time, channel = redis.call('TIME'), events .. ':' .. kind
   local message = {at = time[1] * 1000 + math.floor(time[2] / 1000), ids = ids, reasons = reasons}
   message.worker = worker ~= '' and worker or nil
-  redis.pcall('PUBLISH', events .. ':' .. kind, cjson.encode(message))
+  if sharded[channel] then redis.pcall('SPUBLISH', channel, cjson.encode(message)) end
+  if not unheard[channel] then redis.pcall('PUBLISH', channel, cjson.encode(message)) end
 end
