@@ -30,6 +30,7 @@ from tests.support.proxy import Proxy
 from tests.support.servers import EXACT, Binary, Server
 
 ONE = Counts(waiting=1, enqueued=1)
+AT_ONCE_S = 10.0  # seconds: a busy machine may take some, and a call that is tried again takes 45
 
 
 class Asked:
@@ -120,7 +121,7 @@ def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: An
     start = time.monotonic()
     with pytest.raises(kind) as raised:
         asked(call)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < AT_ONCE_S
     assert re.search(code.encode(), proxy.replies)
     assert proxy.calls(b"EVALSHA") <= 1
     assert proxy.connections <= 1
@@ -144,7 +145,7 @@ def test_a_value_larger_than_the_server_takes(program: Binary, colour: str, tcp:
             start = time.monotonic()
             with pytest.raises(ValueError, match=r"takes 1,048,576 at most"):
                 asked(call)
-            assert time.monotonic() - start < 10
+            assert time.monotonic() - start < AT_ONCE_S
         assert asked(lambda q: q.enqueue(b"x" * most)).added
         assert asked(counts) == ONE
 
@@ -166,7 +167,7 @@ def test_a_value_too_large_for_a_user_who_may_not_ask(newest: Server, colour: st
                 start = time.monotonic()
                 with pytest.raises(ValueError, match=r"takes no value as large \(proto-max-bulk-len\)"):
                     asked(lambda q, size=size: q.enqueue(b"x" * size))
-                assert time.monotonic() - start < 10
+                assert time.monotonic() - start < AT_ONCE_S
             assert asked(lambda q: q.enqueue(b"x" * most)).added
             assert asked(counts) == ONE
 
@@ -442,7 +443,7 @@ def test_closed(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     admin.client_kill_filter(_type="normal", skipme=True)
     start = time.monotonic()
     assert asked(enqueue).added
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < AT_ONCE_S
     assert proxy.connections == 1
     assert asked(counts) == Counts(waiting=2, enqueued=2)
 
@@ -509,7 +510,7 @@ def test_redirected(asked: Asked, proxy: Proxy, error: str) -> None:
         ConfigurationError if moved else redis.ResponseError, match="redis.cluster://" if moved else None
     ):
         asked(enqueue)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < AT_ONCE_S
     assert proxy.calls(b"EVALSHA") == 1
 
 
@@ -522,7 +523,7 @@ def test_wrong_address(proxy: Proxy, colour: str, monkeypatch: pytest.MonkeyPatc
         start = time.monotonic()
         with pytest.raises(redis.ConnectionError, match=re.compile("refused|connect", re.IGNORECASE)):
             asked(enqueue)
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < AT_ONCE_S
 
 
 def test_budget(asked: Asked, proxy: Proxy) -> None:
@@ -533,7 +534,7 @@ def test_budget(asked: Asked, proxy: Proxy) -> None:
     start = time.monotonic()
     with pytest.raises(redis.ConnectionError):
         asked(enqueue)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < AT_ONCE_S
 
 
 # -- restarts ----------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callab
     record.await_ended(5)
     took = max(row[3] for row in record.started) - began
     record_property("seconds until all jobs of a killed worker ran elsewhere", round(took, 3))
-    assert took < 5.0  # 1.3 s on a machine that has nothing else to do
+    assert took < 50.0  # 1.3 s on an idle machine; not by their leases, which are for a minute
     assert [row[1:3] for row in record.started] == [(b"hold %d" % n, 2) for n in range(5)]
     until(lambda: scene.names() == {"bystander", "rescuer"})
     assert {name.partition(".")[0] for name in consumers(scene.server, queue)} == {"bystander", "rescuer"}
