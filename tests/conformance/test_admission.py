@@ -460,4 +460,5 @@ def test_who_takes_none_of_it_pays_nothing(newest_connect, newest: Server) -> No
         calls = {name.removeprefix("cmdstat_"): row["calls"] for name, row in client.info("commandstats").items()}
     assert calls.pop("evalsha") == 6
     assert not {"zremrangebyscore", "xread", "xrange", "zrem", "publish", "pexpire"} & calls.keys()
-    assert sum(number for name, number in calls.items() if not name.startswith("config")) == 79
+    assert calls.pop("zadd") <= 2  # a heartbeat rides on each lease, unless there was one in this millisecond
+    assert sum(number for name, number in calls.items() if not name.startswith("config")) == 77
