@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
+
+import redis
+import redis.asyncio
 
 from headrace import Queue
 from tests.support.awaiting import until
@@ -14,11 +18,17 @@ from tests.support.engines import Running
 
 
 class Load:
-    """A producer for each queue, and a worker with all of them. On exit everything acknowledged was done, once."""
+    """A producer for each queue, and a worker with all of them. On exit everything acknowledged was done, once.
 
-    def __init__(self, url: str, names: Sequence[str], kind: str, **options: Any) -> None:
-        self._url, self._names = url, names
-        self._worker = Running(kind, url=url, **options)
+    *server*: a URL, or what makes a client of the module that it is given.
+    """
+
+    def __init__(self, server: str | Callable[[Any], Any], names: Sequence[str], kind: str, **options: Any) -> None:
+        self._names = names
+        self._server = {"url": server} if isinstance(server, str) else {"client": server(redis)}
+        there = self._server if isinstance(server, str) or kind == "threads" else {"client": server(redis.asyncio)}
+        self._worker = Running(kind, **there, **options)
+        self.stood_still = 0.0  # seconds that the longest call of a producer took
         self._enough = threading.Event()
         self._errors: list[BaseException] = []
         self.acknowledged = dict.fromkeys(names, 0)
@@ -35,9 +45,11 @@ class Load:
 
     def _produce(self, name: str) -> None:
         try:
-            with Queue(name, url=self._url) as queue:
+            with Queue(name, **self._server) as queue:
                 while not self._enough.is_set():
+                    since = time.monotonic()
                     queue.enqueue_many([b"x"] * 5)
+                    self.stood_still = max(self.stood_still, time.monotonic() - since)
                     self.acknowledged[name] += 5
                     self._enough.wait(0.005)
         except BaseException as error:
@@ -74,7 +86,7 @@ class Load:
 
     def _judge(self) -> None:
         for name in self._names:
-            with Queue(name, url=self._url) as queue:
+            with Queue(name, **self._server) as queue:
                 added = self.acknowledged[name]
                 until(lambda queue=queue, added=added: queue.counts().completed >= added, "the end of all jobs")
                 counts = queue.counts()

@@ -207,9 +207,7 @@ def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
         load.goes_on(20)
         master = replicated.owner(names[0])
         replica = replicated.replica_of(master)
-        master.ask("CLIENT", "PAUSE", 10_000, "WRITE")  # so that what it has acknowledged is with its replica
-        offset = master.info("INFO", "replication")["master_repl_offset"]
-        until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= int(offset), "a replica in step")
+        master.hand_over(replica)
         master.kill()
         until(lambda: replicated.owner(names[0]) is replica, "another master")
         load.goes_on(20)

@@ -54,6 +54,12 @@ class Node(Server):
         lines = bytes(self.ask(*command)).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
+    def hand_over(self, replica: Node) -> None:
+        """Have it take no more writes until `CLIENT UNPAUSE`, and *replica* have everything that it acknowledged."""
+        self.ask("CLIENT", "PAUSE", 60_000, "WRITE")
+        offset = int(self.info("INFO", "replication")["master_repl_offset"])
+        until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
+
     def suspend(self) -> None:
         """Freeze it: it answers nothing, and its connections stay open."""
         assert self._process is not None
@@ -313,6 +319,11 @@ class Sentinels:
         former = self.primary
         self.ask(self.ports[0], "SENTINEL", "FAILOVER", self.service)
         until(lambda: self.primary is not former, "another primary")
+
+    def client(self, module: Any) -> Any:
+        """Make a client of redis-py's, of `redis` or `redis.asyncio`, for the primary."""
+        watch = module.sentinel.Sentinel([("127.0.0.1", port) for port in self.ports])
+        return watch.master_for(self.service)
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:

@@ -206,8 +206,13 @@ def abandoned(url: str) -> None:
 
 
 def test_the_pulse_asks_sentinels_of_its_own() -> None:
-    """Those of the user's client are bound to the user's event loop."""
-    watch = redis.asyncio.sentinel.Sentinel([("a", 1), ("b", 2)], sentinel_kwargs={"password": "x"}, db=3)
+    """Those of the user's client are bound to the user's event loop; so they are where the user's class finds it."""
+
+    class Own(redis.asyncio.sentinel.Sentinel):
+        async def discover_master(self, service_name: str) -> Any:
+            return await super().discover_master(service_name)
+
+    watch = Own([("a", 1), ("b", 2)], sentinel_kwargs={"password": "x"}, db=3)
     theirs = watch.master_for("primary")
     pool: Any = AsyncExecutor(client=theirs).pool
     assert pool.sentinel_manager is watch

@@ -56,6 +56,7 @@ class AsyncCombiner:
             for call, answered in some:
                 error = failed.get(id(call))
                 answers = await replies(connection, len(call.commands)) if error is None else []
+                self._connections.check(connection)
                 if answered.done():
                     continue
                 if error is None:

@@ -18,6 +18,7 @@ from tenacity import AsyncRetrying
 from headrace._async.coalesce import Coalescer
 from headrace._async.combining import AsyncCombiner
 from headrace._async.pool import AsyncPool, replies
+from headrace._async.sentinel import AsyncManager
 from headrace._base.cluster.address import misled
 from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
@@ -60,7 +61,7 @@ class AsyncExecutor(BaseExecutor):
         outage: Outage | None = None, attend: Attend | None = None,
     ) -> None:  # fmt: skip
         theirs: Any = redis.asyncio.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
-        pool = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0))
+        pool = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
 
         async def connect(connection: Any, kind: Any) -> None:
             assert attend is not None  # noqa: S101
@@ -321,6 +322,7 @@ class AsyncExecutor(BaseExecutor):
             if meanwhile is not None:
                 meanwhile()
             answers = await replies(connection, len(commands))
+            self.connections.check(connection)
         except BaseException:
             await self.connections.drop(connection)
             raise

@@ -109,9 +109,9 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def detach_sentinel(pool: Any) -> None:
-    """Give *pool* clients of its own for Sentinel, if it asks one: those of the user's belong to the user's loop."""
-    theirs = getattr(pool, "sentinel_manager", None)
-    if theirs is not None:
+    """Give *pool* clients of its own for Sentinel, if it asks one in the user's way: theirs belong to their loop."""
+    theirs: Any = getattr(pool, "sentinel_manager", None)
+    if hasattr(theirs, "sentinels"):
         forced = getattr(theirs, "_force_master_ip", None)
         places = [client.connection_pool.connection_kwargs for client in theirs.sentinels]
         pool.sentinel_manager = type(theirs)(

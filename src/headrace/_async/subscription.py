@@ -13,6 +13,7 @@ from redis.asyncio.retry import Retry as AsyncNoRetry
 from redis.backoff import NoBackoff
 
 from headrace._async.executor import AsyncExecutor
+from headrace._async.sentinel import AsyncManager
 from headrace._base.connections import own_pool
 from headrace._base.subscription import (
     PING,
@@ -71,7 +72,7 @@ class AsyncSubscription(BaseSubscription):
         if source is not self._source:
             self._source, self._pool = (
                 source,
-                own_pool(source, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0)),
+                own_pool(source, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager),
             )
             self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
         connection = self._connection = await self._pool.get_connection()

@@ -7,6 +7,7 @@ from functools import partialmethod
 from ssl import SSLSocket
 from typing import Any, Protocol
 
+from headrace._base.sentinel import Manager, managed, socket_of, watched
 from headrace._telemetry.client import Outage
 
 
@@ -38,14 +39,17 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return ours
 
 
-def own_pool(theirs: Any, plain: Any, retry: Any) -> Any:
-    """Make a pool of our own to the server of *theirs*; one of Sentinel finds the primary anew for each connection."""
+def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manager) -> Any:
+    """Make a pool of our own to the server of *theirs*; one of Sentinel has a watch on which server is the primary."""
     ours = own_settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
+    kind = theirs.connection_class
     if hasattr(theirs, "sentinel_manager"):
-        return type(theirs)(
-            theirs.service_name, theirs.sentinel_manager, is_master=theirs.is_master, retry=retry, **ours
-        )
-    return plain(connection_class=theirs.connection_class, retry=retry, **ours)
+        sentinel = managed(theirs, own_settings, manager)
+        if sentinel is not theirs.sentinel_manager:
+            kind = watched(kind, sentinel.watch)
+        ours |= {"is_master": theirs.is_master, "connection_class": kind}
+        return type(theirs)(theirs.service_name, sentinel, retry=retry, **ours)
+    return plain(connection_class=kind, retry=retry, **ours)
 
 
 def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
@@ -69,8 +73,7 @@ def speaks_first(connection: Any) -> bool:
     """Tell whether the server has said something already: why it takes no client. Once it has closed, a command that we
     send breaks the connection before that is read. With TLS a server may speak first anyway.
     """
-    writer = getattr(connection, "_writer", None)
-    sock = getattr(connection, "_sock", None) if writer is None else writer.get_extra_info("socket")
+    writer, sock = getattr(connection, "_writer", None), socket_of(connection)
     if sock is None or isinstance(sock, SSLSocket) or (writer is not None and writer.get_extra_info("ssl_object")):
         return False
     with selectors.DefaultSelector() as selector:

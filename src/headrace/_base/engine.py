@@ -22,6 +22,7 @@ from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import said
 
 Unit = list[Held]
+PULSE_WITHIN_S = 1.0  # seconds that a server has to answer a heartbeat, at least: it may be busy
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
 
 
@@ -62,6 +63,8 @@ class BaseEngine(ABC):
         self._outage = executors["work"].outage
         # Heartbeats are tried again soon: after an outage, peers count the time without one.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
+        # A server that hangs is found out before peers declare this worker dead: another may have its address by now.
+        executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
         self._where = executors["blocking"].place
         if many(lifecycle):
             executors["work"].combine()

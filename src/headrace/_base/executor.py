@@ -10,6 +10,7 @@ from redis import exceptions as errors
 from headrace._base.connections import noticed
 from headrace._base.lanes import Lane, shared
 from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
+from headrace._base.sentinel import PAUSE_S
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import Prepared
@@ -29,7 +30,8 @@ class BaseExecutor:
         self.pool = pool
         self.timeout: float = pool.connection_kwargs["socket_timeout"]
         self.timeout += pool.connection_kwargs.get("socket_connect_timeout") or 0.0
-        self.budget, self.pause = budget, RETRY_PAUSE_S
+        behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
+        self.budget, self.pause = budget, PAUSE_S if behind_sentinel else RETRY_PAUSE_S
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
         self.outage = Outage(pool.connection_kwargs) if outage is None else outage
         pool.connection_class = noticed(pool.connection_class, self.outage, connect)
@@ -37,6 +39,14 @@ class BaseExecutor:
         self._blocked: set[Any] = set()  # connections on which a read blocks
         self._waits_no_more = False
         self._prefixes: set[str] = set()  # of the records of our calls
+
+    def hasten(self, seconds: float) -> None:
+        """Wait no longer than so many seconds for an answer from now on, nor for a connection."""
+        self.timeout = min(self.timeout, seconds)
+        settings = self.pool.connection_kwargs
+        settings["socket_connect_timeout"] = min(settings.get("socket_connect_timeout") or seconds, seconds)
+        if settings["socket_timeout"] is not None:
+            settings["socket_timeout"] = min(settings["socket_timeout"], seconds)
 
     def combine(self) -> None:
         """Let calls share round trips from now on, on few connections."""

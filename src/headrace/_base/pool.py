@@ -11,6 +11,8 @@ from typing import Any
 
 from redis import exceptions as errors
 
+from headrace._base.sentinel import Watch
+
 LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is looked at: the server may have closed it
 
 
@@ -21,7 +23,8 @@ class BasePool:
         self._maker = maker  # a pool of redis-py's, which hands out none
         self._free: list[tuple[Any, float]] = []  # and since when; the newest is last, and taken first
         self._all: set[Any] = set()
-        if hasattr(maker, "sentinel_manager"):
+        self._watch: Watch | None = getattr(getattr(maker, "sentinel_manager", None), "watch", None)
+        if self._watch is None and hasattr(maker, "sentinel_manager"):
             maker.disconnect = self.disconnect  # it has found another primary: what is free leads to the old one
 
     def disconnect(self, inuse_connections: bool = True) -> Any:
@@ -36,7 +39,13 @@ class BasePool:
             connection = self._maker.make_connection()
             self._all.add(connection)
             return connection, False
-        return connection, time.monotonic() - since > LOOK_AFTER_S
+        former = self._watch is not None and not self._watch.leads(connection)
+        return connection, former or time.monotonic() - since > LOOK_AFTER_S
+
+    def check(self, connection: Any) -> None:
+        """Raise `ConnectionError` if what has answered on it is the primary no more: that does not count."""
+        if self._watch is not None and not self._watch.leads(connection):
+            raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
 
     def give(self, connection: Any) -> None:
         """Return a connection on which everything is answered."""

@@ -76,7 +76,9 @@ class Combiner:
             for call in some:
                 call.error = failed.get(id(call))
                 if call.error is None:
-                    call.answers = replies(connection, len(call.commands))
+                    answers = replies(connection, len(call.commands))
+                    self._connections.check(connection)
+                    call.answers = answers
         except BaseException:
             self._connections.drop(connection)
             raise

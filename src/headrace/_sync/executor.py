@@ -275,6 +275,7 @@ class Executor(BaseExecutor):
             if meanwhile is not None:
                 meanwhile()
             answers = replies(connection, len(commands))
+            self.connections.check(connection)
         except BaseException:
             self.connections.drop(connection)
             raise
@@ -304,6 +305,7 @@ class Executor(BaseExecutor):
                 sock.settimeout(max(0.001, end - since_boot()))
                 answers += replies(connection, 1)
             sock.settimeout(connection.socket_timeout)
+            self.connections.check(connection)
         except BaseException:
             self.connections.drop(connection)
             raise

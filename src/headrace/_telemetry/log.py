@@ -36,6 +36,7 @@ EVENTS = {  # their levels
     "group_created": logging.INFO,
     "connection_lost": logging.WARNING,
     "connection_restored": logging.INFO,
+    "primary_changed": logging.INFO,
     "not_heard": logging.WARNING,
     "server_clock_jumped": logging.WARNING,
     "schedule_failed": logging.ERROR,

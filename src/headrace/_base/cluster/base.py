@@ -32,11 +32,18 @@ class BaseClusterExecutor:
         self.pause = RETRY_PAUSE_S
         self.sharded = True  # until a node refuses that
         self._links: dict[Node, Any] = {}
+        self._answer_within: float | None = None  # seconds; `None`: as connections are set
+
+    def hasten(self, seconds: float) -> None:
+        """Wait no longer than so many seconds for a node's answer from now on, nor for a connection."""
+        self._answer_within = seconds
 
     def _linked(self, node: Node, link: Any) -> Any:
         """Keep the connections of a node, unless another thread was faster; return those that are kept."""
         if self._waits_no_more:
             link.stop_waiting()
+        if self._answer_within is not None:
+            link.hasten(self._answer_within)
         return self._links.setdefault(node, link)
 
     def _left(self) -> list[Any]:

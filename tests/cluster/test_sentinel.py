@@ -1,0 +1,59 @@
+"""A primary behind Sentinel that is killed, replaced by hand, or freezes, while work goes on: it is left at once.
+
+Each takes no more writes before that, until its replica has everything: so nothing is lost by the replication, and what
+is lost nevertheless was written to a server that was no longer the primary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace.errors import HeadraceError  # noqa: F401
+from tests.cluster.load import Load
+from tests.support.awaiting import until
+from tests.support.cluster import Sentinels
+from tests.support.servers import binaries
+
+STILL_S = 8.0  # seconds: Sentinel takes two or three, of which one is its down-after; without it a socket's ten pass
+
+
+@pytest.fixture
+def sentinels() -> Iterator[Sentinels]:
+    """A primary, its replica, and three Sentinels, of the newest server."""
+    with Sentinels(binaries()[0]) as sentinels:
+        yield sentinels
+
+
+def killed(sentinels: Sentinels) -> None:
+    sentinels.primary.kill()
+
+
+def replaced(sentinels: Sentinels) -> None:
+    """The former primary takes writes again, and is demoted only seconds later."""
+    former = sentinels.primary
+    sentinels.failover()
+    former.ask("CLIENT", "UNPAUSE")
+
+
+def frozen(sentinels: Sentinels) -> None:
+    """It wakes when it was replaced, and would go on with what it was sent."""
+    former = sentinels.primary
+    former.suspend()
+    until(lambda: sentinels.primary is not former, "another primary")
+    former.wake()
+    former.ask("CLIENT", "UNPAUSE")
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+@pytest.mark.parametrize("fault", [killed, replaced, frozen], ids=lambda fault: fault.__name__)
+def test_another_primary(sentinels: Sentinels, fault: Callable[[Sentinels], None], kind: str) -> None:
+    former = sentinels.primary
+    (replica,) = (node for node in sentinels.nodes if node is not former)
+    with Load(sentinels.client, ["q"], kind) as load:
+        load.goes_on(20)
+        former.hand_over(replica)
+        fault(sentinels)
+        load.goes_on(20)
+    assert load.stood_still < STILL_S
