@@ -25,8 +25,8 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
 BESIDES = {
     "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Codec", "CodecError", "Complete",
     "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
-    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "Offloaded", "QueueFull",
-    "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "Rate", "Repairs", "ReplyError", "Schedule",
+    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "NotDurable", "Offloaded",
+    "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "QueueFull", "Rate", "Repairs", "ReplyError", "Schedule",
     "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState", "as_completed",
 }  # fmt: skip
 MEMBERS = {
@@ -144,6 +144,7 @@ MADE: dict[str, Any] = {
     "Complete": headrace.Complete(b"r"),
     "DeadLetter": headrace.DeadLetter("no"),
     "JobFailed": headrace.JobFailed("i", "dead", "why"),
+    "NotDurable": headrace.NotDurable("replicas:1", 0, False, "lags"),
     "QueueFull": headrace.QueueFull(11, 10),
     "LeasesLeft": headrace.LeasesLeft([("q", "i")]),
     "PrioritiesMismatch": headrace.PrioritiesMismatch(3),

@@ -5,6 +5,7 @@
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── PrioritiesMismatch                the queue has more priority levels than were given
     ├── TooManySchedules                  the queue has as many schedules as it may
+    ├── NotDurable                        a call happened, and is not yet on as many replicas, or disks, as was wanted
     ├── QueueFull                         the queue has as many waiting jobs as it may
     ├── ReplyError                        the server answered something no headrace script answers
     ├── OutcomeUnknown                    a call was too long on its way: it happened, or did not
@@ -41,6 +42,7 @@ __all__ = [
     "JobFailed",
     "LeasesLeft",
     "NameTaken",
+    "NotDurable",
     "OutcomeUnknown",
     "PrioritiesMismatch",
     "QueueFull",
@@ -93,6 +95,30 @@ class TooManySchedules(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.limit,)
+
+
+class NotDurable(HeadraceError):
+    """A call happened, and what it wrote has not come as far as `durable` asks: *wanted*, such as `replicas:1`.
+
+    *replicas* have it, of those that were waited for; *fsynced*: it is on the primary's disk. `receipts` are those of
+    the jobs, which *are* in the queue; `answers`, what the call would have returned. A repetition with ids adds none
+    of them twice, and waits again.
+    """
+
+    def __init__(
+        self, wanted: str, replicas: int = 0, fsynced: bool = False, reason: str = "", answers: Sequence[Any] = ()
+    ) -> None:
+        has = f"{replicas} replicas have it" if "replicas" in wanted else "it is not on the disk"
+        super().__init__(
+            f"it happened, and is not durable as wanted ({wanted}): {reason or has}; a failover or power cut now may "
+            "undo it: repeat it with an id, or go on"
+        )
+        self.wanted, self.replicas, self.fsynced, self.reason = wanted, replicas, fsynced, reason
+        self.answers = list(answers)
+        self.receipts: list[Any] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's; receipts know a queue, which is not pickled
+        return type(self), (self.wanted, self.replicas, self.fsynced, self.reason)
 
 
 class QueueFull(HeadraceError):

@@ -87,7 +87,7 @@ MUTANTS = {
         "stranded",
         WORKERS,
     ),
-    "no record of calls": Mutant([("*", "return last and last[1] == call and last[2]", "return nil")], "twice"),
+    "no record of calls": Mutant([("*", "if last and last[1] == call then", "if false then")], "twice"),
     "what rang is not adopted": Mutant([("lease", "  front('bell')\n", "")], "unheard"),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.

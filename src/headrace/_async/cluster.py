@@ -93,6 +93,9 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
 
     async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         assert isinstance(trip, Scattered)  # noqa: S101
+        if trip.lasting is not None:
+            trip.lasting.begin()
+            await self._try_waiting(trip.lasting.wanted)
         return await self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
     async def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
@@ -215,7 +218,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
             replies = await self._again(error, trip, [lane], None)
         else:
             self._lanes.give(trip.ops, [lane])
-        return bool(found), self._answered(trip.ops, replies)[0]
+        return bool(found), self._answered(trip, replies)[0]
 
     def stop_waiting(self) -> None:
         """Like `Executor.stop_waiting`; once is enough."""

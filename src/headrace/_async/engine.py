@@ -48,7 +48,7 @@ from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import OutcomeUnknown
+from headrace.errors import NotDurable, OutcomeUnknown
 
 
 class _Slots:
@@ -181,7 +181,10 @@ class Engine(BaseEngine):
         replies: list[Any] | None = None
         while replies is None:
             with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
-                replies = await executor.run_all(ops)
+                try:
+                    replies = await executor.run_all(ops)
+                except NotDurable as error:
+                    replies = self.not_durable(error)
         self.answered(ops, replies, since)
         return replies
 

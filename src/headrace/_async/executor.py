@@ -41,6 +41,8 @@ from headrace._base.retrying import (
     too_large,
 )
 from headrace._core.effects import BlockAmong, BlockThen
+from headrace._model.durability import Durability
+from headrace._protocol.lasting import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
@@ -85,7 +87,7 @@ class AsyncExecutor(BaseExecutor):
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
         """Like `Executor.run`. Small calls of one operation that would wait for each other are coalesced."""
-        if op.join is not None and meanwhile is None and len(op.items) < COALESCE_BELOW:
+        if op.join is not None and op.lasting is None and meanwhile is None and len(op.items) < COALESCE_BELOW:
             coalescer = self._coalescer(op.join)
             return cast(R, await coalescer.run(op, self.within if within is None else within))
         result: R = (await self.run_all([op], meanwhile, within=within))[0]
@@ -162,6 +164,7 @@ class AsyncExecutor(BaseExecutor):
     ) -> list[Any]:  # fmt: skip
         """Like `Executor.run_all`."""
         trip = self._trip(ops, self.within if within is None else within)
+        trip.lasting = self._lasting(ops)
         turns = await self._turn(trip)
         try:
             kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
@@ -174,7 +177,7 @@ class AsyncExecutor(BaseExecutor):
                     self._lanes.give(ops, lanes)
         finally:
             turns.release()
-        return self._answered(ops, replies)
+        return self._answered(trip, replies)
 
     async def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
@@ -239,8 +242,10 @@ class AsyncExecutor(BaseExecutor):
 
     async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
+        if trip.lasting is not None:
+            trip.lasting.begin()
         try:
-            replies = await self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves, trip.left)
+            replies = await self._sent(trip, pack_all(ops, lanes, "EVALSHA"), meanwhile)
             trip.answered()
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
             if (refusal := await self._refusal(ops)) is not None:
@@ -248,13 +253,26 @@ class AsyncExecutor(BaseExecutor):
             raise
         return await self._checked(replies, trip, lanes)
 
+    async def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
+        """Like `Executor._sent`."""
+        if trip.lasting is None:
+            return await self.send(commands, meanwhile, trip.leaves, trip.left)
+        await self._try_waiting(trip.lasting.wanted)
+        wrapped = trip.lasting.wrapped(commands, trip.left)
+        return trip.lasting.unwrapped(await self.send(wrapped, meanwhile, trip.leaves, trip.left))
+
+    async def _try_waiting(self, wanted: Durability) -> None:
+        """Like `Executor._try_waiting`."""
+        if wanted not in self._can_wait and tried(wanted, await self.send(trials(wanted))):
+            self._can_wait.add(wanted)
+
     async def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
         """Like `Executor._checked`."""
         ops = trip.ops
         absent = missing(replies)
         if absent:
             packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
-            for i, reply in zip(absent, await self.send(packed, None, trip.leaves, trip.left), strict=True):
+            for i, reply in zip(absent, await self._sent(trip, packed, None), strict=True):
                 replies[i] = reply
             trip.answered()
         error = first_error(replies)
@@ -369,7 +387,7 @@ class AsyncExecutor(BaseExecutor):
             answers = await self._again(error, trip, [lane], None)
         else:
             self._lanes.give(trip.ops, [lane])
-        return bool(found), self._answered(trip.ops, answers)[0]
+        return bool(found), self._answered(trip, answers)[0]
 
     async def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
         """Like `Executor._undo_riding`."""

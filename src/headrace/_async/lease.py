@@ -21,7 +21,7 @@ class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
 
     async def complete(
         self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None, *,
-        timeout: Timeout = None,
+        timeout: Timeout = None, durable: str | None = None,
     ) -> bool:  # fmt: skip
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
@@ -29,7 +29,7 @@ class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
         enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins; `None`: as
         the queue says. complete.lua, O(1).
         """
-        return await self._queue.complete(self, result, then, fenced, timeout=timeout)
+        return await self._queue.complete(self, result, then, fenced, timeout=timeout, durable=durable)
 
     async def release(self, *, timeout: Timeout = None) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""

@@ -13,6 +13,7 @@ from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import NewJob
 from headrace._model.payload import Plain, T
 from headrace._model.receipt import AsyncReceipt
+from headrace.errors import NotDurable
 
 
 async def each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
@@ -34,19 +35,19 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     async def enqueue(
         self: AsyncProducing[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
         priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, **conditions: Unpack[Conditions],
     ) -> AsyncReceipt: ...  # fmt: skip
     @overload
     async def enqueue(
         self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, **conditions: Unpack[Conditions],
     ) -> AsyncReceipt: ...  # fmt: skip
     @with_conditions
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, **conditions: Unpack[Conditions],
     ) -> AsyncReceipt:  # fmt: skip
         """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
 
@@ -62,18 +63,24 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
 
         A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
         `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.
+        *durable*: how far the write must have come, `replicas:1`, `fsync` or `replicas:1,fsync`; else the queue's.
+        Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in the queue.
         One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue, enqueue_if.lua.
         """
-        plain = timeout is None and full is None and not conditions
+        plain = timeout is None and full is None and durable is None and not conditions
         data = self._plain(payload, id, headers, delay, priority) if plain else None
         if data is not None:
             added = [await self._executor.run_prepared(self._prepared, data)]
         else:
-            job = self._job(payload, id, headers, delay, priority, conditions)
-            if self._admits(job, full):
-                added = await self._drive(*self._admit(job, full, timeout), timeout)
-            else:
-                added = await self._run(*self._new(job), timeout)
+            job, lasting = self._job(payload, id, headers, delay, priority, conditions), self._durable(durable)
+            try:
+                if self._admits(job, full):
+                    added = await self._drive(*self._admit(job, full, timeout, lasting), timeout)
+                else:
+                    added = await self._run(*self._new(job, lasting), timeout)
+            except NotDurable as error:
+                self._not_durable(error)
+                raise
         receipts: list[AsyncReceipt] = self._bound(added)
         if self._undeclared:
             await self._declare()
@@ -82,16 +89,16 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     @overload
     async def enqueue_many(
         self: AsyncProducing[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
-        timeout: Timeout = None, full: Full | None = None,
+        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
     ) -> list[AsyncReceipt]: ...  # fmt: skip
     @overload
     async def enqueue_many(
         self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None,
-        full: Full | None = None,
+        full: Full | None = None, durable: str | None = None,
     ) -> list[AsyncReceipt]: ...  # fmt: skip
     async def enqueue_many(
         self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None,
-        full: Full | None = None,
+        full: Full | None = None, durable: str | None = None,
     ) -> list[AsyncReceipt]:  # fmt: skip
         """Add payloads or `NewJob`s, any number; return a receipt each, in order.
 
@@ -100,9 +107,10 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
         error's `receipts` are those of the former; enqueue with ids and the whole call can be repeated. One script a
         part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
         for all. If the queue has `max_waiting`, a part is a tenth of that at most, and there is room for all of it, or
-        none of it is added: *full* says what then, as for `enqueue`. Conditions are those of `NewJob`s.
+        none of it is added: *full* says what then, as for `enqueue`. Conditions are those of `NewJob`s. *durable* as
+        for `enqueue`: waited for once, behind the last part, or behind each one if there are conditions.
         """
-        receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each, full, timeout), timeout)
+        receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each, full, timeout, durable), timeout)
         if self._undeclared:
             await self._declare()
         return receipts
@@ -119,7 +127,7 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     ) -> int: ...  # fmt: skip
     async def enqueue_stream(
         self, jobs: Iterable[Any] | AsyncIterable[Any], progress: Callable[[int], object] | None = None, *,
-        timeout: Timeout = None, full: Full | None = None,
+        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
     ) -> int:  # fmt: skip
         """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
 
@@ -133,9 +141,9 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
         try:
             async for job in each(jobs):
                 if filling.full(job):
-                    filling.sent(await self.enqueue_many(filling.part, timeout=timeout, full=full))
+                    filling.sent(await self.enqueue_many(filling.part, timeout=timeout, full=full, durable=durable))
             if filling.part:
-                filling.sent(await self.enqueue_many(filling.part, timeout=timeout, full=full))
+                filling.sent(await self.enqueue_many(filling.part, timeout=timeout, full=full, durable=durable))
         except Exception as error:
             raise filling.stopped(error) from error
         return filling.position

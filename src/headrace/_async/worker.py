@@ -28,17 +28,28 @@ class AsyncWorker(BaseWorker):
     *heartbeat*: seconds between signs of life. *timeout*: seconds without one until peers take over its jobs.
     *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll` that brought the job, or
     the `message` itself. *max_outage*: seconds for which the server may be away before that ends the worker (`None`: it
-    waits for ever). *tracebacks*: keep them with jobs that are retried, or die, of all queues. A plain `def` handler
-    runs in a thread.
+    waits for ever). *tracebacks*: keep them with jobs that are retried, or die, of all queues. *durable*: how far
+    settlements must have come, as for a queue; where they have not, that is logged. A plain `def` handler runs in a
+    thread.
     """
 
     def __init__(
         self, url: str | None = None, client: AsyncClient | None = None, name: str | None = None,
         heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
-        max_outage: Seconds | None = None, tracebacks: bool = False,
+        max_outage: Seconds | None = None, tracebacks: bool = False, durable: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            url, client, redis.asyncio.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage, tracebacks
+            url,
+            client,
+            redis.asyncio.Redis,
+            name,
+            heartbeat,
+            timeout,
+            namespace,
+            trace_parent,
+            max_outage,
+            tracebacks,
+            durable,
         )
         self._running: Engine | None = None
         self._starting = False

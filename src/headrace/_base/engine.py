@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,10 +20,11 @@ from headrace._core.worker.together import Together, by_place
 from headrace._protocol.op import Op
 from headrace._telemetry import log
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import said
+from headrace.errors import NotDurable, said
 
 Unit = list[Held]
 PULSE_WITHIN_S = 1.0  # seconds that a server has to answer a heartbeat, at least: it may be busy
+LAGS_EVERY_S = 60.0  # seconds between two messages that settlements are not durable
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
 
 
@@ -59,12 +61,14 @@ class BaseEngine(ABC):
         self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
         self._asked = False  # to stop
         self._gave_up = False  # the server, as it did not answer
+        self._lagged = float("-inf")  # when it was logged that a settlement is not durable
         self._hurried = False  # calls to nodes out of reach end soon, as it is stopping
         self._outage = executors["work"].outage
         # Heartbeats are tried again soon: after an outage, peers count the time without one.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
         # A server that hangs is found out before peers declare this worker dead: another may have its address by now.
         executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
+        executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
         if many(lifecycle):
             executors["work"].combine()
@@ -117,6 +121,14 @@ class BaseEngine(ABC):
             telemetry = self._telemetries.get(op.keys[0])
             if telemetry is not None:
                 telemetry.answered(op, reply, since)
+
+    def not_durable(self, error: NotDurable) -> list[Any]:
+        """Log that what was settled has not come as far as it should, once a minute at most; return the answers."""
+        now = time.monotonic()
+        if now - self._lagged >= LAGS_EVERY_S:
+            self._lagged = now
+            log.say("not_durable", "%s", error)
+        return error.answers
 
     def failed(self, error: BaseException, channel: Channel) -> None:
         """Stop the worker, as a role ended by *error*, which `run()` will raise; ignore an error that a stop causes."""

@@ -11,11 +11,14 @@ from headrace._base.connections import noticed
 from headrace._base.lanes import Lane, shared
 from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
 from headrace._base.sentinel import PAUSE_S
+from headrace._model.durability import Durability
 from headrace._protocol.keys import Keys
+from headrace._protocol.lasting import Lasting
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import Prepared
 from headrace._telemetry.client import Outage
 
+SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
 CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
 
 
@@ -32,6 +35,8 @@ class BaseExecutor:
         self.timeout += pool.connection_kwargs.get("socket_connect_timeout") or 0.0
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget, self.pause = budget, PAUSE_S if behind_sentinel else RETRY_PAUSE_S
+        self.durable: Durability | None = None  # what settlements wait for, unless they say it themselves
+        self._can_wait: set[Durability] = set()  # as the server has said
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
         self.outage = Outage(pool.connection_kwargs) if outage is None else outage
         pool.connection_class = noticed(pool.connection_class, self.outage, connect)
@@ -54,6 +59,15 @@ class BaseExecutor:
 
     def place(self, keys: Keys) -> Hashable:  # noqa: ARG002 - there is one
         """Return the place of a queue's keys, such as a primary: queues of one place may share a blocked read."""
+        return None
+
+    def _lasting(self, ops: Sequence[Op[Any]]) -> Lasting | None:
+        """Return what a round trip of these operations waits for, beside the answers."""
+        for op in ops:
+            if op.lasting is not None:
+                return op.lasting
+            if self.durable is not None and op.name in SETTLING:
+                return Lasting(self.durable)
         return None
 
     def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
@@ -93,9 +107,13 @@ class BaseExecutor:
         if self.outage.since:
             self.outage.over()
 
-    def _answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any]) -> list[Any]:
+    def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
+        """Decode the replies. Raises `NotDurable`, with what was decoded."""
         self._heard()
-        return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
+        answers = [op.decode(reply) for op, reply in zip(trip.ops, replies, strict=True)]
+        if trip.lasting is not None:
+            trip.lasting.judge(answers)
+        return answers
 
 
 def undecoded(reply: Any) -> Any:

@@ -9,10 +9,12 @@ from functools import cached_property, partial
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
+from attrs import evolve
 from redis.exceptions import ClusterCrossSlotError
 
 from headrace._base.address import Address
 from headrace._base.connected import Connected, Timeout
+from headrace._base.executor import SETTLING
 from headrace._base.lanes import place
 from headrace._base.lease import BaseLease
 from headrace._base.results import Decode, QueueSource, decoded, value_of
@@ -24,6 +26,7 @@ from headrace._model import checks
 from headrace._model.codec import Codec, chosen
 from headrace._model.conditions import Conditions, Full, conditional
 from headrace._model.conditions import full as checked_full
+from headrace._model.durability import Durability
 from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, NewJob, is_new
 from headrace._model.receipt import BaseReceipt, Receipt, bind
@@ -33,13 +36,14 @@ from headrace._protocol.admission import Admission
 from headrace._protocol.answers import Declaration
 from headrace._protocol.declaring import declaration, differing
 from headrace._protocol.keys import Keys, job_id
+from headrace._protocol.lasting import lasts
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import Prepared, enqueue_one
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
-from headrace.errors import ConfigurationError, said, traced
+from headrace.errors import ConfigurationError, NotDurable, said, traced
 
 Delay = float | timedelta | datetime | None
 DECLARING_S = 1.0  # seconds that a declaration may take, at most: it is sent once, and nothing depends on it
@@ -106,7 +110,10 @@ class BaseQueue(Connected):
         """Encode a job that is its payload and nothing else, and is not traced; `None` for any other."""
         if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
             return None
-        if is_new(payload) or self._within is not None or self.ops.settings.max_waiting is not None or wanted():
+        settings = self.ops.settings
+        if is_new(payload) or self._within is not None or settings.max_waiting is not None or wanted():
+            return None
+        if settings.durable is not None:
             return None
         return cast("bytes", self.ops.item(payload))
 
@@ -120,6 +127,10 @@ class BaseQueue(Connected):
         if job != NewJob(payload):
             raise TypeError("give id, headers, delay, priority and conditions to the NewJob, not beside it")
         return payload
+
+    def _durable(self, durable: str | None) -> Durability | None:
+        """Return how far the writes of a call are to come: as it says, or else as the queue does."""
+        return self.ops.settings.durable if durable is None else Durability.of(durable)
 
     def _admits(self, job: NewJob[Any], full: Full | None) -> bool:
         """Tell whether *job* is enqueued under conditions."""
@@ -136,29 +147,35 @@ class BaseQueue(Connected):
         return self.ops.settings.timeout if timeout is None else checks.seconds("timeout", timeout, zero=False)
 
     def _admit(
-        self, job: NewJob[Any], full: Full | None, timeout: Timeout
+        self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: Durability | None
     ) -> tuple[Step[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
-        item = self._admission.item(job, None if sending is None else sending.context)
-        return admit(self._admission, [item], self._limit(full, timeout), together=False), sending
+        admission = evolve(self._admission, durable=durable)
+        item = admission.item(job, None if sending is None else sending.context)
+        return admit(admission, [item], self._limit(full, timeout), together=False), sending
 
-    def _new(self, job: NewJob[Any]) -> tuple[Op[list[Receipt]], SendSpan | None]:
+    def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
-        return self.ops.enqueue([self.ops.item(job, None if sending is None else sending.context)]), sending
+        item = self.ops.item(job, None if sending is None else sending.context)
+        return lasts(self.ops.enqueue([item]), durable), sending
+
+    def _not_durable(self, error: NotDurable) -> None:
+        """Say with an error of `enqueue` that its job is in the queue."""
+        error.receipts = self._bound(error.receipts or error.answers[0])
 
     def _many(
-        self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout
+        self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None
     ) -> tuple[Step[Any], SendSpan | None]:
-        settings, limit = self.ops.settings, self._limit(full, timeout)
+        settings, limit, lasting = self.ops.settings, self._limit(full, timeout), self._durable(durable)
         bounded = settings.max_waiting is not None or settings.unique_for is not None
         jobs = checks.listed(jobs)
         mixed = any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
         context = None if sending is None else sending.context
         if bounded or (mixed and any(map(conditional, filter(is_new, jobs)))):
-            whole = timeout is not None
-            return admit_many(self._admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
-        return calls.enqueue_many(self.ops, jobs, context, self._bound), sending
+            whole, admission = timeout is not None, evolve(self._admission, durable=lasting)
+            return admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
+        return calls.enqueue_many(self.ops, jobs, context, self._bound, lasting), sending
 
     def _leasing(
         self,
@@ -177,25 +194,26 @@ class BaseQueue(Connected):
         return self._peer.lease(limit, wait, term, once), receiving
 
     def _complete(
-        self, lease: BaseLease[Any, Any], result: Any, then: Sequence[NewJob[Any]], fenced: bool | None
-    ) -> tuple[Op[list[bool]], SettleSpan | None]:
-        claim = self._claim(lease)
+        self, lease: BaseLease[Any, Any], result: Any, then: Sequence[NewJob[Any]], fenced: bool | None,
+        durable: str | None,
+    ) -> tuple[Op[list[bool]], SettleSpan | None]:  # fmt: skip
+        claim, lasting = self._claim(lease), self._durable(durable)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
         settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None
         if settling is not None:
             then = settling.follow(then, self._next)
-        return self.ops.complete([claim], fenced=fenced, results=results, then=then), settling
+        return lasts(self.ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
 
     def _next(self, job: NewJob[Any]) -> Place:
         return self._place if job.queue is None else Place(job.queue, self._settings)
 
     def _complete_many(
-        self, leases: Sequence[BaseLease[Any, Any]], fenced: bool | None
+        self, leases: Sequence[BaseLease[Any, Any]], fenced: bool | None, durable: str | None
     ) -> tuple[Step[list[bool]], SettleSpan | None]:
-        claims = [self._claim(lease) for lease in leases]
+        claims, lasting = [self._claim(lease) for lease in leases], self._durable(durable)
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
-        return calls.each(lambda some: self.ops.complete(some, fenced=fenced), claims), settling
+        return calls.each(lambda some: self.ops.complete(some, fenced=fenced), claims, lasting), settling
 
     def _cause(self, reason: object) -> Any:
         """Describe an exception that is given for a reason; anything else is left to the checks."""
@@ -208,6 +226,8 @@ class BaseQueue(Connected):
     ) -> tuple[Op[list[bool]], SettleSpan | None]:
         claim = self._claim(lease)
         made = op(claim)
+        if made.name in SETTLING:
+            made = lasts(made, self.ops.settings.durable)
         return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
 
     @cached_property

@@ -11,6 +11,7 @@ from attrs import define, field
 from redis import exceptions as errors
 from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
 
+from headrace._protocol.lasting import Lasting
 from headrace._protocol.limits import HEALING_ERRORS, RECORD_S, RETRY_BUDGET_S
 from headrace._protocol.op import Op, TooLarge, pack
 from headrace._telemetry.client import Outage
@@ -149,6 +150,7 @@ class Trip:
     sent: float = 0.0
     unanswered: int = 0  # times that it was sent, and not answered
     error: BaseException | None = None  # of the last attempt
+    lasting: Lasting | None = None
 
     def __attrs_post_init__(self) -> None:
         self.began = since_boot()

@@ -116,9 +116,10 @@ class BaseWorker(Hooked):
         trace_parent: str,
         max_outage: Seconds | None,
         tracebacks: bool = False,
+        durable: str | None = None,
     ) -> None:
         super().__init__()
-        self.settings = WorkerSettings(heartbeat=heartbeat, timeout=timeout, max_outage=max_outage)
+        self.settings = WorkerSettings(heartbeat, timeout, max_outage, durable)
         self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
         self.named = name is not None
         self.namespace = namespace

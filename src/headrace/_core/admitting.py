@@ -10,7 +10,7 @@ from headrace._core.effects import Step, await_room, current_time, send
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
 from headrace._protocol.admission import Admission, Item, Refusal
-from headrace.errors import QueueFull
+from headrace.errors import NotDurable, QueueFull
 
 ASK_AGAIN_S = 1.0  # seconds after which a producer that waits asks again, whatever it was told
 
@@ -21,18 +21,22 @@ def admit(
 ) -> Step[list[Receipt]]:  # fmt: skip
     """Add *items*, those of one script; wait for room for *limit* seconds, `None` not at all.
 
-    *since*: when that time began. *together*: all or none of them. Raises `QueueFull`.
+    *since*: when that time began. *together*: all or none of them. Raises `QueueFull`, and `NotDurable`.
     """
     start = (yield from current_time()) if since is None else since
     receipts: dict[int, Receipt] = {}
     left = list(range(len(items)))
+    late: NotDurable | None = None
     while left:
         some = [items[i] for i in left]
         if together:
             op = admission.part(some, awaits=limit is not None)
         else:
             op = admission.single(some) if limit is None else admission.single_awaiting(some)
-        answers = yield from send(op)
+        try:
+            answers = yield from send(op)
+        except NotDurable as error:
+            late, (answers,) = error, error.answers
         refused: Refusal | None = None
         for i, answer in zip(left, answers, strict=True):
             if isinstance(answer, Receipt):
@@ -49,7 +53,11 @@ def admit(
             rest = 1.0 if room else end - (yield from current_time())
         if rest <= 0:
             raise QueueFull(refused.waiting, admission.most)
-    return [receipts[i] for i in range(len(items))]
+    made = [receipts[i] for i in range(len(items))]
+    if late is not None:
+        late.receipts = made
+        raise late
+    return made
 
 
 def admit_many(
@@ -65,6 +73,9 @@ def admit_many(
             bind(some)
             receipts += some
     except Exception as error:
+        if isinstance(error, NotDurable):  # of a part that is in
+            bind(error.receipts)
+            receipts += error.receipts
         said_what_is_in(error, receipts)
         raise
     return receipts

@@ -20,6 +20,7 @@ from headrace._core.effects import (
     send_all,
 )
 from headrace._model.checks import Context
+from headrace._model.durability import Durability
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
 from headrace._model.state import JobState, Repairs, Schedule
@@ -27,10 +28,11 @@ from headrace._model.timing import SCHEDULES_AT_MOST
 from headrace._protocol import replies
 from headrace._protocol.answers import DueSchedules, SchedulePlan
 from headrace._protocol.keys import job_id
+from headrace._protocol.lasting import last_of, lasts
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import TooManySchedules
+from headrace.errors import NotDurable, TooManySchedules
 
 TICKS_LEFT = 2  # what `tick` answers when one script was not enough
 
@@ -64,12 +66,14 @@ class _Parts:
 
 
 def enqueue_many(
-    ops: Ops, jobs: Iterable[Any], context: Context | None = None, bind: Callable[[list[Receipt]], object] = len
-) -> Step[list[Receipt]]:
+    ops: Ops, jobs: Iterable[Any], context: Context | None = None, bind: Callable[[list[Receipt]], object] = len,
+    durable: Durability | None = None,
+) -> Step[list[Receipt]]:  # fmt: skip
     """Add all jobs, and return their receipts, after *bind*. If a later part fails, its error's `receipts` are those of
-    the earlier ones.
+    the earlier ones; a part that is not as *durable* as wanted is in, too.
     """
-    parts = _Parts(iter(ops.batches(jobs, context)), bind)
+    made = ops.batches(jobs, context)
+    parts = _Parts(iter(made) if durable is None else last_of(made, durable), bind)
     parts.prepare()
     try:
         while (part := parts.next) is not None:
@@ -79,6 +83,8 @@ def enqueue_many(
                 parts.prepare()
         parts.read()
     except Exception as error:
+        if isinstance(error, NotDurable):
+            (parts.unread,) = error.answers
         parts.read()
         said_what_is_in(error, parts.receipts)
         raise
@@ -91,14 +97,25 @@ def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
     error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
 
 
-def each(build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim]) -> Step[list[bool]]:
-    """Settle *claims* in their order, in bounded scripts, each for the claims of one worker."""
+def each(
+    build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim], durable: Durability | None = None
+) -> Step[list[bool]]:
+    """Settle *claims* in their order, in bounded scripts, each for the claims of one worker, and *durable* each. All
+    are settled before `NotDurable` is raised.
+    """
     verdicts: list[bool] = []
-    start = 0
+    start, late = 0, None
     for at in range(1, len(claims) + 1):
         if at == len(claims) or at - start == CLAIMS_PER_SCRIPT or claims[at].worker != claims[start].worker:
-            verdicts += yield from send(build(claims[start:at]))
+            try:
+                verdicts += yield from send(lasts(build(claims[start:at]), durable))
+            except NotDurable as error:
+                verdicts += error.answers[0]
+                late = error
             start = at
+    if late is not None:
+        late.answers = verdicts
+        raise late
     return verdicts
 
 

@@ -18,6 +18,7 @@ from headrace._model.checks import (
 )
 from headrace._model.conditions import Full
 from headrace._model.conditions import full as checked_full
+from headrace._model.durability import Durability
 from headrace._model.job import Job
 from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
 from headrace._model.spelled import F, spelled_out
@@ -59,6 +60,10 @@ def _timeout(value: object) -> float:
     return seconds("timeout", value, zero=False)
 
 
+def _durable(value: object) -> Durability | None:
+    return Durability.of(value)
+
+
 def _rates(value: object) -> tuple[Rate, ...]:
     rates: Any = () if value is None else (value,) if isinstance(value, Rate) else value
     if not isinstance(rates, (list, tuple)):
@@ -97,6 +102,7 @@ class QueueOptions(HandlerOptions, total=False):
     max_waiting: int | None
     full: Full
     unique_for: float | timedelta | None
+    durable: str | None
 
 
 @frozen
@@ -118,6 +124,7 @@ class QueueSettings:
     max_waiting: int | None = None
     full: Full = "raise"
     unique_for: float | None = field(default=None, converter=_unique_for)
+    durable: Durability | None = field(default=None, converter=_durable)
 
     def __attrs_post_init__(self) -> None:
         if self.max_attempts is not None:
@@ -176,6 +183,7 @@ class WorkerSettings:
     heartbeat: float = field(default=2.0, converter=_heartbeat)
     timeout: float = field(default=10.0, converter=_timeout)
     max_outage: float = field(default=None, converter=_max_outage)
+    durable: Durability | None = field(default=None, converter=_durable)
 
     def __attrs_post_init__(self) -> None:
         if self.timeout < 2 * self.heartbeat:

@@ -10,8 +10,10 @@ from attrs import evolve, frozen
 from headrace._model import checks
 from headrace._model.checks import Context, millis
 from headrace._model.conditions import UNIQUE, Conditions, Outcome, conditional, conditions
+from headrace._model.durability import Durability
 from headrace._model.job import NewJob, is_new
 from headrace._model.receipt import Receipt
+from headrace._protocol.lasting import lasts
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
@@ -52,6 +54,7 @@ class Admission:
     """Maker of the operations that enqueue under the conditions of a queue, and of its jobs."""
 
     ops: Ops
+    durable: Durability | None = None
 
     @property
     def most(self) -> int:
@@ -91,7 +94,7 @@ class Admission:
             args += (name, delay, terms, len(fields), *fields)
         ops, source = self.ops, script("enqueue_if")
         keys = [*map(ops.keys.part, source.parts), *ops.keys.levels(ops.settings.priorities)]
-        return Op(source.name, source, keys, args, admitted, ops.keys.lane(""), items, join)
+        return lasts(Op(source.name, source, keys, args, admitted, ops.keys.lane(""), items, join), self.durable)
 
     def parts(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
         """Check all *jobs*, and cut them into parts that one script takes, and that may find room."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from attrs import frozen
 from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]
 
 from headrace._protocol.script import Script
+
+if TYPE_CHECKING:
+    from headrace._protocol.lasting import Lasting
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -65,6 +68,8 @@ class Op(Generic[R_co]):
     """The arguments of *join*: concurrent calls of one operation may be sent as one."""
     join: Callable[[Sequence[Any]], Op[Any]] | None = None
     """Makes one operation of the items of several; its decoded reply is a list, one element for each item."""
+    lasting: Lasting | None = None
+    """The wait that goes with it, if its writes are to be durable."""
 
     @property
     def size(self) -> int:

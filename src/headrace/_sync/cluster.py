@@ -105,6 +105,9 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
 
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         assert isinstance(trip, Scattered)  # noqa: S101
+        if trip.lasting is not None:
+            trip.lasting.begin()
+            self._try_waiting(trip.lasting.wanted)
         return self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
     def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
@@ -234,7 +237,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             replies = self._again(error, trip, [lane], None)
         else:
             self._lanes.give(trip.ops, [lane])
-        return bool(found), self._answered(trip.ops, replies)[0]
+        return bool(found), self._answered(trip, replies)[0]
 
     def stop_waiting(self) -> None:
         """Like `Executor.stop_waiting`."""

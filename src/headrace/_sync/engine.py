@@ -37,7 +37,7 @@ from headrace._sync.cluster import executor_of
 from headrace._sync.driver import Driver
 from headrace._sync.executor import Executor
 from headrace._sync.subscription import Subscription
-from headrace.errors import OutcomeUnknown
+from headrace.errors import NotDurable, OutcomeUnknown
 
 
 def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
@@ -96,7 +96,10 @@ class Engine(BaseEngine):
             if self._gave_up:
                 raise TimeoutError("the worker has stopped")
             with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
-                replies = executor.run_all(ops)
+                try:
+                    replies = executor.run_all(ops)
+                except NotDurable as error:
+                    replies = self.not_durable(error)
         self.answered(ops, replies, since)
         return replies
 

@@ -46,6 +46,8 @@ from headrace._base.retrying import (
     too_large,
 )
 from headrace._core.effects import BlockAmong, BlockThen
+from headrace._model.durability import Durability
+from headrace._protocol.lasting import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
@@ -150,6 +152,7 @@ class Executor(BaseExecutor):
         """
         kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
         trip = self._trip(ops, self.within if within is None else within)
+        trip.lasting = self._lasting(ops)
         try:
             replies = self._attempt(trip, lanes, meanwhile)
         except Exception as error:
@@ -157,7 +160,7 @@ class Executor(BaseExecutor):
         else:
             if not kept:
                 self._lanes.give(ops, lanes)
-        return self._answered(ops, replies)
+        return self._answered(trip, replies)
 
     def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         """Run a prepared operation of *item* as `run` would."""
@@ -198,8 +201,10 @@ class Executor(BaseExecutor):
 
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
+        if trip.lasting is not None:
+            trip.lasting.begin()
         try:
-            replies = self.send(pack_all(ops, lanes, "EVALSHA"), meanwhile, trip.leaves, trip.left)
+            replies = self._sent(trip, pack_all(ops, lanes, "EVALSHA"), meanwhile)
             trip.answered()
         except errors.ConnectionError as cut:  # so says a server that takes no value as large, too
             if (refusal := self._refusal(ops)) is not None:
@@ -207,13 +212,26 @@ class Executor(BaseExecutor):
             raise
         return self._checked(replies, trip, lanes)
 
+    def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
+        """Send what belongs to a trip, and what that waits for."""
+        if trip.lasting is None:
+            return self.send(commands, meanwhile, trip.leaves, trip.left)
+        self._try_waiting(trip.lasting.wanted)
+        wrapped = trip.lasting.wrapped(commands, trip.left)
+        return trip.lasting.unwrapped(self.send(wrapped, meanwhile, trip.leaves, trip.left))
+
+    def _try_waiting(self, wanted: Durability) -> None:
+        """Find out whether the server can be asked to wait. Raises `ConfigurationError`; nothing was sent then."""
+        if wanted not in self._can_wait and tried(wanted, self.send(trials(wanted))):
+            self._can_wait.add(wanted)
+
     def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
         """Send the source of scripts that the server does not know, and raise what else it says is wrong."""
         ops = trip.ops
         absent = missing(replies)
         if absent:
             packed = pack_all([ops[i] for i in absent], [lanes[i] for i in absent], "EVAL")
-            for i, reply in zip(absent, self.send(packed, None, trip.leaves, trip.left), strict=True):
+            for i, reply in zip(absent, self._sent(trip, packed, None), strict=True):
                 replies[i] = reply
             trip.answered()
         error = first_error(replies)
@@ -356,7 +374,7 @@ class Executor(BaseExecutor):
             answers = self._again(error, trip, [lane], None)
         else:
             self._lanes.give(trip.ops, [lane])
-        return bool(found), self._answered(trip.ops, answers)[0]
+        return bool(found), self._answered(trip, answers)[0]
 
     def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
         """Ask what the operation of *effect* did, by the same number, and undo that."""

@@ -48,6 +48,7 @@ class Queue(Closing, Producing[T], Generic[T]):
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
     - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: what an enqueue of more does, `raise` or
       `block`. *unique_for*: seconds for which the id of a completed job stays taken.
+    - *durable*: how far enqueues and settlements must have come, `replicas:1`, `fsync` or `replicas:1,fsync`.
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
 
     One object may be shared by threads, and survives a fork.
@@ -112,20 +113,23 @@ class Queue(Closing, Producing[T], Generic[T]):
         fenced: bool | None = None,
         *,
         timeout: Timeout = None,
+        durable: str | None = None,
     ) -> bool:
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
         Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
         enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins.
+        *durable* as for `enqueue`: `NotDurable` means that it is done, and its `answers` say how.
         One script (complete.lua), O(1).
         """
-        return self._run(*self._complete(lease, result, then, fenced), timeout)[0]
+        return self._run(*self._complete(lease, result, then, fenced, durable), timeout)[0]
 
     def complete_many(
-        self, leases: Sequence[Lease[T]], fenced: bool | None = None, *, timeout: Timeout = None
-    ) -> list[bool]:
+        self, leases: Sequence[Lease[T]], fenced: bool | None = None, *, timeout: Timeout = None,
+        durable: str | None = None,
+    ) -> list[bool]:  # fmt: skip
         """Like `complete`, for each lease; return a bool each, in order. One script per 1,000, 2-3.5 µs a job."""
-        return self._drive(*self._complete_many(leases, fenced), timeout)
+        return self._drive(*self._complete_many(leases, fenced, durable), timeout)
 
     def release(self, lease: Lease[T], *, timeout: Timeout = None) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""

@@ -37,6 +37,7 @@ EVENTS = {  # their levels
     "connection_lost": logging.WARNING,
     "connection_restored": logging.INFO,
     "primary_changed": logging.INFO,
+    "not_durable": logging.WARNING,
     "not_heard": logging.WARNING,
     "server_clock_jumped": logging.WARNING,
     "schedule_failed": logging.ERROR,

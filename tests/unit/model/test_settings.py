@@ -168,8 +168,9 @@ def test_the_defaults_are_the_documented_ones() -> None:
         None,
         "raise",
         None,
+        None,
     )
-    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S)
+    assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S, None)
     assert attrs.astuple(Retry()) == (20, None, None, None, {})
 
 
@@ -233,7 +234,7 @@ def test_what_is_no_setting_of_a_worker(options: dict[str, Any], error: type[Exc
 
 
 def test_a_timeout_of_two_heartbeats_will_do() -> None:
-    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER_S)
+    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER_S, None)
 
 
 def test_retry_takes_tenacity_s_objects() -> None:

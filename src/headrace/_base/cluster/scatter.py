@@ -11,6 +11,7 @@ from redis import exceptions as errors
 from headrace._base.cluster.slots import ASKING, Node, Slots, slot_of
 from headrace._base.lanes import Lane
 from headrace._base.retrying import Trip, first_error, missing, refuses
+from headrace._protocol.lasting import Lasting
 from headrace._protocol.op import Op
 
 ROUNDS = 8  # redirections in a row; then there is a pause, as after an error
@@ -33,9 +34,12 @@ class Batch:
     ops: Sequence[Op[Any]]
     asking: bool
     commands: Sequence[bytes]
+    lasting: Lasting | None = None
 
     def replies(self, answers: Sequence[Any]) -> Sequence[Any]:
-        """Return the replies of the operations, without those of ASKING."""
+        """Return the replies of the operations, without those of ASKING, and of what they wait for."""
+        if self.lasting is not None:
+            answers = self.lasting.unwrapped(answers)
         return answers[1::2] if self.asking else answers
 
 
@@ -82,7 +86,10 @@ class Scatter:
             lane = self._lanes[i]
             packed = op.packed("EVAL" if i in self._source else "EVALSHA", lane.name, str(lane.calls))
             commands += [ASKING, packed] if asking else [packed]
-        return Batch(node, places, ops, asking, commands)
+        lasting = self._trip.lasting
+        if lasting is not None:
+            commands = lasting.wrapped(commands, self._trip.left)
+        return Batch(node, places, ops, asking, commands, lasting)
 
     def take(self, batch: Batch, answers: Sequence[Any] | Exception) -> None:
         """Take in the answers to a batch, or why there are none."""

@@ -1,0 +1,129 @@
+"""Writes that are waited for: what is sent around a call, on its connection, and what the answers mean.
+
+`WAIT` and `WAITAOF` are about the writes of their own connection, so they go behind the call, in one round trip. A call
+that is answered from its record writes, too (lua/lib/record.lua): what it waits for is that the record has come so far,
+and with it what it is the record of.
+
+The parts of a batch are waited for once, behind the last: that is behind all of them in the history of one primary. So
+the replication id, which another primary has not, is asked for before the first part and after the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from attrs import define, evolve, field
+
+from headrace._model.durability import Durability
+from headrace._protocol.op import Op, pack
+from headrace.errors import ConfigurationError, NotDurable
+
+R = TypeVar("R")
+WAIT_MS = 2_000  # for replicas, and for the disk, each: appendfsync everysec takes one second, or two
+_ASK = pack(("INFO", "replication"))
+_HISTORY = re.compile(rb"master_replid:(\w+)")
+_NEVER = re.compile(r"unknown command|NOPERM|appendonly", re.IGNORECASE)
+
+
+@define(eq=False)
+class Lasting:
+    """The wait of one round trip, and its answers."""
+
+    wanted: Durability
+    waits: bool = True
+    first: list[bytes] = field(factory=list[bytes])
+    """The history of the batch's first part, shared with its last."""
+    begins: bool = False
+    ends: bool = False
+    replicas: int | None = None
+    fsynced: int | None = None
+    reason: str = ""
+
+    def begin(self) -> None:
+        """Forget what an earlier attempt was told."""
+        self.replicas = self.fsynced = None
+        self.reason = ""
+
+    def wrapped(self, commands: Sequence[bytes], left: float | None) -> list[bytes]:
+        """Return what to send; *left*: seconds that there are, `None` without a bound."""
+        ms = WAIT_MS if left is None else max(1, min(WAIT_MS, int(left * 250)))
+        before = [_ASK] if self.begins else []
+        after = [pack(("WAIT", self.wanted.replicas, ms))] if self.waits and self.wanted.replicas else []
+        after += [pack(("WAITAOF", 1, 0, ms))] if self.waits and self.wanted.fsync else []
+        return [*before, *commands, *after, *([_ASK] if self.ends else [])]
+
+    def unwrapped(self, answers: Sequence[Any]) -> list[Any]:
+        """Return the replies of the commands, and take in the others."""
+        rest = list(answers)
+        if self.begins:
+            self.first[:] = [_history(rest.pop(0))]
+        if self.ends and _history(rest.pop()) not in filter(None, self.first):
+            self.reason = "the primary changed meanwhile, or may not be asked (INFO)"
+        if self.waits and self.wanted.fsync:
+            told: Any = self._told(rest.pop())
+            here: int = told[0] if told else 0
+            self.fsynced = min(here if self.fsynced is None else self.fsynced, here)
+        if self.waits and self.wanted.replicas:
+            told = self._told(rest.pop())
+            self.replicas = min(told if self.replicas is None else self.replicas, told)
+        return rest
+
+    def _told(self, reply: Any) -> Any:
+        if isinstance(reply, Exception):
+            self.reason = str(reply)
+            return 0
+        return reply
+
+    def judge(self, answers: Sequence[Any]) -> None:
+        """Raise `NotDurable` if the write has not come as far as is wanted."""
+        if not self.waits:
+            return
+        lacks = (self.replicas or 0) < self.wanted.replicas or (self.wanted.fsync and not self.fsynced)
+        if lacks or self.reason:
+            raise NotDurable(str(self.wanted), self.replicas or 0, bool(self.fsynced), self.reason, answers)
+
+
+def _history(reply: Any) -> bytes:
+    text = reply.encode() if isinstance(reply, str) else reply
+    found = _HISTORY.search(text) if isinstance(text, bytes) else None
+    return found[1] if found else b""
+
+
+def lasts(op: Op[R], durable: Durability | None) -> Op[R]:
+    """Return *op*, waited for."""
+    return op if durable is None else evolve(op, lasting=Lasting(durable))
+
+
+def last_of(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
+    """Yield the parts of a batch, the last of which is waited for; each one late, as that is to be known."""
+    first: list[bytes] = []
+    ahead: Op[R] | None = None
+    begins = True
+    for op in ops:
+        if ahead is not None:
+            yield evolve(ahead, lasting=Lasting(durable, waits=False, first=first, begins=begins))
+            begins = False
+        ahead = op
+    if ahead is not None:
+        yield evolve(ahead, lasting=Lasting(durable, first=first, ends=not begins))
+
+
+def trials(wanted: Durability) -> list[bytes]:
+    """Pack what tells, without a write, whether a server can be asked to wait at all."""
+    trials = [pack(("WAIT", 0, 1))] if wanted.replicas else []
+    return [*trials, *([pack(("WAITAOF", 1, 0, 1))] if wanted.fsync else [])]
+
+
+def tried(wanted: Durability, answers: Sequence[Any]) -> bool:
+    """Tell whether the server can be asked; not yet, if it is no primary. Raises `ConfigurationError` if it can't."""
+    for answer in answers:
+        if isinstance(answer, Exception):
+            if _NEVER.search(str(answer)[:300]):
+                raise ConfigurationError(f'durable="{wanted}": nothing was sent, as the server says: {answer}; {_HELP}')
+            return False
+    return True
+
+
+_HELP = '"fsync" takes Redis 7.2 or Valkey, with appendonly yes; a user with ACLs needs +wait +waitaof'

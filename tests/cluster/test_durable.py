@@ -1,0 +1,214 @@
+"""`durable=`: a call returns when replicas, or the disk, have what it wrote; or says that they have not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Self
+
+import pytest
+import redis
+
+from headrace import ConfigurationError, NewJob, NotDurable, Queue, QueueFull
+from headrace._model.durability import Durability
+from headrace._protocol.keys import Keys
+from headrace._protocol.lasting import lasts
+from headrace._protocol.queue_ops import Ops
+from headrace._sync.executor import Executor
+from tests.support.awaiting import until
+from tests.support.cluster import Cluster, Node
+from tests.support.colours import Connect
+from tests.support.engines import Running
+from tests.support.servers import Binary, Server, binaries
+
+
+class Pair:
+    """A primary that writes to its disk, and its replica."""
+
+    def __init__(self, binary: Binary) -> None:
+        self.binary = binary
+        options = ["--repl-diskless-sync-delay", "0", "--appendfsync", "always"]
+        self.primary = Node(binary, tcp=True, appendonly=True, extra=options)
+        self.replica = Node(binary, tcp=True, extra=options)
+
+    @property
+    def url(self) -> str:
+        return self.primary.url
+
+    def __enter__(self) -> Self:
+        self.primary.start()
+        self.replica.start()
+        self.replica.ask("REPLICAOF", *self.primary.place)
+        self.in_step()
+        return self
+
+    def in_step(self) -> None:
+        """Wait until the replica follows, and acknowledges."""
+        until(lambda: self.replica.info("INFO", "replication")["master_link_status"] == "up", "a replica")
+        until(lambda: self.primary.ask("WAIT", 1, 100) == 1, "a replica in step")
+
+    def __exit__(self, *_: object) -> None:
+        self.replica.stop()
+        self.primary.stop()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """A primary and its replica, of the newest server."""
+    with Pair(binaries()[0]) as pair:
+        yield pair
+
+
+@pytest.fixture
+def lagging(pair: Pair) -> Iterator[Pair]:
+    """The same; the replica takes nothing."""
+    pair.replica.suspend()
+    yield pair
+    pair.replica.wake()
+    pair.in_step()
+
+
+@pytest.fixture
+def connect(colour: str, pair: Pair) -> Iterator[Connect]:
+    """Makes queues of both colours."""
+    pair.primary.ask("FLUSHALL")
+    connect = Connect(colour, pair)  # type: ignore[arg-type]
+    yield connect
+    connect.close()
+
+
+def test_durable(connect: Connect, pair: Pair) -> None:
+    queue = connect("q", durable="replicas:1,fsync", max_waiting=100)
+    assert queue.enqueue(b"a").added
+    assert len(queue.enqueue_many([b"x"] * 50)) == 50
+    assert queue.complete(queue.lease())
+    assert queue.retry(queue.lease())
+    plain = connect("p")
+    assert len(plain.enqueue_many([b"x"] * 2_500, durable="replicas:1")) == 2_500
+    assert plain.enqueue_stream([b"x"] * 10, durable="fsync") == 10
+    with redis.Redis(port=pair.replica.port) as replica:  # without waiting for it
+        assert replica.xlen("headrace:{p}:p:jobs") == 2_510
+    calls = pair.primary.info("INFO", "commandstats")
+    waits = int(calls["cmdstat_wait"].split("calls=")[1].split(",")[0])
+    plain.enqueue_many([b"x"] * 2_500, durable="replicas:1")
+    after = pair.primary.info("INFO", "commandstats")["cmdstat_wait"]
+    assert int(after.split("calls=")[1].split(",")[0]) == waits + 1  # once for all parts
+
+
+def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what is in the queue; a call repeated with its id adds nothing, and waits again."""
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    queue = connect("q", durable="replicas:1")
+    with pytest.raises(NotDurable, match=r"not durable as wanted \(replicas:1\): 0 replicas have it") as one:
+        queue.enqueue(b"a", id="one")
+    (receipt,) = one.value.receipts
+    assert (receipt.id, receipt.added, one.value.replicas) == ("one", True, 0)
+    with pytest.raises(NotDurable) as again:
+        queue.enqueue(b"a", id="one")
+    assert [receipt.added for receipt in again.value.receipts] == [False]
+    with pytest.raises(NotDurable) as many:
+        queue.enqueue_many([b"x"] * 2_500)
+    assert len(many.value.receipts) == 2_500
+    with pytest.raises(NotDurable) as conditional:
+        queue.enqueue_many([b"y", NewJob(b"z", id="one", replace=True)])
+    assert [receipt.outcome for receipt in conditional.value.receipts] == ["added", "replaced"]
+    with pytest.raises(NotDurable) as done:
+        queue.complete_many(queue.lease_many(500))
+    assert done.value.answers == [True] * 500
+    assert queue.counts().waiting == 2_501 + 1 - 500
+
+
+def test_a_full_queue_is_no_lack_of_durability(connect: Connect, lagging: Pair, monkeypatch: Any) -> None:
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    queue = connect("q", durable="replicas:1", max_waiting=1)
+    with pytest.raises(NotDurable):
+        queue.enqueue(b"a")
+    with pytest.raises(QueueFull):
+        queue.enqueue(b"b")
+
+
+def test_a_repeated_call_writes_before_it_waits(lagging: Pair) -> None:
+    """On a connection that has written nothing WAIT would say yes at once."""
+    executor = Executor(lagging.url)
+    op = lasts(Ops(Keys.of("q")).enqueue([b"x"]), Durability(replicas=1))
+    lane = executor._lane(op)
+    try:
+        for _ in range(2):
+            with pytest.raises(NotDurable) as error:
+                executor.run_all([op], lanes=[lane], within=1.0)
+            assert error.value.replicas == 0
+            executor.connections.disconnect()
+    finally:
+        executor.close()
+
+
+def test_another_primary_meanwhile(connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of a batch are on two: what the first has acknowledged may be lost, though the second has a replica."""
+    queue = connect("q")
+    changed = threading.Event()
+    original = Ops.enqueue
+
+    def enqueue(self: Ops, items: Any) -> Any:
+        op = original(self, items)
+        if pair.primary.ask("EXISTS", "headrace:{q}:q:jobs") and not changed.is_set():  # the first part is in
+            changed.set()
+            pair.primary.ask("REPLICAOF", *pair.replica.place)
+            pair.primary.ask("REPLICAOF", "NO", "ONE")  # as a primary that begins another history
+        return op
+
+    monkeypatch.setattr(Ops, "enqueue", enqueue)
+    try:
+        with pytest.raises(NotDurable, match="the primary changed meanwhile"):
+            queue.enqueue_many([b"x" * 1_000] * 4_000, durable="fsync")
+    finally:
+        pair.replica.ask("REPLICAOF", *pair.primary.place)
+        pair.in_step()
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_a_workers_settlements(pair: Pair, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """They wait for the replica; that it lags is logged once, and stops nothing."""
+    pair.primary.ask("FLUSHALL")
+    worker = Running(kind, url=pair.url, durable="replicas:1")
+    worker.handler("q")(lambda _job: None)
+    with Queue("q", url=pair.url) as queue, worker:
+        queue.enqueue(b"x")
+        until(lambda: queue.counts().completed == 1, "a job")
+        assert "not_durable" not in caplog.text
+        pair.replica.suspend()
+        try:
+            queue.enqueue_many([b"x"] * 5)
+            until(lambda: queue.counts().completed == 6, "jobs")
+            until(lambda: "is not durable as wanted (replicas:1)" in caplog.text, "a warning")
+        finally:
+            pair.replica.wake()
+        pair.in_step()
+
+
+def test_on_a_cluster(colour: str) -> None:
+    with Cluster(binaries()[0], masters=1, replicas=1) as cluster:
+        connect = Connect(colour, cluster)
+        queue = connect("q", durable="replicas:1")
+        assert queue.enqueue(b"x").added
+        assert len(queue.enqueue_many([b"x"] * 2_500)) == 2_500
+        cluster.nodes[1].suspend()
+        with pytest.raises(NotDurable) as error:
+            queue.enqueue_many([b"x"] * 1_500)
+        assert len(error.value.receipts) == 1_500
+        cluster.nodes[1].wake()
+        connect.close()
+
+
+def test_a_server_that_can_not(connect: Connect, newest: Server) -> None:
+    """Nothing was sent: it has no disk to wait for, or (6.2) does not know how."""
+    queue = connect("q", url=newest.url, durable="fsync")
+    with pytest.raises(ConfigurationError, match=r"nothing was sent, as the server says: .*appendonly"):
+        queue.enqueue(b"x")
+    assert queue.counts().waiting == 0
+
+
+def test_what_is_not_understood() -> None:
+    with pytest.raises(ValueError, match='give "replicas:1", "fsync" or "replicas:1,fsync"'):
+        Queue("q", durable="all")
+    with pytest.raises(TypeError, match="durable must be a str"):
+        Queue("q", durable=1)  # type: ignore[call-overload]
