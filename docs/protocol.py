@@ -78,6 +78,7 @@ PARTS = {
         "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
         "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
         "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "
+        "`trends` when the last record of those was taken, if they are declared, "
         "`gate` until when producers wait for room, and at which number of waiting jobs they are told, "
         "`rewind` how far moments have been moved since the clock went back, "
         "`healed` the last entry there was when a lost group was made anew, until all up to it are in front.",
@@ -111,6 +112,14 @@ PARTS = {
     "gate": (
         "stream",
         "Tells producers that wait for room that there is some; they block on it by `XREAD`. Expires after a minute.",
+    ),
+    "trends": (
+        "string",
+        "What the counts were, minute by minute and hour by hour, if trends are declared: 2,880 and then 2,160 records of "  # noqa: ISC004
+        "36 bytes, each at the place of its minute, or hour, modulo as many. A record is nine unsigned numbers of 32 bits, "
+        "the highest byte first: seconds of the clock (of an earlier turn: there is none); `enqueued`, `completed`, and what "
+        "was cancelled, deleted or trimmed, since the beginning, modulo 2^32; waiting and parked, leased, delayed and "
+        "blocked, dead; ms that the oldest of the next has waited.",
     ),
     "lane:<lane>": (
         "string",

@@ -8,6 +8,7 @@ print(queue.name, queue.counts.waiting, queue.lag, queue.law)
 from headrace._async.inspector import AsyncInspector
 from headrace._core.views import reason_key
 from headrace._model.shown import Payload
+from headrace._model.trends import TrendPoint, Trends
 from headrace._model.views import (
     DeadGroup,
     DeadPage,
@@ -35,6 +36,8 @@ __all__ = [
     "QueuePage",
     "QueueView",
     "RunsPage",
+    "TrendPoint",
+    "Trends",
     "WorkerView",
     "reason_key",
 ]

@@ -15,6 +15,7 @@ from headrace._screens.texts import complaint
 from headrace.inspect import AsyncInspector, Inspector, reason_key
 from headrace.testing import run
 from tests.support.colours import Blocking
+from tests.support.records import kept
 from tests.support.servers import Server
 from tests.support.steps import LONG
 from tests.support.users import viewing
@@ -94,6 +95,7 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
             assert inspector.dead("q").groups[0].number == 1
             assert inspector.worker("q", seen.workers[0].name) is not None
             assert inspector.runs("q").runs == ()
+            assert inspector.trends("q").points == ()
         with Queue("q", client=client) as queue:
             for act in (queue.pause, queue.purge, queue.delete, queue.redrive, lambda: queue.enqueue(b"x")):
                 with pytest.raises(redis.ResponseError) as refused:
@@ -101,6 +103,34 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
                 assert complaint(refused.value).startswith("This user of the server may not do that")
         assert plain.counts() == before
         assert not plain.paused()
+
+
+def test_trends(look: Look, server: Server) -> None:
+    """What the counts were, from the first sweep on; jobs of a gap are those of the record behind it."""
+    with Queue("q", url=server.url, trends=True) as queue:
+        assert look().trends("q").kept is False
+        queue.enqueue_many([b"x"] * 3)
+        queue.lease().complete()  # looks after the queue
+        inspector = look()
+        assert inspector.queue("q").declared["trends"] == "yes"
+        assert (inspector.trends("q").kept, inspector.trends("q").points) == (True, ())  # nothing to be told from yet
+        kept(queue, server, [*range(1, 30), *range(40, 60), 3000], start=105)  # counters go through 2^32 on the way
+        found = inspector.trends("q", "minute", 50)
+        assert [one.at for one in found.points] == sorted(one.at for one in found.points)
+        usual = [one for one in found.points if one.seconds == 60 and one.waiting]
+        assert {
+            (one.enqueued, one.completed, one.removed, one.leased, one.delayed, one.dead, one.lag) for one in usual
+        } == {(10, 9, 0, 2, 3, 4, 5.5)}
+        (gap,) = [one for one in found.points if one.seconds > 120]
+        assert (gap.seconds, gap.enqueued, gap.waiting) == (660, 110, 29)
+        assert 1 <= len(inspector.trends("q", "hour").points) <= 2
+        assert 2 <= len(inspector.trends("q", "minute", 5).points) <= 5
+        with pytest.raises(ValueError, match="every 'day': give 'minute' or 'hour'"):
+            inspector.trends("q", "day")
+        with pytest.raises(ValueError, match="number=2161"):
+            inspector.trends("q", "hour", 2161)
+        queue.delete()
+        assert inspector.trends("q").kept is False
 
 
 def in_every_state(queue: Queue) -> None:

@@ -163,7 +163,7 @@ def restore(client: Any, found: dict[Any, bytes]) -> None:
 def text(reply: Any) -> Any:
     """Bytes as text, all the way down."""
     if isinstance(reply, bytes):
-        return reply.decode()
+        return reply.decode(errors="surrogateescape")
     return [text(item) for item in reply] if isinstance(reply, list) else reply
 
 

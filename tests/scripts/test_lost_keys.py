@@ -67,6 +67,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "schedule": [(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
     "schedules": [([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "none")],
     "tick": [(["s", "every 1000", 5, 10, 5], 0)],
+    "trends": [([0, 10], [ANY, 0, ""])],
     "unschedule": [(["s"], 0)],
     "workers": [([], [ANY])],
 }

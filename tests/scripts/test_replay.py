@@ -34,6 +34,7 @@ UNRECORDED = {
     "result",
     "schedules",
     "tick",
+    "trends",
     "workers",
 }  # repeated, they come to the same
 FLOWS = {"flow_start", "flow_advance"}  # see test_flows.py

@@ -15,6 +15,7 @@ import pytest
 from headrace import NewJob, Queue
 from tests.support.awaiting import until
 from tests.support.program import PROGRAM, environment
+from tests.support.records import kept
 from tests.support.servers import Server
 from tests.support.steps import LONG
 
@@ -63,12 +64,13 @@ def page(program: str) -> Iterator[Any]:
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue]:
     """The queue `q`, with a hostile job in every state."""
-    with Queue("q", url=newest.url) as queue:
+    with Queue("q", url=newest.url, trends=True) as queue:
         jobs = [NewJob(HOSTILE, id=name, headers={"h": HOSTILE.decode()}) for name in ("dead", "leased", "waiting")]
         queue.enqueue_many([*jobs, NewJob(HOSTILE, id="late", delay=LONG)])
         queue.lease().dead_letter(HOSTILE.decode())
         queue.lease()
         queue.schedule("nightly", b"x", every=60)
+        kept(queue, newest, range(1, 90))
         yield queue
 
 
@@ -85,7 +87,7 @@ def test_pages(page: Any, queue: Queue) -> None:
     """Each page, hostile jobs in them, in light and in dark: accessible, and of this host only."""
     root = page.url
     paths = ["", "workers", "schedules", "find?id=dead", "dead?name=q", "nowhere"]
-    paths += [f"queue?name=q&state={state}" for state in ("running", "dead")]
+    paths += [f"queue?name=q&state={state}" for state in ("running", "dead")] + ["trends?name=q"]
     paths += [f"job?queue=q&id={name}" for name in ("leased", "late", "dead")]
     for number, path in enumerate(paths):
         page.emulate_media(color_scheme="dark" if number % 2 else "light")

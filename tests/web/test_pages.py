@@ -14,6 +14,7 @@ from starlette.routing import Mount
 from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Worker
 from headrace.testing import run
 from headrace.web import app
+from tests.support.records import kept
 from tests.support.servers import Server
 from tests.support.steps import LONG
 from tests.web.conftest import ORIGIN, Site, text
@@ -69,6 +70,24 @@ def test_queue_page_by_page(site: Any, queue: Queue) -> None:
         following = re.search(r'href="([^"]+)" rel="next"', answer.text)
         path = following[1].replace("&amp;", "&") if following else ""
     assert seen == [f"i{n:03}" for n in range(120)]
+
+
+def test_trends(site: Any, queue: Queue, newest: Server) -> None:
+    """Charts with their figures in words, broken where nothing was kept, and the same as a table."""
+    one = site()
+    assert "None are kept" in text(one.get("trends", name="q"))
+    with Queue("t", url=newest.url, trends=True) as declared:
+        declared.lease()
+        assert 'href="trends?name=t"' in one.get("queue", name="t").text
+        assert "Nothing yet" in text(one.get("trends", name="t"))
+        kept(declared, newest, [*range(1, 30), *range(60, 80)])
+    for span, lines in (("2h", 2), ("2d", 2), ("90d", 1)):
+        shown = site().get("trends", name="t", span=span)
+        assert shown.text.count('class="in" fill="none" points="') == 5 * lines, span
+        assert "Dead letters: dead 4 at most 4" in text(shown)
+        assert "Waiting at most" in text(shown)
+        assert "nan" not in shown.text
+    assert site().get("trends", name="t", span="1y").status_code == 404
 
 
 def test_every_state_has_its_tab(site: Any, queue: Queue) -> None:

@@ -19,6 +19,7 @@ from headrace._core.views import Redact
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
 from headrace._model.state import Schedule
+from headrace._model.trends import Every, Trends
 from headrace._model.views import DeadPage, JobsPage, JobView, Overview, QueuePage, RunsPage, WorkerView
 
 R = TypeVar("R")
@@ -67,6 +68,14 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
     async def queue(self, name: str) -> QueuePage:
         """Read one queue, how it is declared, and its schedules. Three scripts, and schedules.lua."""
         return await self._see(self.views.queue(name))
+
+    async def trends(self, name: str, every: Every = "minute", number: int | None = None) -> Trends:
+        """Read what the counts of a queue were, at the begin of the last *number* minutes or hours.
+
+        *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. There are some
+        only of a queue that is declared with `trends=True`, from then on. trends.lua, 100 KB at most.
+        """
+        return await self._see(self.views.trends(name, every, number))
 
     async def jobs(self, name: str, state: str, cursor: str = "", limit: int = 50) -> JobsPage:
         """Read a page of the jobs in *state* (waiting, running, delayed, dead), from *cursor* of the page before.

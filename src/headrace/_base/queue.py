@@ -83,11 +83,11 @@ class BaseQueue(Connected):
     def _declaration(self) -> Op[Declaration] | None:
         """Make the operation that declares this queue; `None` if this process has declared it so.
 
-        A history begins with its declaration: it is said anew, as it costs once, and others may have removed the queue.
+        A history, or trends, begin with it: it is said anew, as it costs once, and others may have removed the queue.
         """
         self._undeclared = False
         said = (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
-        if said in _DECLARED and self.ops.settings.history is None:
+        if said in _DECLARED and not self.ops.settings.keeps:
             return None
         _DECLARED.add(said)
         return self.ops.declare(serving=False)

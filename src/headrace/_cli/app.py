@@ -115,6 +115,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "work": work,
     "queues": looking.queues,
     "stats": looking.stats,
+    "trends": looking.trends,
     "workers": looking.workers,
     "list": looking.list_jobs,
     "find": looking.find,

@@ -33,6 +33,7 @@ from headrace._cli.output import (
 )
 from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
+from headrace._model.trends import TrendPoint
 from headrace._model.views import QueueView
 from headrace._sync import discovery
 from headrace._sync.inspector import Inspector
@@ -150,6 +151,40 @@ def workers(names: Names = None, in_json: Json = False, url: Url = None, namespa
             return
         cells = ([x.queue, x.name, clock(x.since), "yes" if x.alive else "no", x.leased] for x in found)
         show(("queue", "worker", "since", "alive", "leased"), cells, right=("leased",))
+
+
+class Every(StrEnum):
+    """Choices of `trends --every`."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+
+
+def trends(
+    name: Name,
+    every: Annotated[Every, typer.Option(help="How far apart: minutes of two days, hours of 90.")] = Every.MINUTE,
+    limit: Annotated[int | None, typer.Option(min=1, show_default=False, help="The last so many; else all.")] = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Show what the counts of a queue were.
+
+    Of a queue that is declared with trends=True, from then on.
+    """
+    with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace) as look:
+        require(client, name, namespace)
+        found = look.trends(name, every.value, limit)
+        if not found.kept:
+            raise HeadraceError(f"{name} keeps none: declare it with trends=True, in the worker that serves it")
+        points = [attrs.asdict(one) for one in found.points]
+        if in_json:
+            for one in points:
+                print_json(one)
+            return
+        columns = [field.name for field in attrs.fields(TrendPoint)]
+        cells = ((clock(one["at"]), *(f"{one[column]:g}" for column in columns[1:])) for one in points)
+        show(columns, cells, right=columns[1:])
 
 
 # -- jobs -----------------------------------------------------------------------------------------------

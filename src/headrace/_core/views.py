@@ -17,12 +17,14 @@ from attrs import define, evolve, field
 
 from headrace._core import calls, flow_calls
 from headrace._core.effects import Step, current_time, scan, send, send_all
+from headrace._model.checks import count
 from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FlowState
 from headrace._model.job import Job
 from headrace._model.settings import QueueSettings
 from headrace._model.shown import READ_BYTES, Payload, bounded, one_line, readable, spelled
 from headrace._model.state import Counts, JobState, Schedule, WorkerState
+from headrace._model.trends import KEPT, Every, Trends
 from headrace._model.views import (
     ENDED,
     DeadGroup,
@@ -223,6 +225,15 @@ class Views:
             return dict(zip(names, found, strict=True))
 
         return (yield from self.kept(("schedules", *names), build))
+
+    def trends(self, name: str, every: Every, number: int | None) -> Step[Trends]:
+        """Read the trends of a queue."""
+        if every not in KEPT:
+            raise ValueError(f"every {every!r}: give 'minute' or 'hour'")
+        if number is not None:
+            count("number", number, most=KEPT[every])
+        op = view_ops.trends(self.ops(name), every, number or KEPT[every])  # refused before anything is sent
+        return (yield from self.kept(("trends", name, every, number), lambda: send(op)))
 
     # -- jobs ----------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from headrace.errors import ConfigurationError
 
 KIND = "kind"  # the header by which a queue's handlers share its jobs
 # options that are the queue's, not one user's
-AGREED = ("max_attempts", "priorities", "rate", "ageing", "history", "max_waiting", "full", "unique_for")
+AGREED = ("max_attempts", "priorities", "rate", "ageing", "history", "trends", "max_waiting", "full", "unique_for")
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
 HISTORY_AT_MOST = 1_000_000  # ends that a queue keeps
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
@@ -74,6 +74,10 @@ def _rates(value: object) -> tuple[Rate, ...]:
     return tuple(cast("Iterable[Rate]", rates))
 
 
+def _in_words(value: object) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
 class BatchOptions(TypedDict, total=False):
     """Keyword arguments that become `QueueSettings`: those of a batch handler. What they mean stands at `Queue`."""
 
@@ -87,6 +91,7 @@ class BatchOptions(TypedDict, total=False):
     tracebacks: bool
     history: int | None
     history_ttl: float | timedelta
+    trends: bool | None
 
 
 class HandlerOptions(BatchOptions, total=False):
@@ -121,6 +126,7 @@ class QueueSettings:
     timeout: float = field(default=45.0, converter=_timeout)  # as RETRY_BUDGET_S
     history: int | None = None
     history_ttl: float = field(default=7 * 86400.0, converter=_history_ttl)
+    trends: bool | None = None
     max_waiting: int | None = None
     full: Full = "raise"
     unique_for: float | None = field(default=None, converter=_unique_for)
@@ -138,9 +144,10 @@ class QueueSettings:
         if self.max_waiting is not None:
             count("max_waiting", self.max_waiting)
         checked_full(self.full)
-        for name in ("fenced", "tracebacks"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be a bool, not {type(getattr(self, name)).__name__}")
+        for name in ("fenced", "tracebacks", "trends"):
+            given = getattr(self, name)
+            if not isinstance(given, bool) and (given is not None or name != "trends"):
+                raise TypeError(f"{name} must be a bool, not {type(given).__name__}")
 
     @classmethod
     def of(cls, caller: str, options: QueueOptions | BatchOptions, kind: type = QueueOptions) -> QueueSettings:
@@ -159,8 +166,13 @@ class QueueSettings:
     def declared(self) -> dict[str, str]:
         """Map each option that all users of a queue must agree on, and that was given, to its value in words."""
         ours, usual = self.options(), QueueSettings().options()
-        said = {name: str(ours[name]) for name in AGREED if ours[name] != usual[name]}
+        said = {name: _in_words(ours[name]) for name in AGREED if ours[name] != usual[name]}
         return said if self.history is None else {**said, "history_ttl": f"{self.history_ttl:g}"}
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the queue keeps something from its declaration on: it is said before the first call, and anew."""
+        return self.history is not None or self.trends is not None
 
     def options(self) -> dict[str, Any]:
         """Map the name of every option to its value here."""

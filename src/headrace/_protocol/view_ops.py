@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+from struct import Struct
 from typing import Any
 
 from attrs import evolve, frozen
 
 from headrace._model.state import JobState
+from headrace._model.trends import EVERY_S, KEPT, Every, TrendPoint, Trends
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Jobs, text
 from headrace._protocol.script import script
+
+_RECORD = Struct(">9I")  # see lua/lib/rings.lua
 
 
 @frozen
@@ -56,6 +62,32 @@ def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
         return Holding(text(reply[0]), reply[1], reply[2] / 1000 if reply[2] else None) if reply else None
 
     return _op(ops, "lease_of", [entry], decode)
+
+
+def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
+    """Read the last *number* records of a queue's trends; with one more, by which the first is told from the past."""
+
+    def decode(reply: Any) -> Trends:
+        now, kept, data = reply
+        records = sorted(one for one in _RECORD.iter_unpack(data) if _is_of(one[0], now / 1000, EVERY_S[every], number))
+        points = (_point(before, one) for before, one in pairwise(records))
+        return Trends(now / 1000, ops.keys.queue, every, kept == 1, tuple(points)[-number:])
+
+    return _op(ops, "trends", [int(every == "hour"), min(number + 1, KEPT[every])], decode)
+
+
+def _is_of(at: int, now: float, every: int, number: int) -> bool:
+    """Tell whether a record is one of the last, and not from an earlier turn of the ring, or a place never used."""
+    return at > 0 and 0 <= now // every - at // every <= number
+
+
+def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
+    at, *sums, waiting, leased, delayed, dead, lag = one
+    since = ((now - then) % 2**32 for then, now in zip(before[1:4], sums, strict=True))
+    # counters that went back are those of another queue of this name
+    enqueued, completed, removed = (number if number < 2**31 else 0 for number in since)
+    seconds = float(at - before[0])
+    return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, delayed, dead, lag / 1000)
 
 
 def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, str]]:

@@ -45,6 +45,7 @@ class Queue(Closing, Producing[T], Generic[T]):
     - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
       seconds after which a job that waits goes to the level before its own, so that none waits for ever.
     - *history*: ends of jobs kept, so that `find` and `result` tell how they ended, for *history_ttl* seconds (a week).
+    - *trends*: counts are kept of each minute of two days, and each hour of 90: see `headrace.inspect.Trends`. 200 kB.
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
     - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: what an enqueue of more does, `raise` or
       `block`. *unique_for*: seconds for which the id of a completed job stays taken.
@@ -96,7 +97,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         at_most_once: bool = False,
     ) -> list[Lease[T]]:  # fmt: skip
         """Like `lease`, up to *n* jobs: wait for the first, take those that are there then. 1.5-2.5 µs a job."""
-        if self._undeclared and self.ops.settings.history is not None:
+        if self._undeclared and self.ops.settings.keeps:
             self._declare()
         claims = self._drive(*self._leasing(n, block, duration, at_most_once))
         try:

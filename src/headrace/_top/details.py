@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from headrace._core.views import STATES
 from headrace._model.shown import one_line
+from headrace._model.trends import TrendPoint
 from headrace._model.views import ENDED, DeadGroup, JobView, QueueView
 from headrace._screens.texts import clock, counted, from_now, jobs, rate, span
 from headrace._top.cells import Column, chart, short
@@ -87,9 +88,11 @@ g       dead letters by reason
         found = await self.top.look.jobs(self.queue, state, cursor, PER_PAGE)
         if (state, cursor) != (self.state, self._cursor):
             return  # a key was pressed meanwhile
+        kept = page.declared.get("trends") == "yes"
+        past = (await self.top.look.trends(self.queue, "minute", 120)).points if kept else ()
         self._view, self._next = page.queue, found.cursor
         self.retitle(clock(page.now))
-        self.set_head(*self._head(page.queue, len(found.jobs)))
+        self.set_head(*self._head(page.queue, len(found.jobs)), *self._past(past))
         self.set_rows([job_row(one, page.now) for one in found.jobs])
 
     def _head(self, q: QueueView, shown: int) -> list[str | Text]:
@@ -110,6 +113,12 @@ g       dead letters by reason
             f"done {rate(q.rates.get('completed')):>7}/s {chart([pair[1] for pair in q.trail], wide)}",
             f"{tabs}  ({shown}{', n for more' if self._next else ''})",
         ]
+
+    def _past(self, points: Sequence[TrendPoint]) -> list[str | Text]:
+        """Draw the last two hours, if the queue is declared to have trends."""
+        wide = max(10, self.top.size.width - 24)
+        lines = {"waiting": [float(one.waiting) for one in points], "dead": [float(one.dead) for one in points]}
+        return [f"2 h {name:<7} {short(int(line[-1])):>6} {chart(line, wide)}" for name, line in lines.items() if line]
 
     def chosen(self, key: Key) -> None:
         """Open the job."""

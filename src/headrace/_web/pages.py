@@ -14,6 +14,7 @@ from headrace._core.views import STATES
 from headrace._model.views import JobView, Overview, QueueView
 from headrace._protocol.keys import FLOW
 from headrace._web.access import Rights
+from headrace._web.charts import HEIGHT, SPANS, WIDTH, charts, rows
 
 if TYPE_CHECKING:
     from headrace._web.app import Pages
@@ -83,6 +84,17 @@ async def queue(visit: Visit) -> Answer:
         "first": not visit.asked("cursor"),
     }
     return "queue.html", more
+
+
+async def trends(visit: Visit) -> Answer:
+    """Show what the counts of a queue were, as charts."""
+    name, span = visit.queue(), visit.asked("span", "2h")
+    if span not in SPANS:
+        raise NotThere(f"There is no span {span!r}.")
+    _, every, number = SPANS[span]
+    found = await visit.look.trends(name, every, number)
+    more = {"charts": charts(found, number), "rows": rows(found, number), "size": (WIDTH, HEIGHT)}
+    return "trends.html", {"trends": found, "spans": SPANS, "span": span, "now": found.now, **more}
 
 
 async def job(visit: Visit) -> Answer:
@@ -177,6 +189,6 @@ async def run(visit: Visit) -> Answer:
 
 
 PAGES: dict[str, Callable[[Visit], Awaitable[Answer]]] = {
-    "": overview, "queue": queue, "job": job, "find": find, "workers": workers, "worker": worker,
+    "": overview, "queue": queue, "trends": trends, "job": job, "find": find, "workers": workers, "worker": worker,
     "schedules": schedules, "dead": dead, "flows": flows, "flow": flow, "run": run,
 }  # fmt: skip

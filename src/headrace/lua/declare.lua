@@ -1,11 +1,12 @@
 -- declare: say how a queue is meant to be used, and hear where others have said otherwise.
--- KEYS   stats (hash), ends (hash), ended (zset)
+-- KEYS   stats (hash), ends (hash), ended (zset), trends (string)
 -- ARGV   serving flag, items...
 -- REPLY  {version, name, value, name, value, ...}: what others declared otherwise, in the words they gave
 -- COST   5 us
 -- Items: pairs of an option's name and what it is, in words, at most 16. What was not declared before is kept, and
 -- changes the version; so does what a worker (`serving`) declares otherwise, which counts from then on. `history`, how
--- many ends are kept, and `history_ttl`, for how many seconds, are told to all scripts by `history` of the stats.
+-- many ends are kept, and `history_ttl`, for how many seconds, are told to all scripts by `history` of the stats;
+-- `trends`, yes or no, by `trends`, which says when the last record was taken.
 -- @include strings_of
 local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}
 for i = 1, #found, 2 do kept[found[i]] = found[i + 1] end
@@ -30,6 +31,12 @@ if most and most > 0 then
 elseif most then
   redis.call('HDEL', stats, 'history')
   redis.call('UNLINK', ends, ended)
+end
+if kept.trends == 'yes' then
+  redis.call('HSETNX', stats, 'trends', 0)
+elseif kept.trends then
+  redis.call('HDEL', stats, 'trends')
+  redis.call('UNLINK', trends)
 end
 table.insert(reply, 1, tonumber(redis.call('HGET', stats, 'declaration')) or 0)
 return reply

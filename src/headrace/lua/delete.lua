@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
---        recurring (hash), taken (zset), gate (stream), levels...
+--        recurring (hash), taken (zset), gate (stream), trends (string), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -78,9 +78,9 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
-  recurring, taken, gate)
+  recurring, taken, gate, trends)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
-redis.call('HDEL', stats, 'paused', 'declared', 'gate')
+redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')
 if heard.deleted then publish(events, 'deleted') end

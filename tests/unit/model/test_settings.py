@@ -166,6 +166,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         None,
         604_800.0,
         None,
+        None,
         "raise",
         None,
         None,

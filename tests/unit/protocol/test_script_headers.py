@@ -174,6 +174,7 @@ SAMPLES: dict[str, Op[object]] = {
     "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
     "schedules": OPS.schedules(),
     "tick": OPS.plan_ticks(DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+    "trends": view_ops.trends(OPS, "minute", 10),
     "unschedule": OPS.unschedule("s"),
     "workers": OPS.workers(),
 }

@@ -1,0 +1,26 @@
+-- The age in ms of the oldest of the jobs that are next: the first one parked, and the first new one, of each level, as
+-- far as the *budget* goes; 0 if nothing waits.
+-- @include clock
+-- @include delivered
+-- @include fields
+-- @include levels
+-- @include page
+local function age_of_next(jobs, levels, budget)
+  local now = clock()
+  local since = now
+  local function look(stream, from, to)
+    local row = stretch(budget, 'XRANGE', stream, from, to, 1)[1]
+    if row then since = math.min(since, tonumber(parse(row[2]).enq) or tonumber(string.match(row[1], '^%d+'))) end
+  end
+  local function first(owner)
+    local row = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, owner)[1]
+    if row then look(jobs, row[1], row[1]) end
+  end
+  first('bell')
+  look(jobs, '(' .. (delivered(jobs) or '0-0'), '+')
+  for level = 0, levels.n do
+    first(front_of(level))
+    if level > 0 then look(levels[level], '-', '+') end
+  end
+  return math.max(0, now - since)
+end
