@@ -14,6 +14,7 @@ from headrace._codecs.compressed import Compressed
 from headrace._codecs.encrypted import Encrypted
 from headrace._codecs.offloaded import Offloaded
 from headrace._codecs.store import DirectoryStore
+from headrace._model.bulk import Bulk
 from headrace._model.codec import Codec
 from headrace._model.event import Event
 from headrace._model.flow import FanOut, FlowJob, FlowState, Next
@@ -61,6 +62,7 @@ __all__ = [
     "AsyncTasks",
     "AsyncWorker",
     "BatchError",
+    "Bulk",
     "Codec",
     "CodecError",
     "Complete",

@@ -308,8 +308,8 @@ def test_cancel(within: Program, queue: Queue) -> None:
     queue.enqueue_many([b"p", b"p", b"s"])
     assert outcome(within("cancel", "q", "--payload", "p")) == (0, "cancelled 2\n")
     assert outcome(within("cancel", "q", "--payload", "p", "--json")) == (1, '{"queue": "q", "cancelled": 0}\n')
-    refused(within("cancel", "q"), "give ids, or --payload")
-    refused(within("cancel", "q", "s", "--payload", "s"), "give ids, or --payload")
+    refused(within("cancel", "q"), "give ids, --payload, or --state")
+    refused(within("cancel", "q", "s", "--payload", "s"), "give ids, --payload, or --state")
 
 
 def test_reschedule(within: Program, queue: Queue) -> None:
@@ -375,6 +375,24 @@ def test_nothing_done(within: Program, queue: Queue) -> None:
     queue.purge_dead()
     for command in ("dead redrive", "dead purge --yes"):
         assert within(*words(command, "q")).returncode == 1
+
+
+def test_all_that_match(within: Program, queue: Queue) -> None:
+    """By state, reason and kind, in place of ids."""
+    queue.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in "aab"])
+    assert within("cancel", "q", "--kind", "a").returncode == 2
+    assert within("cancel", "q", "w", "--state", "waiting").returncode == 2
+    done = within("cancel", "q", "--state", "waiting", "--kind", "a", "--yes", "--json")
+    assert lines(done) == [{"queue": "q", "cancelled": 2}]
+    assert outcome(within("dead", "redrive", "q", "--reason", "was right")) == (1, "redriven 0\n")
+    assert within("dead", "redrive", "q", "x", "--reason", "wrong").returncode == 2
+    assert outcome(within("dead", "redrive", "q", "--reason", "was wrong")) == (0, "redriven 1\n")
+    queue.cancel("x")
+    dead = queue.lease()
+    assert dead is not None
+    dead.dead_letter("late")
+    assert outcome(within("dead", "purge", "q", "--reason", "late", "--yes")) == (0, "purged 1\n")
+    assert queue.counts().lost == 0
 
 
 # -- schedules and flows ---------------------------------------------------------------------------------

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from html import unescape
 from typing import Any
 
 import pytest
 import redis
 
 from headrace import ConfigurationError, NewJob, Queue
+from headrace._screens import actions
 from headrace._screens.actions import ACTS
 from headrace._web.access import Rights
 from headrace.inspect import reason_key
@@ -263,3 +266,33 @@ def test_a_user_of_the_server_that_may_only_read(queue: Queue, newest: Server, r
             assert (refused.status_code, "This user of the server may not do that" in text(refused)) == (400, True)
         one.close()
     assert queue.counts().waiting == 1
+
+
+def test_all_that_match(
+    site: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Step by step, each an event; a page between two steps says how far it has come, and goes on only if asked."""
+    monkeypatch.setattr(actions, "STEPS_WITHIN_S", 0)
+    queue.enqueue_many([NewJob(b"x", headers={"kind": "ab"[n % 2]}) for n in range(1200)])
+    one, fields = site(), {"queue": "q", "state": "waiting", "kind": "a"}
+    assert one.post("cancel", **fields).status_code == 400  # unless the name is typed
+    assert "Cancel all that match" in one.get("queue", name="q").text
+    with caplog.at_level(logging.INFO, "headrace"):
+        answer = one.post("cancel", **fields, confirm="q")
+        between = str(answer.url.join(answer.headers["location"]))
+        shown = one.get(between)
+        assert "500 of 500 were cancelled, of 1,000 jobs that were looked at (kind 'a'), and it goes on." in unescape(
+            shown.text
+        )
+        assert "data-onward" in shown.text
+        again = one.get(
+            between
+        )  # of a link anybody may have written: nothing goes on by itself, and the name is asked for
+        assert "data-onward" not in again.text
+        assert "Type <code>q</code> to confirm" in again.text
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', shown.text))
+        assert "600 of 600 were cancelled, of 1,200 jobs" in one.done("cancel", **hidden)
+    events = [record for record in caplog.records if getattr(record, "event", "") == "web_action"]
+    assert [(record.action, record.number) for record in events] == [("cancel", 500), ("cancel", 100)]
+    assert (queue.counts().waiting, queue.counts().cancelled) == (600, 600)
+    assert one.get("matching", name="q", action="redrive", state="waiting").status_code == 404

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -40,6 +41,24 @@ def queue(newest: Server) -> Iterator[Queue]:
     with Queue("q", url=newest.url) as queue:
         queue.enqueue(b"x")
         yield queue
+
+
+def test_redacted(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a function of a module in the working directory; one that is not there is said before anything is served."""
+    (tmp_path / "app.py").write_text("def redact(what, text, job): return f'<{what} withheld>'")
+    monkeypatch.chdir(tmp_path)
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"secret", id="a")
+    with serving(newest.url, "--redact", "app:redact", "--read-only") as address, httpx.Client() as browser:
+        root = browser.get(address, follow_redirects=True).url.copy_with(query=None)
+        shown = browser.get(f"{root}job", params={"queue": "q", "id": "a"})
+        assert shown.status_code == 200
+        assert "&lt;payload withheld&gt;" in shown.text
+        assert "secret" not in shown.text
+    command = [*PROGRAM, "web", "--redact", "app:nothing"]
+    refused = subprocess.run(command, capture_output=True, check=False, env=environment(newest.url), timeout=60)
+    assert refused.returncode == 2
+    assert b"--redact app:nothing: module 'app' has no function 'nothing'" in refused.stderr
 
 
 def test_one_browser_gets_in(newest: Server, queue: Queue) -> None:

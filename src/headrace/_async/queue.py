@@ -21,6 +21,8 @@ from headrace._base.closing import AsyncClosing
 from headrace._base.connected import Timeout
 from headrace._base.queue import Delay
 from headrace._core import calls
+from headrace._core.bulk import bulk
+from headrace._model.bulk import Bulk
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
@@ -258,6 +260,16 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     async def purge_dead(self, *ids: str) -> int:
         """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay."""
         return await self._drive(calls.by_ids(self.ops.purge_dead, ids, JOBS_PER_SCRIPT))
+
+    async def bulk(self, action: str, state: str, *, reason: str = "", kind: str = "", cursor: str = "") -> Bulk:
+        """Take one step of an action for all jobs in *state* that match: go on with the `cursor` of its answer.
+
+        *action*: `cancel` (of jobs that are waiting, running or delayed), `expire` (running), `reschedule` (delayed: at
+        once), `redrive` or `purge_dead` (dead). *reason*: a text in the job's reason. *kind*: its header `kind`.
+        Jobs that come after the first step stay; one that has begun between being listed and being cancelled is
+        cancelled, too. A step looks at up to 1,000 jobs, or 5 MiB: list.lua, and the action's script.
+        """
+        return await self._drive(bulk(self.ops, action, state, reason, kind, cursor))
 
     async def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.

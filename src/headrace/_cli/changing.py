@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 import attrs
 import typer
 
 from headrace._cli.console import reported, say
+from headrace._cli.matching import Kind, Reason, all_matching
 from headrace._cli.opening import confirm, opened
 from headrace._cli.options import Create, Ids, Json, Name, Namespace, SomeIds, Url, Yes
 from headrace._cli.output import all_of, outcome, print_json, print_out, show, succeed
@@ -34,10 +36,24 @@ def each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: boo
     all_of(number, wanted, why)
 
 
+class Cancelled(StrEnum):
+    """Choices of `cancel --state`."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DELAYED = "delayed"
+
+
 def cancel(
     name: Name,
     ids: Ids = None,
     payload: Annotated[str | None, typer.Option(help="All jobs of this payload, instead.")] = None,
+    state: Annotated[
+        Cancelled | None, typer.Option(help="All in this state, instead; of a reason or kind, if given.")
+    ] = None,
+    reason: Reason = "",
+    kind: Kind = "",
+    yes: Yes = False,
     in_json: Json = False,
     url: Url = None,
     namespace: Namespace = "headrace",
@@ -47,9 +63,15 @@ def cancel(
     A worker that holds one finds its lease lost.
     """
     with reported():
-        if bool(ids) == (payload is not None):
-            raise ConfigurationError("give ids, or --payload")
+        if [bool(ids), payload is not None, state is not None].count(True) != 1:
+            raise ConfigurationError("give ids, --payload, or --state")
+        if state is None and (reason or kind):
+            raise ConfigurationError("--reason and --kind: give --state, too")
         with opened(name, url, namespace) as queue:
+            if state is not None:
+                confirm(f"Cancel all jobs of {name} that are {state} and match?", yes)
+                all_matching(queue, "cancel", state.value, reason, kind, "cancelled", in_json)
+                return
             if payload is None:
                 each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
                 return

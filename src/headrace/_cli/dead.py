@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from headrace._cli.console import reported
+from headrace._cli.matching import Kind, Reason, all_matching, is_bulk
 from headrace._cli.opening import confirm, opened
 from headrace._cli.options import Ids, Json, Jsonl, Limit, Name, Namespace, Url, Yes, verbs
 from headrace._cli.output import all_of, bounded, bytes_of, clock, outcome, plain, show, show_jobs, start_of
@@ -38,10 +39,19 @@ def list_letters(
 
 @group.command()
 def redrive(
-    name: Name, ids: Ids = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
+    name: Name,
+    ids: Ids = None,
+    reason: Reason = "",
+    kind: Kind = "",
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
 ) -> None:
     """Send dead letters back to the queue, all or some; one whose id is taken again stays."""
     with reported(), opened(name, url, namespace) as queue:
+        if is_bulk(ids, reason, kind):
+            all_matching(queue, "redrive", "dead", reason, kind, "redriven", in_json)
+            return
         number = queue.redrive(*ids or ())
         outcome(in_json, f"redriven {number}", {"queue": name, "redriven": number})
         all_of(number, ids, "no such dead letter, or its id is taken again")
@@ -51,6 +61,8 @@ def redrive(
 def purge(
     name: Name,
     ids: Ids = None,
+    reason: Reason = "",
+    kind: Kind = "",
     yes: Yes = False,
     in_json: Json = False,
     url: Url = None,
@@ -58,6 +70,10 @@ def purge(
 ) -> None:
     """Remove dead letters for good, all or some."""
     with reported(), opened(name, url, namespace) as queue:
+        if is_bulk(ids, reason, kind):
+            confirm(f"Remove all dead letters of {name} that match for good?", yes)
+            all_matching(queue, "purge_dead", "dead", reason, kind, "purged", in_json)
+            return
         if not ids:
             confirm(f"Remove all {queue.counts().dead} dead letters of {name} for good?", yes)
         number = queue.purge_dead(*ids or ())

@@ -7,7 +7,6 @@ has a session of its own, so that Ctrl-C in a terminal reaches us only, and we d
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
 import os
 import select
@@ -21,7 +20,6 @@ import traceback
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import reduce
-from pathlib import Path
 from types import FrameType
 from typing import IO, Any, NoReturn
 
@@ -34,6 +32,7 @@ from headrace._cli.burst import end_when_empty
 from headrace._cli.console import FAILED, WRONG, reached, say
 from headrace._cli.deaths import Identity, declare_dead
 from headrace._cli.health import Health, away
+from headrace._cli.importing import module_of
 from headrace._cli.logs import Logs
 from headrace._cli.metrics import serve
 from headrace._cli.reload import changes
@@ -316,26 +315,13 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 
 def load(target: str) -> Worker | AsyncWorker:
     """Import what *target* names, MODULE:NAME: a worker, or tasks. Raises `ConfigurationError` if there is none."""
-    name, _, path = target.partition(":")
-    if not name or not path:
-        raise ConfigurationError("give MODULE:NAME, such as app:worker")
-    if name.endswith(".py") or "/" in name:
-        raise ConfigurationError("give the name of a module, such as app:worker, not of a file")
-    sys.path.insert(0, str(Path.cwd()))
-    if os.environ.get("DJANGO_SETTINGS_MODULE"):
-        _set_up_django()
-    try:
-        module: Any = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigurationError(f"no module {error.name!r} in {sys.path[0]} or on Python's path") from None
+    module, path = module_of(target, "worker")
     try:
         worker: Any = worker_of(reduce(getattr, path.split("."), module))
     except AttributeError:
         found = [key for key in dir(module) if isinstance(getattr(module, key, None), (Worker, AsyncWorker))]
         raise ConfigurationError(
-            f"module {name!r} has no {path!r}" + (f"; it has {', '.join(found)}" if found else "")
+            f"module {module.__name__!r} has no {path!r}" + (f"; it has {', '.join(found)}" if found else "")
         ) from None
     if not isinstance(worker, (Worker, AsyncWorker)):
         kind = f"the class {worker.__name__}" if isinstance(worker, type) else f"of type {type(worker).__name__}"
@@ -343,17 +329,6 @@ def load(target: str) -> Worker | AsyncWorker:
     if not worker.handlers:
         raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
     return worker
-
-
-def _set_up_django() -> None:
-    """Let handlers import models, as `manage.py` does. Does nothing without Django."""
-    try:
-        django: Any = importlib.import_module("django")
-    except ModuleNotFoundError as error:
-        if error.name != "django":
-            raise
-        return
-    django.setup()
 
 
 def _refuse(why: str) -> NoReturn:

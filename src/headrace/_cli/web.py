@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ import typer
 
 from headrace._cli.console import connected, reported, say, server
 from headrace._cli.demo import terminated
+from headrace._cli.importing import function_of
 from headrace._cli.options import Namespace, Url
 from headrace._cli.output import print_out
 from headrace._cli.web_demo import running
@@ -24,6 +26,10 @@ def web(
     host: Annotated[str, typer.Option(help="A loopback address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any port.")] = 8700,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
+    redact: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", show_default=False, help="What may be shown of a text of a job."),
+    ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a server of its own.")] = False,
     url: Url = None,
     namespace: Namespace = "headrace",
@@ -48,12 +54,13 @@ def web(
             if (error.name or "").partition(".")[0] not in {"jinja2", "starlette", "uvicorn"}:
                 raise
             raise ConfigurationError(without_extra("headrace web", "web")) from None
+        hide = None if redact is None else _redacting(redact)
         address = stack.enter_context(running()) if demo else server(url)
         stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
         listening = stack.enter_context(_listen(host, port))
         shown = f"[{host}]" if ":" in host else host
         door = Door(shown, listening.getsockname()[1], read_only=read_only)
-        pages = Pages(address, None, namespace, door.access, None, None, "", door)
+        pages = Pages(address, None, namespace, door.access, hide, None, "", door)
         print_out(f"http://{shown}:{door.port}/?token={door.token}")
         say("serves the pages there, to one browser; Ctrl-C ends it")
         _log_actions()
@@ -62,6 +69,13 @@ def web(
         )
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listening])
+
+
+def _redacting(target: str) -> Callable[..., Any]:
+    try:
+        return function_of(target)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--redact {target}: {error}") from None
 
 
 def _is_loopback(host: str) -> bool:

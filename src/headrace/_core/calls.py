@@ -164,9 +164,11 @@ def repair(ops: Ops) -> Step[Repairs]:
     return found
 
 
-def through(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str]) -> Step[int]:
+def through(
+    build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str], cursor: str = "-"
+) -> Step[int]:
     """Go through the pages of the operation that *build* makes; return the number of jobs it changed."""
-    done, cursor = 0, "-"
+    done = 0
     while cursor:
         more, cursor = yield from send(build(cursor, wanted))
         done += more

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 from headrace._async.inspector import AsyncInspector
 from headrace._async.queue import AsyncQueue
 from headrace._screens.texts import counted, jobs
 
 CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
+STEPS_WITHIN_S = 1.0  # seconds for which a bulk action goes on before it is asked to
 
 
 class Refused(ValueError):
@@ -44,6 +47,13 @@ class Form:
         except ValueError:
             raise Refused(f"{name} {text!r:.50}: give a number of seconds.") from None
 
+    def whole(self, name: str) -> int:
+        """Return a field that counts, at most as large as any queue; 0 if it is empty."""
+        text = self(name)
+        if text and not re.fullmatch(r"[0-9]{1,15}", text):
+            raise Refused(f"{name} {text!r:.50}: give a number.")
+        return int(text or 0)
+
     def confirmed(self, queue: str) -> None:
         """Check that the queue's name was typed, as for what can't be undone."""
         if self("confirm") != queue:
@@ -57,6 +67,42 @@ class Deed:
     queue: AsyncQueue[Any]
     form: Form
     look: AsyncInspector
+
+    onward: dict[str, str] = field(factory=dict[str, str])
+    """The place where a bulk action goes on, and how far it has come; empty at its end."""
+
+    @property
+    def all_matching(self) -> bool:
+        """Whether all jobs in a state are meant that match, instead of one."""
+        return bool(self.form("state"))
+
+
+async def _bulk(deed: Deed, action: str, what: str) -> tuple[int, str]:
+    """Take an action for all that match, for a second; say how far it has come since it began."""
+    form, end = deed.form, time.monotonic() + STEPS_WITHIN_S
+    texts = {name: form(name) for name in ("reason", "kind")}
+    looked, matched, done, cursor, now = (
+        form.whole("looked"),
+        form.whole("matched"),
+        form.whole("done"),
+        form("cursor"),
+        0,
+    )
+    while True:
+        step = await deed.queue.bulk(action, form("state"), **texts, cursor=cursor)
+        looked, matched, cursor, now = looked + step.looked, matched + step.matched, step.cursor, now + step.done
+        if not cursor or time.monotonic() > end:
+            break
+    done += now
+    if cursor:
+        sums = {"looked": str(looked), "matched": str(matched), "done": str(done)}
+        deed.onward.update(action=action, state=form("state"), cursor=cursor, confirm=form("confirm"), **texts, **sums)
+    which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text)
+    rest = ", and it goes on" if cursor else ""
+    return (
+        now,
+        f"{done:,} of {matched:,} {what}, of {jobs(looked)} that were looked at{f' ({which})' if which else ''}{rest}.",
+    )
 
 
 async def pause(deed: Deed) -> tuple[int, str]:
@@ -80,19 +126,26 @@ async def enqueue(deed: Deed) -> tuple[int, str]:
 
 
 async def cancel(deed: Deed) -> tuple[int, str]:
-    """Remove one job that waits, runs or is delayed."""
+    """Remove one job that waits, runs or is delayed, or all in one of these states that match."""
+    if deed.all_matching:
+        deed.form.confirmed(deed.queue.name)
+        return await _bulk(deed, "cancel", "were cancelled")
     done = await deed.queue.cancel(deed.form.needed("id"))
     return int(done), "The job was cancelled." if done else "The job is not there any more, or dead."
 
 
 async def expire(deed: Deed) -> tuple[int, str]:
-    """End the lease of one job."""
+    """End the lease of one job, or those of all that match."""
+    if deed.all_matching:
+        return await _bulk(deed, "expire", "had their leases ended")
     done = await deed.queue.expire(deed.form.needed("id"))
     return done, "Its lease was ended: the job is in front." if done else "The job is not leased any more."
 
 
 async def reschedule(deed: Deed) -> tuple[int, str]:
-    """Give a delayed job another due time."""
+    """Give a delayed job another due time; all that match are due at once."""
+    if deed.all_matching:
+        return await _bulk(deed, "reschedule", "are due at once")
     done = await deed.queue.reschedule(deed.form.needed("id"), deed.form.number("delay"))
     return int(done), "The job has another due time." if done else "The job is not delayed any more."
 
@@ -110,15 +163,19 @@ async def _letters(deed: Deed) -> list[str]:
 
 
 async def redrive(deed: Deed) -> tuple[int, str]:
-    """Send dead letters back to the queue: one, those of a reason, or all."""
+    """Send dead letters back to the queue: one, those of a reason, all, or those that match."""
+    if deed.all_matching:
+        return await _bulk(deed, "redrive", "went back to the queue")
     number = await deed.queue.redrive(*await _letters(deed))
     return number, f"{jobs(number)} went back to the queue."
 
 
 async def purge_dead(deed: Deed) -> tuple[int, str]:
-    """Remove dead letters for good: one, those of a reason, or all."""
+    """Remove dead letters for good: one, those of a reason, all, or those that match."""
     if not deed.form("id"):
         deed.form.confirmed(deed.queue.name)
+    if deed.all_matching:
+        return await _bulk(deed, "purge_dead", "were removed")
     number = await deed.queue.purge_dead(*await _letters(deed))
     return number, f"{counted(number, 'dead letter')} removed."
 
@@ -160,8 +217,9 @@ ACTS: dict[str, Act] = {
 
 async def act(
     look: AsyncInspector, server: Mapping[str, Any], namespace: str, action: str, name: str, form: Form
-) -> tuple[int, str]:
-    """Take an action in the queue *name* on *server* (`url` or `client`): how many, and what has happened.
+) -> tuple[int, str, Mapping[str, str]]:
+    """Take an action in the queue *name* on *server* (`url` or `client`): how many, what has happened, and where a bulk
+    action goes on.
 
     Raises `Refused`, redis-py's errors, and what the verb raises.
     """
@@ -170,7 +228,8 @@ async def act(
     queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
     queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
     try:
-        return await ACTS[action](Deed(queue, form, look))
+        deed = Deed(queue, form, look)
+        return *(await ACTS[action](deed)), deed.onward
     finally:
         look.forget()
         await queue.close()

@@ -113,7 +113,7 @@ class Top(App[None]):
     async def _do(self, deed: Deed, pane: Pane) -> None:
         try:
             form = Form(dict(deed.fields))
-            _, text = await act(self.look, self._server, self._namespace, deed.action, deed.queue, form)
+            _, text, _ = await act(self.look, self._server, self._namespace, deed.action, deed.queue, form)
             bad = False
         except Refused as error:
             text, bad = str(error), True

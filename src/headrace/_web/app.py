@@ -174,7 +174,7 @@ class Pages:
         name = form.needed("queue")
         if not rights.may(name, action):
             return self._error(403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
-        number, text = await act(self._looking(), self._server, self._namespace, action, name, form)
+        number, text, onward = await act(self._looking(), self._server, self._namespace, action, name, form)
         by = _who(request)
         log.say(
             "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
@@ -183,7 +183,7 @@ class Pages:
         self._outcomes[outcome] = text
         if len(self._outcomes) > OUTCOMES:
             self._outcomes.popitem(last=False)
-        return RedirectResponse(after(action, form, outcome), 303)
+        return RedirectResponse(after(action, form, outcome, onward), 303)
 
 
 def _told(error: Exception) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -32,9 +33,13 @@ async def form_of(request: Request) -> Form:
     return Form(dict(pairs))
 
 
-def after(action: str, form: Form, outcome: str) -> str:
+def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> str:
     """Return the address of the page to go on with, relative to the actions'."""
     queue, job = form("queue"), form("id")
+    if onward:
+        return "../" + to("matching", name=queue, outcome=outcome, **onward)
+    if form("state"):
+        return "../" + to("queue", name=queue, state=form("state"), outcome=outcome)
     if action == "delete":
         return "../" + to("", outcome=outcome).removeprefix("./")
     if action in ("redrive", "purge_dead"):

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from headrace._async.inspector import AsyncInspector
 from headrace._core.views import STATES
+from headrace._model.bulk import BULK
 from headrace._model.views import JobView, Overview, QueueView
 from headrace._protocol.keys import FLOW
 from headrace._web.access import Rights
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PER_PAGE = 50
 FOUND_AT_MOST = 50  # queues in which one id is shown
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
+ONWARD = ("action", "state", "cursor", "reason", "kind", "looked", "matched", "done", "confirm")  # of a bulk action
 Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
 
 
@@ -77,6 +79,7 @@ async def queue(visit: Visit) -> Answer:
     }  # fmt: skip
     more = {
         "page": page,
+        "bulk": [action for action, states in BULK.items() if state in states and visit.rights.may(name, action)],
         "q": page.queue,
         "jobs": jobs,
         "tabs": tabs,
@@ -84,6 +87,19 @@ async def queue(visit: Visit) -> Answer:
         "first": not visit.asked("cursor"),
     }
     return "queue.html", more
+
+
+async def matching(visit: Visit) -> Answer:
+    """Show how far a bulk action has come, and let it go on."""
+    name, fields = visit.queue(), {name: visit.asked(name)[:1000] for name in ONWARD}
+    if visit.asked("state") not in BULK.get(fields["action"], ()):
+        raise NotThere("There is no such bulk action.")
+    counts = (await visit.look.queue(name)).queue.counts
+    there = {
+        "waiting": counts.waiting + counts.parked, "running": counts.leased, "delayed": counts.delayed,
+        "dead": counts.dead,
+    }[fields["state"]]  # fmt: skip
+    return "matching.html", {"queue": name, "fields": fields, "there": there}
 
 
 async def trends(visit: Visit) -> Answer:
@@ -189,6 +205,7 @@ async def run(visit: Visit) -> Answer:
 
 
 PAGES: dict[str, Callable[[Visit], Awaitable[Answer]]] = {
-    "": overview, "queue": queue, "trends": trends, "job": job, "find": find, "workers": workers, "worker": worker,
-    "schedules": schedules, "dead": dead, "flows": flows, "flow": flow, "run": run,
+    "": overview, "queue": queue, "matching": matching, "trends": trends, "job": job, "find": find,
+    "workers": workers, "worker": worker, "schedules": schedules, "dead": dead, "flows": flows, "flow": flow,
+    "run": run,
 }  # fmt: skip

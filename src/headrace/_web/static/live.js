@@ -34,4 +34,8 @@ async function look() {
   setTimeout(look, EVERY_MS * Math.min(15, 1 + late));
 }
 
+// A bulk action goes on by itself, until the page is left.
+const onward = document.querySelector("form[data-onward]");
+if (onward) setTimeout(() => onward.requestSubmit(), 200);
+
 if (parts().length) setTimeout(look, EVERY_MS);
