@@ -65,7 +65,7 @@ def _declare(worker: Worker, flow: Flow) -> None:
         time.sleep(chance.uniform(0.1, 0.5))
         return b"billed"
 
-    worker.handler("emails", concurrency=4, retry=Retry(attempts=2))(send)
+    worker.handler("emails", concurrency=4, retry=Retry(attempts=2), trends=True)(send)
     worker.handler("reports", concurrency=3)(report)
     flow.stage("order", next="bill")(order)
     flow.stage("bill")(bill)
