@@ -317,7 +317,7 @@ def page() -> str:
         "",
         "Use its reply only to know that there may be something: call `lease` with `woken` 1 after it, whatever it brought,",
         "also for an error such as `NOGROUP`, which `lease` heals.",
-        "It blocks for at most a second, or until the next delayed job is due if that is sooner (`next_due`), and never for 0 ms,",
+        "It blocks for a few seconds at most, or until the next delayed job is due if that is sooner (`next_due`), and never for 0 ms,",
         "which would be for ever; on a connection of its own.",
         "",
         SCRIPTS,

@@ -116,7 +116,9 @@ MUTANTS = {
         [("*", "if not registered or registered == name then", "if not own.id then")], "index", WORKERS
     ),
     "promotion forgets releases": Mutant(
-        [("*", "local releases = redis.call('HGET', q.released, id)", "local releases = nil")], "index", WORKERS
+        [("*", "redis.call('EXISTS', q.released) == 1 and redis.call('HMGET', q.released, unpack(names)) or {}", "{}")],
+        "index",
+        WORKERS,
     ),
     "rescheduling does not ask whether it is delayed": Mutant(
         [
@@ -198,7 +200,11 @@ end""",
     "follow-ups come for losers, too": Mutant(
         [("complete", "if reply[job.of] == 1 then", "if true then")], "loser", LOOPS
     ),
-    "an id that lives is free": Mutant([("enqueue", "redis.call('HEXISTS', q.ids, id) == 1", "false")], "twice", LOOPS),
+    "an id that lives is free": Mutant(
+        [("enqueue", "if q.later then return q.later.taken[id] end", "if q.later then return false end")],
+        "twice",
+        LOOPS,
+    ),
     "expiry forgets the term of the lease": Mutant(
         [("expire", "redis.call('ZREM', leases, unpack(entries))", "")], "index", OPERATED
     ),
@@ -223,7 +229,13 @@ end""",
         METERED,
     ),
     "a promotion comes twice": Mutant(
-        [("*", "redis.call('ZREM', q.delayed, id)\n  redis.call('HDEL', q.bodies, id)\n  if not body", "if not body")],
+        [
+            (
+                "*",
+                "  redis.call('ZREM', q.delayed, unpack(names))\n  redis.call('HDEL', q.bodies, unpack(names))\n",
+                "",
+            )
+        ],
         "law",
         LATE,
     ),

@@ -450,7 +450,7 @@ def test_closed(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 def test_timeout(asked: Asked, proxy: Proxy) -> None:
     """A reply that does not come: the call is sent again after the socket's timeout, and acts once."""
-    asked.queue._executor.pool.connection_kwargs["socket_timeout"] = 0.2  # at least 5 s elsewhere
+    asked.queue._executor.pool.connection_kwargs["socket_timeout"] = 0.2  # at least 7 s elsewhere
     asked(enqueue)
     proxy.mute()
     future = asked.begin(enqueue)

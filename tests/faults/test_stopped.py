@@ -35,7 +35,7 @@ def tell(call):
 
 if colour == "sync":
     with Queue("q", url=url) as queue:
-        queue._executor.pool.connection_kwargs["socket_timeout"] = 0.3  # at least 5 s elsewhere
+        queue._executor.pool.connection_kwargs["socket_timeout"] = 0.3  # at least 7 s elsewhere
         print(queue.counts(), flush=True)
         input()
         tell(lambda: queue.enqueue(b"x"))

@@ -46,7 +46,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         )
     ],
     "a promoted job keeps its old place in ids": [
-        ("*", "if own.id == id then redis.call('HSET', q.ids, id, entry) end", "")
+        ("*", "if own.id == id then named[#named + 1], named[#named + 2] = id, entry end", "")
     ],
     "everybody may declare others dead": [
         ("reclaim", "now - since >= timeout and (now >= calm and now or before) or nil", "now")

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from headrace import Job, Queue
+from headrace._protocol.limits import BLOCK_S
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -39,9 +40,10 @@ def contents(server: Server) -> dict[bytes, object]:
 
 @ENGINES
 def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """H-10: three or four commands a second and queue (a blocked read and what follows it, a look, half a heartbeat),
-    and nothing is written but heartbeats and records of calls."""
-    worker = work()
+    """H-10: a blocked read each five seconds and a call behind it, a look each third of the timeout, a beat: six
+    commands a second with those in scripts, counted by beats. Nothing is written but heartbeats and records of calls.
+    """
+    worker = work(heartbeat=0.5, timeout=2.5)  # beats and looks come four times as often as usual, the reads do not
 
     @worker.handler("q")
     def body(job: Job) -> None:
@@ -52,13 +54,18 @@ def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Record
         queue.enqueue(b"x")
         record.await_ended(1)
         reads = calls(newest)["xreadgroup"]
-        until(lambda: calls(newest)["xreadgroup"] > reads + 1)  # it has settled, and is back to waiting
-        before, stored = calls(newest), contents(newest)
-        time.sleep(3.0)  # what is awaited is that hardly anything happens
+        until(lambda: calls(newest)["xreadgroup"] > reads)  # it has settled, and is back to waiting
+        looks = calls(newest)["hmget"]
+        until(lambda: calls(newest)["hmget"] > looks + 1)
+        stored, before = contents(newest), calls(newest)
+        until(lambda: calls(newest)["zadd"] >= before["zadd"] + 6)
         ran = calls(newest) - before
         assert contents(newest) == stored
-    sent = ran["evalsha"] + ran["eval"] + ran["xreadgroup"]
-    assert 1 <= sent <= 15  # 6 or 7, as a rule
+    beats, looks, reads = ran["zadd"], ran["hmget"], ran["xreadgroup"]
+    assert looks <= 2 + beats * 0.5 / (2.5 / 3)
+    assert reads <= 1 + beats * 0.5 / BLOCK_S
+    sent = sum(ran.values()) - ran["info"] - ran["ping"] - ran["client|setinfo"] - ran["client|setname"] - ran["hello"]
+    assert sent <= 4 * beats + 9 * looks + 5 * (reads + 1)  # 5.7 a second, by the usual 2, 10 / 3 and 5 seconds
     assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby"}
 
 

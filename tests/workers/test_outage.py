@@ -245,7 +245,7 @@ def begun(worker: Running) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first answer must come within moments, and any answer soon."""
     monkeypatch.setattr(retry, "FIRST_ANSWER_S", 0.7)
-    monkeypatch.setattr(connections, "BLOCK_S", -3.5)  # a socket's timeout may be half a second
+    monkeypatch.setattr(connections, "AT_LEAST_S", 0.5)  # a socket's timeout may be half a second
 
 
 def frozen(server: Server) -> Callable[[], object]:

@@ -8,6 +8,7 @@ from ssl import SSLSocket
 from typing import Any, Protocol
 
 from headrace._base.sentinel import Manager, managed, socket_of, watched
+from headrace._protocol.limits import BLOCK_S
 from headrace._telemetry.client import Outage
 
 
@@ -20,7 +21,7 @@ class Attend(Protocol):
     def __call__(self, *, refused: bool = False) -> str: ...
 
 
-BLOCK_S = 1.0  # seconds; a blocked read waits no longer than this, nor than the timeout of the socket
+AT_LEAST_S = BLOCK_S + 2.0  # seconds of a socket's timeout: a blocked read ends before that
 NOT_COPIED = {  # settings of a client that are ours to set, or make no sense in another pool
     "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
     "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
@@ -34,7 +35,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Make connection settings of our own from a client's."""
     ours = {key: value for key, value in settings.items() if key not in NOT_COPIED}
     timeout = settings.get("socket_timeout")
-    ours["socket_timeout"] = max(timeout or 10.0, BLOCK_S + 4.0)
+    ours["socket_timeout"] = max(timeout or 10.0, AT_LEAST_S)
     ours["decode_responses"] = False
     return ours
 

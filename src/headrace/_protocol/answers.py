@@ -89,6 +89,7 @@ class Reclaimed:
     promoted: int = Factory(int)
     next_due: float | None = None
     next_tick: float | None = None
+    rests: bool = False  # nothing is leased, delayed, scheduled or held back
 
 
 @frozen

@@ -7,6 +7,7 @@ JOBS_PER_SCRIPT = 1000  # adds or completes them, for 2 µs each
 CLAIMS_PER_SCRIPT = 400  # leases, renews or releases them, looks up who holds each, or moves them to the front
 REWRITES_PER_SCRIPT = 100  # writes each of them again
 BYTES_PER_SCRIPT = 1 << 20  # bytes in one script
+BLOCK_S = 5.0  # seconds that a blocked read of a worker lasts at most
 RETRY_BUDGET_S = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
 RECORD_S = 600.0  # seconds that the server keeps a call's answer, to give it again: see lua/lib/record.lua
 HEALING_ERRORS = (  # errors of a server that will recover, or is being replaced

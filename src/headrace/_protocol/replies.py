@@ -181,7 +181,14 @@ class Jobs:
             for claim, data in self._kept(claims, taken, fresh):
                 if (ticket := self._keeper.ticket(data)) is not None:
                     claim.ticket = ticket
-        return Grant(claims, wrong, None if next_due < 0 else next_due / 1000, bool(healed), known == 2, moment)
+        return Grant(
+            claims,
+            wrong,
+            None if next_due < 0 else next_due / 1000,
+            bool(healed),
+            known == 2,
+            None if now < 0 else moment,
+        )
 
     def _kept(self, claims: Sequence[Claim], taken: Any, fresh: Any) -> Iterator[tuple[Any, bytes]]:
         """Yield each claim with its payload as it came."""
@@ -256,8 +263,8 @@ def measured(reply: Any) -> tuple[Counts, float]:
 
 def reclaimed(reply: Any) -> Reclaimed:
     """Decode the answer of `reclaim`."""
-    moved, again, declared, more, promoted, due, tick = reply
-    return Reclaimed(moved, _wait(again), declared, bool(more), promoted, _wait(due), _wait(tick))
+    moved, again, declared, more, promoted, due, tick, *rests = reply
+    return Reclaimed(moved, _wait(again), declared, bool(more), promoted, _wait(due), _wait(tick), bool(rests))
 
 
 def _wait(ms: int) -> float | None:

@@ -108,11 +108,12 @@ if heard.completed then
   publish(events, 'completed', done, worker)
 end
 if with_ids then
-  local what = redis.call('EXISTS', flows) == 1 and COMPLETED or nil
+  local done, of = {}, {}
   for i = 1, limit do
     local id = ARGV[names + i - 1]
-    if reply[i] == 1 and id ~= '' then free_id(q, id, entries[i], what) end
+    if reply[i] == 1 and id ~= '' then done[#done + 1], of[#of + 1] = id, entries[i] end
   end
+  free_ids(q, done, of, redis.call('EXISTS', flows) == 1 and COMPLETED or nil)
 end
 
 if heard.history and won > 0 then

@@ -50,23 +50,24 @@ local q = {
 require_types('HLEN', ids, bodies)
 require_types('ZCARD', delayed)
 require_types('XLEN', wake)
-local at = items
+local at, named = items, {}
 while at <= #ARGV do -- a bad item means that none of them is added
   due_at(ARGV[at + 1], 0)
+  if ARGV[at] ~= '' then named[#named + 1] = ARGV[at] end
   at = at + 3 + 2 * whole(ARGV[at + 2] / 2, 1, 3900)
 end
 whole(at - #ARGV, 1, 1)
-local now, first = clock(), false
+many_of(q, named)
+local now = clock()
 at = items
 while at <= #ARGV do
   local fields, last = {}, at + 2 + ARGV[at + 2]
   for i = at + 3, last do fields[#fields + 1] = ARGV[i] end
-  local id, added, soonest = add(q, now, ARGV[at], ARGV[at + 1], fields)
-  reply[#reply + 1], reply[#reply + 2], first = id, added, first or soonest
+  local id, added = add(q, now, ARGV[at], ARGV[at + 1], fields)
+  reply[#reply + 1], reply[#reply + 2] = id, added
   at = last + 1
 end
-count_added(q)
-if first then wake_one(wake) end
+if count_added(q) then wake_one(wake) end
 if heard.added then
   local ids_added = {}
   for i = 1, #reply, 2 do

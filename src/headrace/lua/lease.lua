@@ -8,7 +8,8 @@
 --        = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · next_due ms
 --        until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}...
 --        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
---        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock
+--        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock, or
+--        -1 where it was not asked
 -- COST   6 us + 2-3 us per job, of a level behind the first 15 us. One call reads about 1 MiB, or one job that is more.
 -- woken: 1 if a reader was woken, 0, or 2 behind a blocked read: nothing is done unless it has brought something.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that has no
@@ -41,7 +42,25 @@
 -- @include take_over
 -- @include wake_many
 
--- 1. Arguments.
+-- 1. The call was answered before: its reply was lost, what it handed out is still in the pending list.
+local known = recorded()
+if known then -- the reply was lost
+  local again = {}
+  for _, entry in ipairs(known) do
+    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none, if the group is gone
+    local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
+    if body then again[#again + 1] = {entry, body[2], row[4], (tonumber(redis.call('HGET', released, entry) or 0) or 0)} end
+  end
+  return {1, 0, again, {}, 0, clock()} -- and perhaps there is more
+end
+
+if woken == '2' then -- what it brought lies in the reserved consumer; an error says that there is no group
+  local brought = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
+  if #brought == 0 and not brought.err then brought = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') end
+  if #brought == 0 and not brought.err then return {1, -1, {}, {}, 0, -1} end
+end
+
+-- 2. Arguments.
 whole(lease)
 if duration ~= '' then whole(duration) end
 local q = {
@@ -53,24 +72,6 @@ local limits, keyed = {}, false
 for i = buckets, #ARGV, 3 do
   limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
   keyed = keyed or ARGV[i] ~= ''
-end
-
--- 2. The call was answered before: its reply was lost, what it handed out is still in the pending list.
-local known = recorded()
-if known then -- the reply was lost
-  local again = {}
-  for _, entry in ipairs(known) do
-    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none, if the group is gone
-    local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
-    if body then again[#again + 1] = {entry, body[2], row[4], (tonumber(redis.call('HGET', released, entry) or 0) or 0)} end
-  end
-  return {1, 0, again, {}, 0, now} -- and perhaps there is more
-end
-
-if woken == '2' then -- what it brought lies in the reserved consumer; an error says that there is no group
-  local brought = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-  if #brought == 0 and not brought.err then brought = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') end
-  if #brought == 0 and not brought.err then return {1, -1, {}, {}, 0, now} end
 end
 
 -- 3. The group is there, and the worker is registered.

@@ -3,10 +3,11 @@
 --        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), events (channel),
 --        blocked (hash), dead (stream), trends (string), levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
--- REPLY  {moved, again, declared, more, promoted, next_due, next_tick}: again ms until this caller is to come again, if
+-- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again ms until this caller is to come again, if
 --        that is within a second, or nothing is to be done soon, or -1 · declared workers newly found dead · more 1 = a
 --        dead worker has more jobs than one call moves, or a level more that rise · ms until the next delayed or
---        limited job, and the next tick of a schedule, is due, or -1
+--        limited job, and the next tick of a schedule, is due, or -1 · rests, if nothing is to be done soon: 1, or else
+--        it is left out
 -- COST   10 us for a queue at rest; else 20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most
 --        6 x `limit`; 10 us per job that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most
 --        1 MiB. Once a minute 30 us for a queue that has trends.
@@ -38,7 +39,7 @@
 local known = recorded()
 if known then return known end
 lease = string.format('%.0f', whole(lease))
-local now = clock()
+local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
   if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, unpack(levels)) > 0 then return false end
@@ -50,10 +51,11 @@ local function at_rest()
   local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1)
   if tokens.err or tokens[1] then return false end
   if redis.call('ZRANGEBYSCORE', workers, '-inf', now, 'LIMIT', 0, 1)[1] then return false end
+  rest = math.floor(least / 3) -- sooner than what `pulse` takes for a gap
   local noted = table.concat({since, string.format('%.0f', now), calm, before, least, run}, ' ')
   return type(redis.pcall('HSET', stats, 'pulse', noted)) == 'number' -- or the server is full
 end
-if at_rest() then return {0, math.floor(timeout / 4), 0, 0, 0, -1, -1} end
+if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 
 -- 2. The group is there, and no reader waits for a forgotten token.
 local q = {

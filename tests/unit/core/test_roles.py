@@ -351,7 +351,7 @@ def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
     fetching.go()
     assert fetching.go([Grant([], next_due=1.25)]) == Sleep(1.25)
     heard = waiting.go()
-    assert heard.command[heard.command.index("BLOCK") + 1] == 1000
+    assert heard.command[heard.command.index("BLOCK") + 1] == 5000
     assert isinstance(waiting.go((False, Grant([]))), BlockThen)
     fetching.now += 1.0
     assert fetching.go() == Sleep(0.25)
@@ -768,6 +768,30 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
     hand = keep(make_consumer(), heartbeat=heartbeat, timeout=timeout)
     hand.go()
     assert hand.go([NOTHING]).seconds <= 0.75 * heartbeat
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout", "rest"),
+    [({}, 10.0, 3.3), ({}, 60.0, 5.0), ({"lease": 3.0}, 10.0, 1.5), ({"deadline": 4.0}, 10.0, 3.0)],
+)
+def test_a_queue_at_rest_is_left_alone(options: dict[str, Any], timeout: float, rest: float) -> None:
+    """For a third of a timeout, which is no gap; but a lease or a deadline that begins meanwhile is seen in time."""
+    consumer = make_consumer(**options)
+    hand = keep(consumer, timeout=timeout)
+    hand.go()
+    hand.go([evolve(NOTHING, again=0.33 * timeout, rests=True)])
+    assert consumer.look_at - hand.now == pytest.approx(rest)
+    slept = 0.0
+    while isinstance(effect := hand.go(), Sleep):
+        slept += effect.seconds
+        hand.now += effect.seconds
+    assert slept <= rest + 0.01
+    hand.go([evolve(NOTHING, again=0.33 * timeout)])  # a death is to be found then
+    assert consumer.look_at <= hand.now
+    assert names(hand.go()) == ["reclaim"]
+    hand.go([evolve(NOTHING, again=0.33 * timeout, rests=True)])
+    consumer.held = {"1-0": make_held(consumer)}
+    assert names(hand.go()) == ["reclaim"]  # with what is held it is looked at as before
 
 
 def test_leases_are_renewed_after_a_third() -> None:

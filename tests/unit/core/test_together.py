@@ -170,10 +170,10 @@ def test_many_queues_are_swept_in_few_round_trips_and_those_at_rest_less_often()
     consumers = make_consumers(2 * SWEEPS_AT_ONCE + 20)
     role: Role = keep(Lifecycle(WorkerSettings(), consumers))
     hand = Hand(role)
-    assert swept(hand, Reclaimed(0, 2.5)) == [50, 50, 20]
+    assert swept(hand, Reclaimed(0, 2.5, rests=True)) == [50, 50, 20]
     hand.now += 1.0
     consumers[0].held = {"1-0": Any}  # type: ignore[dict-item]
     consumers[1].look_at = 0.0
     assert swept(hand, Reclaimed(0)) == [2]
     hand.now += 1.5
-    assert sum(swept(hand, Reclaimed(0, 2.5))) == len(consumers)
+    assert sum(swept(hand, Reclaimed(0, 2.5, rests=True))) == len(consumers)

@@ -33,12 +33,12 @@ from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.leases import check, died, lose
 from headrace._core.worker.settling import Settling, alike
 from headrace._protocol.answers import Grant
-from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 
 TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting units go back to the queue
-BLOCK_S = 1.0  # seconds a blocked read lasts at most
+PAUSED_S = 1.0  # the same where the queue is paused: between two such reads it may be resumed
 
 
 def fetch(consumer: Consumer) -> Role:
@@ -119,7 +119,8 @@ def wait(consumer: Consumer) -> Role:
         if riders := consumer.riders():
             rung = yield from _ride(consumer, riders)
         else:
-            rung = (yield from block(consumer.ops.wait(BLOCK_S, paused=consumer.paused))) or consumer.paused
+            paused = consumer.paused
+            rung = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
         if rung:  # or it may have been resumed
             consumer.woken = consumer.available = True
             yield Wake()

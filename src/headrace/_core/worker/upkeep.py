@@ -8,11 +8,15 @@ from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Step, Wake, c
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, many
+from headrace._model.checks import FOREVER_S
+from headrace._protocol.answers import Reclaimed
 from headrace._protocol.declaring import declaration, differing
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two looks for dead workers, at most
 SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
-SWEEP_EVERY_S = 1.0  # seconds between two looks at most: an expired lease is found as soon
+SWEEP_EVERY_S = 1.0  # seconds between two looks at most, but for a queue at rest: an expired lease is found as soon
+
+REST_AT_MOST_S = 5.0  # seconds between two looks at a queue at rest, unless there are many
 
 
 def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
@@ -25,12 +29,16 @@ def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     while worker.phase < Phase.HALTING:
         began = yield from current_time()
         again = tick
-        due = [consumer for consumer in consumers if consumer.held or consumer.look_at <= began]
+        due = [consumer for consumer in consumers if _due(consumer, began) or not many(worker)]
         for start in range(0, len(due), SWEEPS_AT_ONCE):
             again = min(again, (yield from _look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
         if len(due) > SWEEPS_AT_ONCE:  # it took a while
             again = max(0.01, again - ((yield from current_time()) - began))
         yield Sleep(again)
+
+
+def _due(consumer: Consumer, now: float) -> bool:
+    return bool(consumer.held) or consumer.look_at <= now
 
 
 def _look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float) -> Step[float]:
@@ -45,9 +53,12 @@ def _look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float) -
         yield from consumer.tend()
         yield from _measure(consumer)
         yield from _declare(consumer)
-        if consumer.registered:
+        if consumer.registered and _due(consumer, now):
             swept.append(consumer)
     again = tick
+    for consumer in consumers:
+        if consumer.registered and not _due(consumer, now):
+            again = min(again, consumer.look_at - now)
     if not swept:
         return again
     ops = [consumer.ops.reclaim(consumer.name, worker.settings.timeout) for consumer in swept]
@@ -57,9 +68,17 @@ def _look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float) -
             if consumer.note_due(now, found):
                 yield Wake(whose=consumer)
             again = min(again, 0.01 if found.more else tick, found.again or tick)
-            rests = many(worker) and found.again is not None and found.again > tick
-            consumer.look_at = now + found.again if rests and found.again else 0.0
+            consumer.look_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
     return again
+
+
+def _rest(consumer: Consumer, found: Reclaimed, most: float) -> float:
+    """Return the seconds for which a queue need not be looked at, if nothing of it is held here meanwhile. What is
+    leased next is looked at before its lease, or its deadline, is over.
+    """
+    if not found.rests or found.again is None:
+        return 0.0
+    return min(found.again, most, consumer.ops.settings.lease / 2, (consumer.handler.deadline or FOREVER_S) * 0.75)
 
 
 def _declare(consumer: Consumer) -> Role:

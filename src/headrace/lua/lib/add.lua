@@ -1,27 +1,59 @@
 -- Put one job into a queue unless its id is taken. `delay`: '' now, '+ms' from now, '@ms' at a moment.
 -- Answers the id and 1, or the id and 0 when a job of that id is there already; and whether it is the first due now. With
--- q.added and q.enqueued, 0 at first, they are counted there, until `count_added` writes it.
+-- q.added and q.enqueued, 0 at first, they are counted there, until `count_added` writes it. With q.later, made by
+-- `many_of` of all ids that are to come, so is what the hashes are to hold, and `count_added` says what is due first.
 -- @include due_at
 -- @include is_entry_id
 -- @include levels
+local function many_of(q, some)
+  q.later = {taken = {}, ids = {}, bodies = {}, dues = {}, raised = 0}
+  local held = #some > 0 and redis.call('HMGET', q.ids, unpack(some)) or {}
+  for i = 1, #some do q.later.taken[some[i]] = held[i] end
+end
+local function is_taken(q, id)
+  if q.later then return q.later.taken[id] end
+  return redis.call('HEXISTS', q.ids, id) == 1
+end
+local function put(q, part, key, name, value)
+  local later = q.later and q.later[part]
+  if later then later[#later + 1], later[#later + 2] = name, value else redis.call('HSET', key, name, value) end
+end
 local function add(q, now, id, delay, fields)
-  if id ~= '' and (redis.call('HEXISTS', q.ids, id) == 1 or is_entry_id(q, id)) then return id, 0 end
+  if id ~= '' and (is_taken(q, id) or is_entry_id(q, id)) then return id, 0 end
   local due, first = due_at(delay, now), false
   if due > 0 then
     fields[#fields + 1] = 'enq'
     fields[#fields + 1] = string.format('%.0f', now)
-    redis.call('HSET', q.bodies, id, cmsgpack.pack(fields))
-    redis.call('ZADD', q.delayed, string.format('%.0f', due), id)
-    redis.call('HSET', q.ids, id, 'delayed')
-    first = redis.call('ZRANK', q.delayed, id) == 0
+    put(q, 'bodies', q.bodies, id, cmsgpack.pack(fields))
+    put(q, 'ids', q.ids, id, 'delayed')
+    local score = string.format('%.0f', due)
+    if q.later then
+      q.later.dues[#q.later.dues + 1], q.later.dues[#q.later.dues + 2] = score, id
+    else
+      redis.call('ZADD', q.delayed, score, id)
+      first = redis.call('ZRANK', q.delayed, id) == 0
+    end
   else
     local entry = append(q, fields)
-    if id == '' then id = entry else redis.call('HSET', q.ids, id, entry) end
+    if id == '' then id = entry else put(q, 'ids', q.ids, id, entry) end
   end
+  if q.later then q.later.taken[id] = 'now' end
   if q.enqueued then q.enqueued = q.enqueued + 1 else redis.call('HINCRBY', q.stats, 'enqueued', 1) end
   return id, 1, first
 end
+-- Answers whether one of those added is the first due now, as far as it was not said.
 local function count_added(q)
+  local later, first = q.later, false
+  if later then
+    if #later.bodies > 0 then
+      redis.call('HSET', q.bodies, unpack(later.bodies))
+      redis.call('ZADD', q.delayed, unpack(later.dues))
+      first = later.taken[redis.call('ZRANGE', q.delayed, 0, 0)[1]] == 'now'
+    end
+    if #later.ids > 0 then redis.call('HSET', q.ids, unpack(later.ids)) end
+    wake_for_levels(q, later.raised)
+  end
   if q.added > 0 then redis.call('HINCRBY', q.stats, 'added', q.added) end
   if q.enqueued > 0 then redis.call('HINCRBY', q.stats, 'enqueued', q.enqueued) end
+  return first
 end

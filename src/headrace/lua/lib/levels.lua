@@ -23,7 +23,14 @@ local function size_of(fields)
   for i = 1, #fields do bytes = bytes + #fields[i] end
   return bytes
 end
--- A job goes to the back of its level. Answers the name of its entry. Where many come, q.added counts them (see add).
+-- Entries of the streams of levels wake no reader that is blocked on the jobs stream; a token on the wake stream does.
+local function wake_for_levels(q, number)
+  if number == 0 then return end
+  for _ = 1, math.min(number, 8 - redis.call('XLEN', q.wake)) do redis.call('XADD', q.wake, '*', 'w', '1') end
+  if tonumber(redis.call('HGET', q.stats, 'levels') or 0) < q.levels.n then redis.call('HSET', q.stats, 'levels', q.levels.n) end
+end
+-- A job goes to the back of its level. Answers the name of its entry. Where many come, q.added counts them, and q.later
+-- those of levels (see add).
 local function append(q, fields)
   local level = level_of(fields, q.levels.n)
   local stream = level > 0 and q.levels[level]
@@ -31,9 +38,7 @@ local function append(q, fields)
   if q.added then q.added = q.added + 1 else redis.call('HINCRBY', q.stats, 'added', 1) end
   keep_largest(q.stats, size_of(fields))
   if not stream then return entry end
-  -- Entries of these streams wake no reader that is blocked on the jobs stream; a token on the wake stream does.
-  if redis.call('XLEN', q.wake) < 8 then redis.call('XADD', q.wake, '*', 'w', '1') end
-  if tonumber(redis.call('HGET', q.stats, 'levels') or 0) < q.levels.n then redis.call('HSET', q.stats, 'levels', q.levels.n) end
+  if q.later then q.later.raised = q.later.raised + 1 else wake_for_levels(q, 1) end
   return entry .. '.' .. level
 end
 -- The stream of the entry of that name, and its ID there; no stream if there is no such level.

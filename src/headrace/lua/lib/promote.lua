@@ -1,30 +1,42 @@
--- Move a delayed job to the back of its level.
+-- Move delayed jobs to the back of their levels, in this order.
 -- @include fields
 -- @include levels
 -- @include stored
-local function promote_one(q, id)
-  local body = redis.call('HGET', q.bodies, id)
-  redis.call('ZREM', q.delayed, id)
-  redis.call('HDEL', q.bodies, id)
-  if not body then return end
-  local own, headers = parse(stored(body))
-  local entry = append(q, compose(own, headers))
-  if own.id == id then redis.call('HSET', q.ids, id, entry) end
-  local releases = redis.call('HGET', q.released, id)
-  if releases then
-    redis.call('HDEL', q.released, id)
-    redis.call('HSET', q.released, entry, releases)
+local function promote_these(q, names)
+  local bodies, named, moved, added = redis.call('HMGET', q.bodies, unpack(names)), {}, {}, q.added
+  local releases = redis.call('EXISTS', q.released) == 1 and redis.call('HMGET', q.released, unpack(names)) or {}
+  redis.call('ZREM', q.delayed, unpack(names))
+  redis.call('HDEL', q.bodies, unpack(names))
+  q.added = 0
+  for i, id in ipairs(names) do
+    if bodies[i] then
+      local own, headers = parse(stored(bodies[i]))
+      local entry = append(q, compose(own, headers))
+      if own.id == id then named[#named + 1], named[#named + 2] = id, entry end
+      if releases[i] then moved[#moved + 1], moved[#moved + 2] = entry, releases[i] end
+    end
+  end
+  if q.added > 0 then redis.call('HINCRBY', q.stats, 'added', q.added) end
+  q.added = added
+  if #named > 0 then redis.call('HSET', q.ids, unpack(named)) end
+  if #moved > 0 then
+    redis.call('HDEL', q.released, unpack(names))
+    redis.call('HSET', q.released, unpack(moved))
   end
 end
+local function promote_one(q, id) promote_these(q, {id}) end
 -- Promote jobs that are due, in due order, as far as the *budget* goes: one at least, if there is any of it. Answers
 -- their ids.
 local function promote(q, now, limit, budget)
   local due = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
   for i, id in ipairs(due) do
     local size = redis.call('HSTRLEN', q.bodies, id)
-    if budget.left <= 0 or i > 1 and size > budget.left then return {unpack(due, 1, i - 1)} end
+    if budget.left <= 0 or i > 1 and size > budget.left then
+      due = {unpack(due, 1, i - 1)}
+      break
+    end
     budget.left = budget.left - size
-    promote_one(q, id)
   end
+  if #due > 0 then promote_these(q, due) end
   return due
 end

@@ -9,10 +9,15 @@ local function raise_level(q, level, to, page)
   local target, carry = q.levels[to] or q.jobs, redis.call('HLEN', q.released) > 0
   for i = 1, #page do gone[i] = page[i][1] end
   redis.call('XDEL', q.levels[level], unpack(gone))
+  local owns, rests, ids = {}, {}, {}
   for i = 1, #page do
-    local name = gone[i] .. '.' .. level
-    local own, headers = parse(prioritised(page[i][2], level))
-    local registered = own.id and redis.call('HGET', q.ids, own.id)
+    owns[i], rests[i] = parse(prioritised(page[i][2], level))
+    ids[i] = owns[i].id or ''
+  end
+  local held = redis.call('HMGET', q.ids, unpack(ids))
+  for i = 1, #page do
+    local name, own, headers = gone[i] .. '.' .. level, owns[i], rests[i]
+    local registered = own.id and held[i]
     own.id, own.enq = own.id or name, own.enq or string.match(name, '^%d+')
     local entry = redis.call('XADD', target, '*', unpack(compose(own, headers)))
     if to > 0 then entry = entry .. '.' .. to end

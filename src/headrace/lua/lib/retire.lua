@@ -25,6 +25,16 @@ local function free_id(q, id, name, what)
   if what then mark(q.flows, id, what) end
   return true
 end
+-- The same of many; those that are another job's stay.
+local function free_ids(q, ids, names, what)
+  local free, held = {}, #ids > 0 and redis.call('HMGET', q.ids, unpack(ids)) or {}
+  for i = 1, #ids do
+    if held[i] == names[i] then free[#free + 1] = ids[i] end
+  end
+  if #free == 0 then return end
+  redis.call('HDEL', q.ids, unpack(free))
+  for i = 1, what and #free or 0 do mark(q.flows, free[i], what) end
+end
 local function retire(q, name, id, what)
   local gone, held = remove_entry(q, name)
   free_id(q, id, name, what)
