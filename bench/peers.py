@@ -1,0 +1,331 @@
+"""What `compare.py` runs in each peer's own environment: its producer, and a worker in this process.
+
+python bench/peers.py rq enqueue unix:///tmp/redis.sock 1000
+
+A job's payload is 100 characters: its number, and when it was sent. A peer's handler notes both. Each peer is set up
+as its documentation advises for speed: see `SETTINGS`, which the comparison shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any
+
+SETTLE_S = 0.5  # seconds after the last job, in which one may come twice
+STUCK_S = 30.0  # seconds without a job, after which the others are lost
+GAP_S = 0.1  # seconds between two lone jobs
+WARM_UP = 5  # lone jobs that do not count
+
+Loop = Callable[[int, bool], None]  # sends so many jobs, one by one or in bulk
+AsyncLoop = Callable[[int, bool], Awaitable[None]]
+
+SETTINGS = {
+    "redis-py": "`XADD`, and `XREADGROUP COUNT 100` with `XACK` and `XDEL`, by hand; promises nothing",
+    "headrace": "`AsyncWorker`, a coroutine a job, concurrency 100",
+    "headrace-threads": "`Worker`, concurrency 8",
+    "rq": "`SimpleWorker` (no fork a job), `result_ttl=0`",
+    "dramatiq": "`Worker`, 8 threads",
+    "taskiq-redis": "`RedisStreamBroker`, 100 tasks",
+    "saq": "concurrency 100, `ttl=-1`",
+    "arq": "`max_jobs=100`, `keep_result=0`, `poll_delay=0.05` (0.5 by default)",
+    "celery": "pool of 8 threads, no result, prefetch of 64 a thread, no gossip, mingle or heartbeat",
+}
+
+
+def payload(number: int) -> str:
+    """Make a job's payload; a lone one's after a while, in which the worker goes to rest."""
+    if SEEN.gap:
+        time.sleep(SEEN.gap)
+    return f"{number}:{time.time():.6f}:".ljust(100, "x")
+
+
+class Seen:
+    """The jobs that a worker has run."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.waits: list[float] = []
+        self.gap = 0.0  # seconds between two jobs that this process sends
+        self.first = self.last = time.perf_counter()
+        self.before = time.process_time()
+
+    def run(self, text: str | bytes) -> None:
+        """Note a job: the first line of each handler."""
+        now = time.time()
+        number, sent, _ = (text.decode() if isinstance(text, bytes) else text).split(":", 2)
+        self.counts[int(number)] = self.counts.get(int(number), 0) + 1
+        self.waits.append((now - float(sent)) * 1e3)
+        if len(self.waits) == 1:
+            self.first, self.before = time.perf_counter(), time.process_time()
+        self.last = time.perf_counter()
+
+    def await_all(self, jobs: int) -> None:
+        """Say how *jobs* were run once they all were, and end the process, whatever its worker is like."""
+        while len(self.counts) < jobs and time.perf_counter() - self.last < STUCK_S:
+            time.sleep(0.002)
+        took = self.last - self.first  # the start of a worker is not timed
+        spent = time.process_time() - self.before
+        time.sleep(SETTLE_S)
+        waits = self.waits[WARM_UP:]
+        cuts = statistics.quantiles(waits, n=100) if len(waits) > 1 else [0.0] * 99
+        told = {
+            "seconds": took, "lost": jobs - len(self.counts),
+            "doubled": sum(count - 1 for count in self.counts.values()), "p50": cuts[49], "p99": cuts[98],
+            "processor": spent,
+        }  # fmt: skip
+        print(json.dumps(told), flush=True)
+        os._exit(0)
+
+    def watch(self, jobs: int) -> None:
+        """Await all on a thread of its own."""
+        self.last = time.perf_counter()
+        threading.Thread(target=self.await_all, args=(jobs,), daemon=True).start()
+
+
+SEEN = Seen()
+
+
+def handle(text: str) -> None:
+    """The handler of those that name functions."""
+    SEEN.run(text)
+
+
+# -- the peers: each has a producer, and a worker that runs until the process ends ------------------------
+
+
+def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
+    """A bare loop, the limit of what redis-py can do one by one."""
+    client: Any = import_module("redis").Redis.from_url(url)
+
+    def send(jobs: int, bulk: bool) -> None:
+        pipe = client.pipeline(transaction=False) if bulk else client
+        for number in range(jobs):
+            pipe.xadd("bare", {"data": payload(number)})
+            if bulk and number % 500 == 499:
+                pipe.execute()
+        if bulk:
+            pipe.execute()
+
+    def work() -> None:
+        try:
+            client.xgroup_create("bare", "g", id="0", mkstream=True)
+        except import_module("redis").ResponseError:
+            pass
+        while True:
+            reply = client.xreadgroup("g", "c", {"bare": ">"}, count=100, block=1000)
+            for entry, fields in reply[0][1] if reply else []:
+                SEEN.run(fields[b"data"])
+                client.pipeline(transaction=False).xack("bare", "g", entry).xdel("bare", entry).execute()
+
+    return send, work
+
+
+def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]:
+    """This project."""
+    ours: Any = import_module("headrace")
+
+    def send(jobs: int, bulk: bool) -> None:
+        with ours.Queue("bench", url=url) as queue:
+            if bulk:
+                queue.enqueue_many([payload(number) for number in range(jobs)])
+            for number in range(0 if bulk else jobs):
+                queue.enqueue(payload(number))
+
+    def work() -> None:
+        if threads:
+            worker = ours.Worker(url=url)
+            worker.handler("bench", concurrency=8)(lambda job: SEEN.run(job.payload))
+        else:
+            worker = ours.AsyncWorker(url=url)
+
+            @worker.handler("bench", concurrency=100)
+            async def run(job: Any) -> None:
+                SEEN.run(job.payload)
+
+        worker.run()
+
+    return send, work
+
+
+def headrace_threads(url: str) -> tuple[Loop, Callable[[], None]]:
+    """The same with threads."""
+    return headrace(url, threads=True)
+
+
+def rq(url: str) -> tuple[Loop, Callable[[], None]]:
+    """RQ."""
+    its: Any = import_module("rq")
+    client: Any = import_module("redis").Redis.from_url(url)
+    queue = its.Queue("bench", connection=client)
+
+    def send(jobs: int, bulk: bool) -> None:
+        function = "peers.handle"
+        for at in range(0, jobs if bulk else 0, 500):
+            some = range(at, min(jobs, at + 500))
+            queue.enqueue_many([its.Queue.prepare_data(function, (payload(n),), result_ttl=0) for n in some])
+        for number in range(0 if bulk else jobs):
+            queue.enqueue(function, payload(number), result_ttl=0)
+
+    def work() -> None:
+        its.SimpleWorker([queue], connection=client).work(logging_level="WARNING")
+
+    return send, work
+
+
+def dramatiq(url: str) -> tuple[Loop, Callable[[], None]]:
+    """Dramatiq."""
+    its: Any = import_module("dramatiq")
+    broker = import_module("dramatiq.brokers.redis").RedisBroker(url=url)
+    its.set_broker(broker)
+    actor = its.actor(handle, queue_name="bench")
+
+    def send(jobs: int, bulk: bool) -> None:
+        for number in range(jobs):
+            actor.send(payload(number))
+
+    def work() -> None:
+        its.Worker(broker, worker_threads=8).start()
+        threading.Event().wait()
+
+    return send, work
+
+
+def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
+    """taskiq with Redis Streams."""
+
+    def broker() -> Any:
+        return import_module("taskiq_redis").RedisStreamBroker(url, queue_name="bench")
+
+    async def run(text: str) -> None:
+        SEEN.run(text)
+
+    async def sending(jobs: int) -> None:
+        its = broker()
+        task = its.register_task(run, task_name="run")
+        await its.startup()
+        for number in range(jobs):
+            await task.kiq(payload(number))
+        await its.shutdown()
+
+    async def working() -> None:
+        its = broker()
+        its.register_task(run, task_name="run")
+        its.is_worker_process = True
+        await import_module("taskiq.api").run_receiver_task(its, max_async_tasks=100, run_startup=True)
+
+    return lambda jobs, _bulk: asyncio.run(sending(jobs)), lambda: asyncio.run(working())
+
+
+def saq(url: str) -> tuple[Loop, Callable[[], None]]:
+    """SAQ."""
+    its: Any = import_module("saq")
+
+    def made() -> Any:
+        client = import_module("redis.asyncio").from_url(url)  # its own takes no URL of a socket
+        return import_module("saq.queue.redis").RedisQueue(client, name="bench")
+
+    async def run(_context: Any, *, text: str) -> None:
+        SEEN.run(text)
+
+    async def sending(jobs: int) -> None:
+        queue = made()
+        await queue.connect()
+        for number in range(jobs):
+            await queue.enqueue("run", text=payload(number), ttl=-1)
+        await queue.disconnect()
+
+    async def working() -> None:
+        queue = made()
+        await its.Worker(queue, functions=[("run", run)], concurrency=100).start()
+
+    return lambda jobs, _bulk: asyncio.run(sending(jobs)), lambda: asyncio.run(working())
+
+
+def arq(url: str) -> tuple[Loop, Callable[[], None]]:
+    """Arq."""
+    connections: Any = import_module("arq.connections")
+    settings = connections.RedisSettings.from_dsn(url)
+
+    async def run(_context: Any, text: str) -> None:
+        SEEN.run(text)
+
+    async def sending(jobs: int) -> None:
+        pool = await connections.create_pool(settings)
+        for number in range(jobs):
+            await pool.enqueue_job("run", payload(number))
+        await pool.aclose()
+
+    async def working() -> None:
+        function = import_module("arq.worker").func(run, name="run")
+        worker = import_module("arq.worker").Worker(
+            functions=[function], redis_settings=settings, max_jobs=100, keep_result=0, poll_delay=0.05,
+            handle_signals=False,
+        )  # fmt: skip
+        await worker.main()
+
+    return lambda jobs, _bulk: asyncio.run(sending(jobs)), lambda: asyncio.run(working())
+
+
+def celery(url: str) -> tuple[Loop, Callable[[], None]]:
+    """Celery."""
+    app: Any = import_module("celery").Celery("bench", broker=url.replace("unix://", "redis+socket://"))
+    app.conf.update(
+        task_ignore_result=True,
+        worker_prefetch_multiplier=64,
+        broker_connection_retry_on_startup=True,
+        worker_redirect_stdouts=False,
+    )
+    task = app.task(handle, name="run")
+
+    def send(jobs: int, bulk: bool) -> None:
+        for number in range(jobs):
+            task.delay(payload(number))
+
+    def work() -> None:
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "CRITICAL"]
+        app.worker_main(["--quiet", "worker", "-P", "threads", "-c", "8", *quiet])
+
+    return send, work
+
+
+PEERS: dict[str, Callable[[str], tuple[Loop, Callable[[], None]]]] = {
+    "redis-py": redis_py,
+    "headrace": headrace,
+    "headrace-threads": headrace_threads,
+    "rq": rq,
+    "dramatiq": dramatiq,
+    "taskiq-redis": taskiq_redis,
+    "saq": saq,
+    "arq": arq,
+    "celery": celery,
+}
+
+
+def main() -> None:
+    """Send, or work, and say how it went."""
+    peer, verb, url, jobs = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+    logging.disable(logging.ERROR)
+    send, work = PEERS[peer](url)
+    if verb == "work":
+        SEEN.watch(jobs)
+        work()
+    else:
+        SEEN.gap = GAP_S if verb == "lone" else 0.0
+        began, processor = time.perf_counter(), time.process_time()
+        send(jobs, verb == "bulk")
+        took = time.perf_counter() - began
+        print(json.dumps({"seconds": took, "processor": time.process_time() - processor}))
+
+
+if __name__ == "__main__":
+    sys.modules["peers"] = sys.modules["__main__"]  # functions are named `peers.handle`
+    main()
