@@ -260,12 +260,14 @@ class Actor:
     def meter(self) -> None:
         """Produce a little more than the rate lets through, and lease it."""
         with Queue(METERED, url=self.orders.url, lease=LEASE, rate=RATE, max_attempts=None) as queue:
-            calm, ticking = self.orders.log.parent / CALM, False
+            calm = self.orders.log.parent / CALM
+            ticking: bool | None = None  # as one that was killed has left it
             while not self.over:
-                if calm.exists():
-                    ticking = ticking and not queue.unschedule("tick")
-                else:
-                    ticking = ticking or queue.schedule("tick", b"tick", every=EVERY) or True
+                wanted = not calm.exists()
+                if wanted is not ticking:
+                    queue.schedule("tick", b"tick", every=EVERY) if wanted else queue.unschedule("tick")
+                    ticking = wanted
+                if wanted:
                     for _ in range(20 if queue.counts().waiting < 40 else 0):
                         self.produced += 1
                         self.enqueued(queue, f"{self.name}-m{self.produced}")
