@@ -15,6 +15,7 @@ import headrace
 from headrace._cli import changing, dead, flows, looking, schedules
 from headrace._cli.console import reported
 from headrace._cli.demo import demo as run_demo
+from headrace._cli.doctor import doctor
 from headrace._cli.enqueue import enqueue
 from headrace._cli.logs import LogFormat, LogLevel, Logs
 from headrace._cli.options import Json, Namespace, Url, Yes, hand_on
@@ -133,6 +134,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "delete": changing.delete,
     "fail-worker": changing.fail_worker,
     "repair": changing.repair,
+    "doctor": doctor,
     "top": top,
     "web": web,
     "protocol": show_protocol,
