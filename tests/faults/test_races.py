@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -20,9 +21,10 @@ from headrace import AsyncQueue, Counts, Queue
 from headrace._async import executor
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, Job
+from headrace._sync.executor import Executor
 from headrace._sync.lease import Lease
 from headrace._sync.subscription import Subscription
-from tests.support.awaiting import PATIENCE
+from tests.support.awaiting import PATIENCE, until
 from tests.support.processes import CONTEXT
 from tests.support.servers import Server, binaries
 
@@ -383,3 +385,36 @@ def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:
     assert len(there) == len(set(there))
     assert set(answered) <= set(there)
     assert queue.counts() == Counts(waiting=len(there), enqueued=len(there))
+
+
+def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> None:
+    """If another thread did, a new socket might get its number before the read comes to wait, and be waited for."""
+    reader = Executor(newest.url)
+    subscription = Subscription(reader)
+    wait = threading.Thread(target=reader.wait, args=(("BLPOP", "x", "8"),))
+    listen = threading.Thread(target=lambda: [subscription.receive(["x"], 60.0) for _ in range(2)])
+    closed: list[threading.Thread] = []
+
+    def watched(connection: Any) -> None:
+        plain = connection.disconnect
+
+        def disconnect(*args: Any, **options: Any) -> None:
+            closed.append(threading.current_thread())
+            plain(*args, **options)
+
+        connection.disconnect = disconnect
+
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        wait.start()
+        listen.start()
+        until(lambda: client.pubsub_channels() and client.info("clients")["blocked_clients"], "both")
+    watched(next(iter(reader._blocked)))
+    watched(subscription._connection)
+    reader.stop_waiting()
+    subscription.close()
+    for thread in (wait, listen):
+        thread.join(30)
+        assert not thread.is_alive()
+        assert thread in closed
+    assert threading.current_thread() not in closed
+    reader.close()

@@ -53,7 +53,7 @@ from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
 from headrace._protocol.waiting import rung
 from headrace._sync.combining import Combiner
-from headrace._sync.pool import Pool, replies
+from headrace._sync.pool import Pool, replies, shut
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -400,7 +400,7 @@ class Executor(BaseExecutor):
         """
         self._waits_no_more = True
         for connection in list(self._blocked):
-            connection.disconnect()
+            shut(connection)
 
     def sleep(self, seconds: float) -> None:
         """Sleep on the client."""

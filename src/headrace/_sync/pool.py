@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import suppress
 from typing import Any
 
@@ -51,6 +52,15 @@ def quiet(connection: Any) -> bool:
     with suppress(errors.ConnectionError, errors.TimeoutError, OSError):
         return not connection.can_read()
     return False
+
+
+def shut(connection: Any) -> None:
+    """End what another thread reads on a connection, which that thread closes then. If this one did, a new socket
+    might get its number before the other comes to wait for it, and be waited for.
+    """
+    if (sock := connection._sock) is not None:  # noqa: SLF001
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 def replies(connection: Any, number: int) -> list[Any]:

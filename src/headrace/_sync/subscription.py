@@ -7,6 +7,7 @@ meanwhile are gone. An idle one is pinged, or the loss of a server that closed n
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from headrace._base.subscription import (
 )
 from headrace._core.notices import Received
 from headrace._sync.executor import Executor
+from headrace._sync.pool import shut
 
 
 class Subscription(BaseSubscription):
@@ -35,9 +37,17 @@ class Subscription(BaseSubscription):
         super().__init__(executor, announce)
         self._source: Any = None
         self._pool: Any = None  # of connections like those of that one
+        self._busy = threading.Lock()  # held while it is read
 
     def receive(self, channels: Sequence[str], seconds: float) -> Received:
         """Return the messages of so many seconds; or that the subscription has just begun; or why there is none."""
+        with self._busy:
+            received = self._receive(channels, seconds)
+        if self._closed:
+            self._hang_up()
+        return received
+
+    def _receive(self, channels: Sequence[str], seconds: float) -> Received:
         try:
             anew = self._connection is None
             if anew and not self._closed:
@@ -94,7 +104,12 @@ class Subscription(BaseSubscription):
             self._pool.release(connection)
 
     def close(self) -> None:
-        """Close it for good; a `receive` under way returns."""
+        """Close it for good; a `receive` under way returns, and closes the connection."""
         self._closed = True
-        if self._pool is not None:
-            self._pool.disconnect()
+        if self._busy.acquire(blocking=False):
+            try:
+                self._hang_up()
+            finally:
+                self._busy.release()
+        elif (connection := self._connection) is not None:
+            shut(connection)
