@@ -180,9 +180,19 @@ class Storm:
         self._cluster.migrate(name, self._cluster.other(name))
 
     def cut(self, name: str) -> None:
-        """Cut all connections to a master."""
-        for kind in ("normal", "pubsub"):
-            self._cluster.owner(name).ask("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        """Cut all connections to a master, which has just run what came while it was frozen: replies are lost."""
+        master = self._cluster.owner(name)
+        kill = ("CLIENT", "KILL", "SKIPME", "yes", "TYPE")
+        with redis.Redis(unix_socket_path=master.path, single_connection_client=True) as client:
+            client.ping()  # connected by now: it is read in one go with the others
+            cutting = threading.Thread(target=client.execute_command, args=(*kill, "normal"))
+            master.suspend()
+            time.sleep(0.2)
+            cutting.start()
+            time.sleep(0.1)
+            master.wake()
+            cutting.join()
+        master.ask(*kill, "pubsub")
 
     def blow(self, seconds: float) -> None:
         """Let happen one thing after another, each kind at least once."""
