@@ -23,7 +23,7 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Codec", "CodecError", "Complete",
+    "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Bulk", "Codec", "CodecError", "Complete",
     "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
     "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "NotDurable", "Offloaded",
     "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "QueueFull", "Rate", "Repairs", "ReplyError", "Schedule",
@@ -31,9 +31,9 @@ BESIDES = {
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
-        "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter", "delayed",
-        "delete", "drain", "enqueue", "enqueue_many", "enqueue_stream", "events", "expire", "fail_worker", "find",
-        "lease", "lease_many",
+        "bulk", "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter",
+        "delayed", "delete", "drain", "enqueue", "enqueue_many", "enqueue_stream", "events", "expire", "fail_worker",
+        "find", "lease", "lease_many",
         "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew",
         "repair", "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules",
         "unschedule", "waiting", "workers",
@@ -140,6 +140,7 @@ MADE: dict[str, Any] = {
     **{name: getattr(headrace, name)(*[1] * _needed(name)) for name in sorted(VALUES - {"Retry", "Rate"})},
     "Rate": headrace.Rate(5, per=1),
     "Job": headrace.Job("i", b"x", "q", {"a": "b"}, 2, 1.5),
+    "Bulk": headrace.Bulk(1000, 3, 2, "c"),
     "BatchError": headrace.BatchError({"i": headrace.DeadLetter("no")}),
     "Complete": headrace.Complete(b"r"),
     "DeadLetter": headrace.DeadLetter("no"),

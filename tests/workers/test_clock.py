@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace import Counts, Job, Queue
 from tests.chaos.clock import Clock
@@ -30,6 +31,7 @@ def test_a_clock_that_jumps(
     with (
         Server(newest.binary, environment=clock.environment()) as server,
         Queue("q", url=server.url) as queue,
+        redis.Redis(unix_socket_path=server.path) as raw,
     ):
         worker = Running(kind, url=server.url, heartbeat=0.3, timeout=1.0)
 
@@ -40,6 +42,8 @@ def test_a_clock_that_jumps(
         with worker:
             assert queue.result(queue.enqueue(b"before").id, timeout=PATIENCE) == b"before"
             queue.enqueue(b"later", delay=15)
+            # Before anything has looked after a queue, one that is late by ten timeouts has been gone for long.
+            until(lambda: raw.hexists(queue.ops.keys.part("stats"), "pulse"), "the first look")
             clock.jump(jump)
             assert queue.result(queue.enqueue(b"after").id, timeout=PATIENCE) == b"after"
             until(lambda: events("server_clock_jumped"), "the warning")
