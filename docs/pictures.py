@@ -18,6 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 HERE = Path(__file__).parent / "pictures"
 WIDTH = 1200
 WARM_UP_MS = 20_000  # until the demo has something of everything, and rates have a course
+TRENDS_MS = 400_000  # until it has some minutes of trends
 
 
 def at(path: str) -> Callable[[Page], object]:
@@ -38,6 +39,8 @@ PICTURES: dict[str, Callable[[Page], object]] = {
     "dead": at("dead?name=emails"),
     "workers": at("workers"),
     "flows": at("flows"),
+    "schedules": at("schedules"),
+    "trends": at("trends?name=emails"),  # the last, as it takes some minutes
 }
 BOTH = {"queues"}  # taken light and dark: for the first page
 
@@ -72,6 +75,8 @@ def main(wanted: list[str]) -> int:
         page.goto(address)
         page.wait_for_timeout(WARM_UP_MS)
         for name in wanted or PICTURES:
+            if name == "trends":
+                page.wait_for_timeout(TRENDS_MS)
             take(page, name, PICTURES[name])
         browser.close()
         demo.terminate()
