@@ -18,6 +18,7 @@ from headrace._telemetry.client import Outage
 from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
+ATTEMPT_S = 0.05  # seconds that an attempt needs: one without them would make unknown what is known
 FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
 SLACK_S = 1.0  # seconds by which a step may be late; if it is later, the process or the machine stood still
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
@@ -201,7 +202,7 @@ class Patience:
         outcome = state.outcome
         if outcome is not None and (error := outcome.exception()) is not None:
             self.failed(error)
-        pause = 0.0 if self.trip.within is None else state.upcoming_sleep
+        pause = 0.0 if self.trip.within is None else state.upcoming_sleep + ATTEMPT_S
         return self.trip.spent + pause >= self.limit()
 
     def before(self, state: RetryCallState) -> None:
