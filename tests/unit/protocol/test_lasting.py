@@ -1,0 +1,123 @@
+"""Writes that are waited for: what is sent around a call, and what the answers mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import ConfigurationError, NotDurable
+from headrace._model.durability import Durability
+from headrace._protocol.lasting import Lasting, last_of, lasts, trials, tried
+from headrace._protocol.op import Op, pack
+from headrace._protocol.script import script
+
+BOTH = Durability(2, fsync=True)
+ASK = pack(("INFO", "replication"))
+
+
+def operation() -> Op[Any]:
+    return Op("enqueue", script("enqueue"), (), (), lambda reply: reply)
+
+
+def info(history: bytes) -> bytes:
+    return b"# Replication\r\nrole:master\r\nmaster_replid:" + history + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(None, None), ("replicas:1", Durability(1)), ("fsync", Durability(fsync=True)), ("fsync,replicas:2", BOTH)],
+)
+def test_durability_is_read(text: str | None, found: Durability | None) -> None:
+    assert Durability.of(text) == found
+    assert Durability.of(found) == found
+    assert found is None or Durability.of(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "replicas", "replicas:0", "replicas:1,replicas:2", "fsync,fsync", "disk", " fsync"]
+)
+def test_other_words_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match='give "replicas:1"'):
+        Durability.of(text)
+
+
+def test_other_types_are_refused() -> None:
+    with pytest.raises(TypeError, match="not int"):
+        Durability.of(1)
+
+
+def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None:
+    lasting = Lasting(BOTH)
+    assert lasting.wrapped([b"call"], None) == [b"call", pack(("WAIT", 2, 2000)), pack(("WAITAOF", 1, 0, 2000))]
+    assert lasting.wrapped([b"call"], 0.4)[1:] == [pack(("WAIT", 2, 100)), pack(("WAITAOF", 1, 0, 100))]
+    assert lasting.wrapped([b"call"], 0.0)[1] == pack(("WAIT", 2, 1))
+    assert Lasting(Durability(1)).wrapped([], None) == [pack(("WAIT", 1, 2000))]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "disk", "reason"),
+    [
+        (2, [1, 0], None),
+        (1, [1, 0], "1 replicas have it"),
+        (2, [0, 0], "2 replicas have it"),
+        (redis.ResponseError("NOREPLICAS"), [1, 0], "NOREPLICAS"),
+    ],
+)
+def test_the_answers_decide(replicas: Any, disk: Any, reason: str | None) -> None:
+    """Too few replicas, no disk or an error: not durable, with what the call itself has answered."""
+    lasting = Lasting(BOTH)
+    assert lasting.unwrapped([b"reply", replicas, disk]) == [b"reply"]
+    if reason is None:
+        lasting.judge([b"reply"])
+        return
+    with pytest.raises(NotDurable, match=reason) as raised:
+        lasting.judge([b"reply"])
+    assert raised.value.replicas == (replicas if isinstance(replicas, int) else 0)
+    assert raised.value.fsynced is bool(disk[0])
+    lasting.begin()  # the next attempt
+    lasting.unwrapped([b"reply", 2, [1, 0]])
+    lasting.judge([b"reply"])
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_batch_waits_behind_its_last_part_and_asks_for_the_history_around_it(other: bool) -> None:
+    """Another primary has another: then the first parts are not behind the last."""
+    one, two, three = (op.lasting for op in last_of([operation()] * 3, Durability(1)))
+    assert one is not None
+    assert two is not None
+    assert three is not None
+    assert one.wrapped([b"1"], None) == [ASK, b"1"]
+    assert two.wrapped([b"2"], None) == [b"2"]
+    assert three.wrapped([b"3"], None) == [b"3", pack(("WAIT", 1, 2000)), ASK]
+    assert one.unwrapped([info(b"aa"), b"1"]) == [b"1"]
+    assert two.unwrapped([b"2"]) == [b"2"]
+    assert three.unwrapped([b"3", 1, info(b"bb" if other else b"aa")]) == [b"3"]
+    one.judge([])
+    if other:
+        with pytest.raises(NotDurable, match="primary changed"):
+            three.judge([])
+    else:
+        three.judge([])
+
+
+def test_one_part_waits_for_itself() -> None:
+    op = operation()
+    assert lasts(op, None) is op
+    waited = lasts(op, BOTH).lasting
+    assert waited is not None
+    assert waited.wanted == BOTH
+    (only,) = last_of([op], BOTH)
+    assert only.lasting is not None
+    assert only.lasting.wrapped([b"1"], None)[0] == b"1"
+
+
+def test_whether_a_server_can_be_asked() -> None:
+    """Never, if it doesn't know the command or its user may not; not yet, if it is no primary."""
+    assert trials(BOTH) == [pack(("WAIT", 0, 1)), pack(("WAITAOF", 1, 0, 1))]
+    assert tried(BOTH, [0, [1, 0]])
+    assert not tried(BOTH, [redis.ResponseError("WAIT cannot be used with replica instances")])
+    for words in ("unknown command 'WAITAOF'", "NOPERM this user has no permissions", "when appendonly is disabled"):
+        with pytest.raises(ConfigurationError, match="nothing was sent"):
+            tried(BOTH, [redis.ResponseError(words)])
