@@ -18,7 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 HERE = Path(__file__).parent / "pictures"
 WIDTH = 1200
 WARM_UP_MS = 20_000  # until the demo has something of everything, and rates have a course
-TRENDS_MS = 400_000  # until it has some minutes of trends
+TRENDS_MS = 300_000  # until it has some minutes of trends
 
 
 def at(path: str) -> Callable[[Page], object]:
