@@ -83,9 +83,16 @@ PARTS = {
         "`rewind` how far moments have been moved since the clock went back, "
         "`healed` the last entry there was when a lost group was made anew, until all up to it are in front.",
     ),
+    "shards": (
+        "hash",
+        "Of a group, not of a queue: `<namespace>:{<group>}:shards`. `version`, and the number of each shard → the salt of its tag, the first and the last CRC-32 of its keys, and `open`.",
+    ),
     "control": (
         "channel",
-        "Tells the workers which leased entries were cancelled: their IDs, or `*` when the queue was deleted.",
+        (
+            "Tells the workers which leased entries were cancelled: their IDs, or `*` when the queue was deleted. "
+            "`stir`: a worker has begun, or rests no more."
+        ),
     ),
     "events": (
         "channel",
@@ -136,6 +143,7 @@ FIELDS = {
     "headrace-reason": "Why it was last retried, at most 500 bytes; scripts write it, producers do not.",
     "headrace-traceback": "Where, at most 4,096 bytes, if the worker keeps tracebacks; also in a dead letter.",
     "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
+    "headrace-key": "A header: the key of the job, which it shares with those that belong to it, if it was given one.",
     "headrace-unique": "A header: for how many ms the job's id stays taken once it is completed.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
     "headrace-nonce": "A header: the nonce of its entry into this stage, for a job of a flow; it tells a dead letter from others of its id.",

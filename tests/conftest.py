@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -50,8 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes a core: most tests wait for a server, not for a processor."""
-    return 3 * min(os.cpu_count() or 2, 8)
+    """Four processes a core: most tests wait for a server, not for a processor."""
+    return 4 * min(os.cpu_count() or 2, 8)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,7 +63,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if wanted(item, config.option.servers, full=config.option.full) else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = chosen
+    items[:] = slow_first(chosen, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Have each process begin with its share of those that are slow: else these are all that runs at the end.
+
+    Each begins with an equal part of the list, and takes over the ends of others' when it has done its own.
+    """
+    slow = [item for item in items if item.get_closest_marker("slow") is not None]
+    rest = (item for item in items if item.get_closest_marker("slow") is None)
+    ordered: list[pytest.Item] = []
+    for number in range(processes):
+        size = (len(items) - len(ordered)) // (processes - number)
+        share = slow[number::processes]
+        ordered += [*share, *islice(rest, max(0, size - len(share)))]
+    return [*ordered, *rest]
 
 
 def pytest_collection_finish() -> None:

@@ -27,6 +27,7 @@ BESIDES = {
     "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
     "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "NotDurable", "Offloaded",
     "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "QueueFull", "Rate", "Repairs", "ReplyError", "Schedule",
+    "Shard", "ShardsMismatch",
     "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState", "as_completed",
 }  # fmt: skip
 MEMBERS = {
@@ -35,7 +36,7 @@ MEMBERS = {
         "delayed", "delete", "drain", "enqueue", "enqueue_many", "enqueue_stream", "events", "expire", "fail_worker",
         "find", "lease", "lease_many",
         "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew",
-        "repair", "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules",
+        "repair", "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules", "shards",
         "unschedule", "waiting", "workers",
     },
     "Lease": {
@@ -52,9 +53,9 @@ MEMBERS = {
     "FlowState": {
         "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
     },
-    "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "lost", "payload", "queue"},
+    "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "key", "lost", "payload", "queue", "shard"},
     "NewJob": {
-        "debounce", "delay", "headers", "id", "max_wait", "payload", "priority", "queue", "replace", "throttle",
+        "debounce", "delay", "headers", "id", "key", "max_wait", "payload", "priority", "queue", "replace", "throttle",
         "unique_for",
     },
     "Receipt": {"added", "id", "outcome", "result"},
@@ -151,6 +152,7 @@ MADE: dict[str, Any] = {
     "PrioritiesMismatch": headrace.PrioritiesMismatch(3),
     "RetryLater": headrace.RetryLater(5, "why", spend=True),
     "TooManySchedules": headrace.TooManySchedules(1000),
+    "ShardsMismatch": headrace.ShardsMismatch(6),
     "StreamStopped": headrace.StreamStopped(7),
     **{
         name: getattr(headrace, name)("text")

@@ -21,6 +21,7 @@ from headrace._model.flow import FanOut, FlowJob, FlowState, Next
 from headrace._model.job import Job, NewJob
 from headrace._model.policy import Rate, Retry
 from headrace._model.receipt import AsyncReceipt, Receipt
+from headrace._model.shards import Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._sync.discovery import queues, workers
 from headrace._sync.flow import Flow
@@ -45,6 +46,7 @@ from headrace.errors import (
     Release,
     ReplyError,
     RetryLater,
+    ShardsMismatch,
     StreamStopped,
     TooManySchedules,
     Verdict,
@@ -103,6 +105,8 @@ __all__ = [
     "Retry",
     "RetryLater",
     "Schedule",
+    "Shard",
+    "ShardsMismatch",
     "StreamStopped",
     "Task",
     "Tasks",

@@ -4,6 +4,7 @@
     ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── PrioritiesMismatch                the queue has more priority levels than were given
+    ├── ShardsMismatch                    the queue's group has another number of shards than was given
     ├── TooManySchedules                  the queue has as many schedules as it may
     ├── NotDurable                        a call happened, and is not yet on as many replicas, or disks, as was wanted
     ├── QueueFull                         the queue has as many waiting jobs as it may
@@ -49,6 +50,7 @@ __all__ = [
     "Release",
     "ReplyError",
     "RetryLater",
+    "ShardsMismatch",
     "StreamStopped",
     "TooManySchedules",
     "Verdict",
@@ -84,6 +86,21 @@ class PrioritiesMismatch(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.levels,)
+
+
+class ShardsMismatch(HeadraceError):
+    """The queue's group has another number of shards than was given: *shards*. The call changed nothing."""
+
+    def __init__(self, shards: int) -> None:
+        super().__init__(
+            f"the queues of this group have {shards} shards: give shards={shards} wherever they are used"
+            if shards > 0
+            else "the table of this group's shards is of another form than this version writes"
+        )
+        self.shards = shards
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.shards,)
 
 
 class TooManySchedules(HeadraceError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from tests.support.planted import ROOMS, Edit, planted
+from tests.support.planted import EVERYBODY, ROOMS, UNRUNG, Edit, planted
 
 PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
 FLOW = ["runs", "hand", "flow threads", "flow tasks"]
@@ -33,6 +33,16 @@ COUNTED: Sequence[Edit] = [
   if reply[i] == 1 then {_COUNT % ("won", "named")} end
 end
 if won > 0 then redis""",
+    ),
+    (
+        "complete",
+        "if won ~= 0 then redis",
+        f"""for i = 1, limit do
+  local name = with_ids and ARGV[items + limit + i - 1] or ''
+  {_NAMED % ("jobs", "(name ~= '' and name or ARGV[items + i - 1])")}
+  if reply[i] == 1 then {_COUNT % ("won", "named")} end
+end
+if won ~= 0 then redis""",
     ),
     (
         "lease",
@@ -88,11 +98,12 @@ MUTANTS = {
         WORKERS,
     ),
     "no record of calls": Mutant([("*", "if last and last[1] == call then", "if false then")], "twice"),
-    "what rang is not adopted": Mutant([("lease", "  front('bell')\n", "")], "unheard"),
+    "what rang is not adopted": Mutant([("lease", "  front('bell')\n", ""), UNRUNG], "unheard"),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
             ("cancel", "redis.pcall('XACK', q.jobs, 'workers', entry)", "0"),
+            ("complete", "if worker == '' and results", "if false and results"),
             ("complete", "if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end", ""),
             (
                 "complete",
@@ -103,7 +114,7 @@ MUTANTS = {
         "double",
     ),
     "everybody completes": Mutant(
-        [("complete", "reply[i] = remove_entry(q, entries[i])", "remove_entry(q, entries[i]) reply[i] = 1")],
+        EVERYBODY,
         "double",
     ),
     "group created at $": Mutant(

@@ -61,8 +61,8 @@ class Proxy:
         self._wake[1].send(b"x")
         assert self._thread is not None
         self._thread.join(PATIENCE)
-        for end in list(self._peers):
-            self._close(end)
+        while self._peers:  # two at a time
+            self._close(next(iter(self._peers)))
         self._selector.close()
         for end in (self._listener, *self._wake):
             end.close()

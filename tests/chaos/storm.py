@@ -326,6 +326,11 @@ class Storm:
         expected = [len(self.players) - metering, *[serving] * len(STAGES), metering]
         return [self.client.zcard(prefix + "workers") for prefix in PREFIXES] == expected
 
+    @property
+    def registered(self) -> int:
+        """The number of workers that have registered, without queues that lease."""
+        return sum(not worker.name.startswith("queue-") for worker in self.queue.workers())
+
     def leave(self, role: str) -> None:
         """All of this role end in good order."""
         reminded = 0.0

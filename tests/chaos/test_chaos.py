@@ -56,6 +56,7 @@ def test_an_outage_of_more_than_a_minute(tmp_path: Path) -> None:
             storm.start(role)
         workers = [player for player in storm.players if player.role != "producer with ids"]
         until(lambda: storm.judge.sample(storm.queue).completed > 20, "work")
+        until(lambda: storm.registered == len(workers), "all workers: one that starts without its server ends")
         storm.outage(65)
         done = storm.judge.sample(storm.queue).completed
         if not storm.players[0].process.is_alive():  # a call of a queue of one's own ends by an error in the end

@@ -1,4 +1,4 @@
-"""Bugs planted in what sends to a cluster, each with the test that must find it."""
+"""Bugs planted in what sends to clusters, follows Sentinel and waits for replicas; each with the test that finds it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from types import ModuleType
 
 from attrs import frozen
 
-from headrace._base import engine, subscription
+from headrace._base import engine, sentinel, subscription
 from headrace._base.cluster import scatter
+from headrace._protocol import lasting
 
 
 @frozen
 class Mutant:
-    """A text of a module, what replaces it, and a test of `test_faults`."""
+    """A text of a module, what replaces it, and a test: of `test_faults`, `test_sentinel` or `test_durable`."""
 
     module: ModuleType
     old: str
@@ -43,5 +44,25 @@ MUTANTS = {
     ),
     "one heartbeat for all masters": Mutant(
         engine, "return self._where(consumer.ops.keys)", "return None", "test_a_frozen_master_is_no_others_concern"
+    ),
+}  # fmt: skip
+
+SENTINEL = {
+    "the former primary counts as the primary": Mutant(
+        sentinel, "return (connection.host, connection.port) == self.primary", "return True", "test_another_primary"
+    ),
+}
+
+DURABLE = {
+    "what no replica has is durable": Mutant(
+        lasting, "(self.replicas or 0) < self.wanted.replicas", "(self.replicas or 0) < 0", "test_not_durable"
+    ),
+    "a batch on two primaries is durable": Mutant(
+        lasting, "if self.ends and _history(rest.pop()) not in", "if self.ends and rest.pop() in",
+        "test_another_primary_meanwhile",
+    ),
+    "what the disk has not is durable": Mutant(
+        lasting, "self.wanted.fsync and not self.fsynced", "self.wanted.fsync and self.fsynced is None",
+        "test_a_disk_that_lags",
     ),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
 from typing import Any, Self
@@ -15,10 +16,12 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import lasts
 from headrace._protocol.queue_ops import Ops
 from headrace._sync.executor import Executor
+from tests.cluster.mutants import DURABLE
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
 from tests.support.colours import Connect
 from tests.support.engines import Running
+from tests.support.planted import plant
 from tests.support.servers import Binary, Server, binaries
 
 
@@ -142,6 +145,45 @@ def test_a_repeated_call_writes_before_it_waits(lagging: Pair) -> None:
         executor.close()
 
 
+def test_a_disk_that_lags(connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written to when the system likes; replicas do not make up for it."""
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    queue = connect("q", durable="replicas:1,fsync")
+    pair.primary.ask("CONFIG", "SET", "appendfsync", "no")
+    try:
+        with pytest.raises(NotDurable, match="not durable as wanted") as error:
+            queue.enqueue(b"a")
+        assert (error.value.replicas, error.value.fsynced) == (1, False)
+    finally:
+        pair.primary.ask("CONFIG", "SET", "appendfsync", "always")
+
+
+def test_what_a_failover_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the replica has not is lost, jobs and completions alike; nothing that a durable call has acknowledged is."""
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    with Pair(binaries()[0]) as pair:
+        with Queue("q", url=pair.url) as plain, Queue("q", url=pair.url, durable="replicas:1") as durable:
+            plain.enqueue(b"x", id="before")
+            durable.enqueue_many([NewJob(b"x", id="durably, done"), NewJob(b"x", id="durably")])
+            leases = plain.lease_many(2)
+            assert durable.complete(leases[1])
+            pair.replica.suspend()
+            pair.primary.ask("CLIENT", "KILL", "TYPE", "replica")  # else it would read on what is under way
+            assert plain.complete(leases[0])
+            assert plain.enqueue(b"x", id="after").added
+            with pytest.raises(NotDurable):
+                durable.enqueue(b"x", id="not durably")
+            with pytest.raises(NotDurable):
+                durable.complete(plain.lease())
+            pair.primary.kill()
+        pair.replica.wake()
+        pair.replica.ask("REPLICAOF", "NO", "ONE")
+        with Queue("q", url=pair.replica.url) as heir:
+            known = [name for name in ("before", "durably, done", "durably", "after", "not durably") if heir.find(name)]
+            assert known == ["before", "durably"]
+            assert heir.counts().completed == 1
+
+
 def test_another_primary_meanwhile(connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a batch are on two: what the first has acknowledged may be lost, though the second has a replica."""
     queue = connect("q")
@@ -212,3 +254,21 @@ def test_what_is_not_understood() -> None:
         Queue("q", durable="all")
     with pytest.raises(TypeError, match="durable must be a str"):
         Queue("q", durable=1)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("mutant", DURABLE)
+def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of these finds it."""
+    bug = DURABLE[mutant]
+    plant(monkeypatch, bug.module, bug.old, bug.new)
+    pair.primary.ask("FLUSHALL")
+    connect = Connect("sync", pair)  # type: ignore[arg-type]
+    check: Any = globals()[bug.found_by]
+    given = {"connect": connect, "pair": pair, "monkeypatch": monkeypatch}
+    if "lagging" in (wanted := inspect.signature(check).parameters):
+        given["lagging"] = request.getfixturevalue("lagging")
+    try:
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            check(**{name: given[name] for name in wanted})
+    finally:
+        connect.close()

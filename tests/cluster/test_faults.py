@@ -247,6 +247,7 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
         queue.close()
 
 
+@pytest.mark.slow
 def test_a_dead_master_is_no_others_concern(kind: str) -> None:
     """A worker of queues on three masters, of which one dies for good: on the others it stays alive, and works."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import headrace
 from headrace import ConfigurationError, FanOut, Flow, Queue
 from headrace._cli.app import app
+from headrace._sync.cluster import client_of
 from headrace.inspect import AsyncInspector, Inspector
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
@@ -202,3 +204,20 @@ def test_no_node_answers() -> None:
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("headrace: redis+cluster://localhost:1,localhost:2: ")
     assert isinstance(done.exception, SystemExit)
+
+
+def test_a_client_of_the_command_line_closes_its_connections(cluster: Cluster) -> None:
+    """Without the collector, which may come late."""
+
+    def connections() -> list[int]:
+        return [len(node.ask("CLIENT", "LIST").splitlines()) for node in cluster.nodes]
+
+    before = connections()
+    gc.disable()
+    try:
+        with client_of(cluster.url) as client:
+            client.ping(target_nodes=client.ALL_NODES)
+            assert connections() != before
+        until(lambda: connections() == before, "no connection more than before")
+    finally:
+        gc.enable()

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.errors import HeadraceError  # noqa: F401
+from headrace.errors import HeadraceError
 from tests.cluster.load import Load
+from tests.cluster.mutants import SENTINEL
 from tests.support.awaiting import until
 from tests.support.cluster import Sentinels
+from tests.support.planted import plant
 from tests.support.servers import binaries
 
 STILL_S = 8.0  # seconds: Sentinel takes two or three, of which one is its down-after; without it a socket's ten pass
@@ -57,3 +59,15 @@ def test_another_primary(sentinels: Sentinels, fault: Callable[[Sentinels], None
         fault(sentinels)
         load.goes_on(20)
     assert load.stood_still < STILL_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", SENTINEL)
+def test_planted_bug(mutant: str, sentinels: Sentinels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of these finds it."""
+    bug = SENTINEL[mutant]
+    plant(monkeypatch, bug.module, bug.old, bug.new)
+    monkeypatch.setattr(until, "__defaults__", ("", 2 * STILL_S))  # seconds to wait for what does not come
+    check = globals()[bug.found_by]
+    with pytest.raises((AssertionError, HeadraceError)):
+        check(sentinels, frozen, "threads")

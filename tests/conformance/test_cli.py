@@ -678,6 +678,7 @@ def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) ->
     work.wait()
 
 
+@pytest.mark.slow
 def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
     """Each in processes of its own; one that can't be loaded ends all."""
     work = working("app:worker", "app:named", "--processes", "2")
@@ -839,6 +840,7 @@ def test_a_module_that_fails(working: Callable[..., Working], tmp_path: Path) ->
     assert "broken:worker could not be imported" in work.said
 
 
+@pytest.mark.slow
 def test_a_worker_without_its_server(working: Callable[..., Working]) -> None:
     work = working("app:worker", "--processes", "2", "--url", NOWHERE)
     assert work.wait() == 1
@@ -880,6 +882,7 @@ def test_it_stops_without_its_server(
         assert re.search(r"headrace: process \d+ ended with status 1", work.said)
 
 
+@pytest.mark.slow
 def test_it_starts_while_the_server_stands_still(working: Callable[..., Working], own: Server) -> None:
     with Queue("q", url=own.url) as queue:
         receipt = queue.enqueue(b"pid")

@@ -25,7 +25,7 @@ from tests.support.servers import Server
 PROGRAM = [sys.executable, "-m", "headrace", "demo"]
 BARE = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_URL", "REDIS_URL")}
 PATIENCE = 240.0  # seconds
-LIMIT = 120
+LIMIT = 200
 
 ONE, OTHER = facts(b"def f(a): pass\n").decode(), facts(b"class C: pass\n").decode()
 GOOD = Evidence(

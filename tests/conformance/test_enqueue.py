@@ -309,6 +309,21 @@ def test_no_headers(queue):
 # -- many --------------------------------------------------------------------------------------------
 
 
+def test_what_one_takes(queue, client):
+    """A job that is its payload and nothing else takes one round trip, and six commands inside its script."""
+
+    def called():
+        return {name.removeprefix("cmdstat_"): row["calls"] for name, row in client.info("commandstats").items()}
+
+    queue.enqueue(b"the first loads the script, and declares the queue")
+    before = called()
+    for i in range(10):
+        queue.enqueue(b"%d" % i)
+    after = called()
+    sent = {name: n - before.get(name, 0) for name, n in after.items() if n > before.get(name, 0) and name != "info"}
+    assert sent == {"evalsha": 10, "get": 10, "hget": 10, "xadd": 10, "hincrby": 20, "set": 10}
+
+
 def test_enqueue_many(queue):
     """Payloads and jobs of every kind at once: a receipt each, in order, and one that is there twice is added once."""
     jobs = [b"1", "2", NewJob("3", id="c"), NewJob(b"4", headers={"a": "b"}), NewJob(b"x", id="c"), bytearray(b"5")]

@@ -205,6 +205,7 @@ def test_only_what_is_asked_for(connect: Any) -> None:
 def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
     """Nothing is said, and nobody is looked for; nor any more when the last listener has gone."""
     queue = connect(max_attempts=2)
+    assert queue.lease(block=0) is None  # the first of a queue is told to workers that rest
 
     def everything() -> dict[str, int]:
         client.config_resetstat()

@@ -155,7 +155,7 @@ def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, 
     assert [state.job.id for state in states] == ["3", "4", "5", "6", "7"]
     dues = [state.due for state in states]
     assert all(190 < later - due < 210 for due, later in itertools.pairwise(dues))
-    assert 100 < dues[0] - now(client) <= 200
+    assert 100 < dues[0] - now(client) <= 200.001  # a moment is a whole millisecond
     assert (queue.find("5").state, queue.find("5").due) == ("delayed", dues[2])
     queue.enqueue_many([NewJob(b"later", headers={"group": "0"})])
     for expected in [b"3", b"4", b"5", b"6", b"7", b"later"]:
@@ -193,6 +193,7 @@ def test_a_new_job_waits_behind_all_that_are_due(connect, client):
     assert payloads(queue.lease_many(1000)) == [b"%d" % i for i in range(120, 240)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_so_many_may_be_due_at_once_that_a_call_does_not_see_them_all(newest, seed):
     """As after hours without workers, again and again: their order is kept all the same."""

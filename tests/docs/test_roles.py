@@ -12,6 +12,7 @@ import redis
 
 from headrace import Queue, Worker
 from headrace.inspect import Inspector
+from tests.support.awaiting import until
 from tests.support.servers import Server
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -61,6 +62,7 @@ def test_a_producer_enqueues_and_waits_and_leases_nothing(admin: Queue, role: An
         with worker:
             assert queue.enqueue(b"x").result(timeout=60) == b"done with x"
             assert [one.added for one in queue.enqueue_many([b"a", b"b"])] == [True, True]
+            until(lambda: admin.counts().completed == 3)
         receipt = queue.enqueue(b"x", id="a", delay=60)
         assert queue.enqueue(b"y", id="a", debounce=90).outcome == "moved"
         assert queue.enqueue(b"z", id="a", replace=True).outcome == "replaced"
@@ -95,3 +97,11 @@ def test_a_viewer_looks_and_changes_nothing(admin: Queue, role: Any) -> None:
             with pytest.raises(NOT_ALLOWED, match=REFUSED):
                 change()
     assert admin.counts() == before
+
+
+def test_a_producer_may_use_a_sharded_queue(newest: Server, role: Any) -> None:
+    with Queue("s", client=role("producer"), shards=4) as queue:
+        assert queue.enqueue(b"x", key="k").added
+        assert len(queue.enqueue_many([b"x", b"y"])) == 2
+    with Queue("s", url=newest.url, shards=4) as queue:
+        assert queue.counts().waiting == 3

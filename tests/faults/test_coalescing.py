@@ -40,6 +40,23 @@ def test_few_round_trips(shared: Server) -> None:
     asyncio.run(story())
 
 
+def test_parts_of_a_thousand(shared: Server) -> None:
+    """Of 1,000 enqueues at the same time two go at once, and the others in two parts: four round trips, no more."""
+
+    async def story() -> None:
+        async with AsyncQueue("thousand", url=shared.url) as queue:
+            await queue.delete()
+            for _ in range(2):  # the first time loads the scripts
+                before = [calls_of(shared, f"cmdstat_{name}") for name in ("evalsha", "xadd")]
+                receipts = await asyncio.gather(*(queue.enqueue(f"{i}") for i in range(1000)))
+                now = [calls_of(shared, f"cmdstat_{name}") for name in ("evalsha", "xadd")]
+            assert [a - b for a, b in zip(now, before, strict=True)] == [4, 1000]
+            assert len({receipt.id for receipt in receipts}) == 1000
+            assert (await queue.counts()) == Counts(waiting=2000, enqueued=2000)
+
+    asyncio.run(story())
+
+
 def test_own_answers(shared: Server) -> None:
     """With ids, headers and delays mixed in, each caller hears about its own job."""
 

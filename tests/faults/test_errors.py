@@ -448,6 +448,7 @@ def test_closed(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     assert asked(counts) == Counts(waiting=2, enqueued=2)
 
 
+@pytest.mark.slow
 def test_timeout(asked: Asked, proxy: Proxy) -> None:
     """A reply that does not come: the call is sent again after the socket's timeout, and acts once."""
     asked.queue._executor.pool.connection_kwargs["socket_timeout"] = 0.2  # at least 7 s elsewhere

@@ -366,6 +366,7 @@ def test_the_worker_of_the_documentation(node: Node, newest: Server, admin: redi
         assert admin.xlen("headrace:{emails}:emails:jobs") == 0
 
 
+@pytest.mark.slow
 def test_a_handler_that_throws_is_retried(node: Node, newest: Server, admin: redis.Redis) -> None:
     source = """
         import { readFileSync } from 'node:fs';

@@ -36,6 +36,7 @@ def installed(name: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", journeys())
 def test_it_arrives(name: str, tmp_path: Path) -> None:
     if name in ELSEWHERE:

@@ -35,9 +35,11 @@ WITHOUT = {  # touch no payload, and nothing that grows with the queue
     "recur": "names of schedules, at most 1,000 of each version of the code that runs",
     "register": "two keys of one worker",
     "renew": "names of entries",
+    "rest": "one row a worker, at most 101, and one of a pending list",
     "trends": "a part of one string, 104 kB",
     "unschedule": "one schedule",
     "workers": "one row a worker",
+    "shards": "two words for each of 256 shards",
 }
 
 

@@ -36,7 +36,7 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " register decide serving idle entry set together sharded hourly",
-    "items": "items... wanted... buckets... fields... moments... names...",
+    "items": "items... wanted... buckets... fields... moments... names... rows...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}

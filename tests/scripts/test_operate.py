@@ -104,6 +104,80 @@ def test_register(lua: Lua) -> None:
     assert lua("register", "w.3", "w", TIMEOUT, TERM, "", 0) == [1, ""]
 
 
+def test_rest(lua: Lua) -> None:
+    """Registered for long, where nothing is to be done; who does not rest is seen by all."""
+    workers = lua.key("workers")
+    lua("beat", "w", TIMEOUT, TERM, 1)
+    assert lua("rest", "w", 600_000) == 0  # there is no group that could say what is leased
+    lua.redis.xgroup_create(lua.key("jobs"), "workers", "0", mkstream=True)
+    assert lua("rest", "w", 600_000) == 2
+    assert 570_000 < lua.redis.zscore(workers, "w") - 1000 * lua.redis.time()[0] < 602_000
+    assert lua.redis.zscore(workers, "w") % 1 == 0.5
+    lua("beat", "v", TIMEOUT, TERM, 1)
+    assert [lua("rest", worker, 600_000) for worker in ("w", "v", "w")] == [1, 2, 2]
+    lua("beat", "v", TIMEOUT, TERM, 0)
+    assert lua.redis.zscore(workers, "v") % 1 == 0
+    assert lua("rest", "w", 600_000) == 1
+    lua("rest", "v", 600_000)
+    lua.redis.zadd(workers, {"v": 5.5})  # it rested for too long
+    assert lua("rest", "w", 600_000) == 1
+    lua.redis.zadd(workers, {"v": 0})
+    assert lua("rest", "v", 600_000) == -1
+    assert lua.redis.zscore(workers, "v") == 0
+
+
+@pytest.mark.parametrize("what", ["leased", "parked", "delayed", "scheduled", "paused", "trends"])
+def test_none_rests_where_something_is_to_be_done(lua: Lua, what: str) -> None:
+    lua("beat", "w", 600_000, TERM, 1)
+    (entry,) = lua.leased("a")
+    if what != "leased":
+        lua("release", "w", 0, entry, 1)
+    if what not in ("leased", "parked"):
+        lua.lease()
+        lua("complete", "", 1, 0, 0, 0, entry)
+        assert lua("rest", "w", 600_000) == 2
+    if what == "delayed":
+        lua("enqueue", "full", "i", "+60000", 4, "data", "a", "id", "i")
+    elif what == "scheduled":
+        lua("schedule", "s", "every 1000", "once", 5, 10, "data", "x")
+    elif what == "paused":
+        lua("pause", 1)
+    elif what == "trends":
+        lua.redis.hset(lua.key("stats"), "trends", 1)
+    before = lua.state()
+    assert lua("rest", "w", 700_000) == 0
+    assert lua.state() == before
+
+
+def test_a_worker_tells_of_itself_as_it_begins_and_as_it_rests_no_more(lua: Lua) -> None:
+    """To all, on the channel of losses; a beat otherwise does not."""
+    with lua.redis.pubsub() as heard:
+        heard.subscribe(lua.key("control"))
+        assert heard.get_message(timeout=5.0)["type"] == "subscribe"
+
+        def told() -> list[str]:
+            lua.redis.publish(lua.key("control"), "end")
+            found: list[str] = []
+            while (message := heard.get_message(timeout=5.0)["data"]) != "end":
+                found.append(message)
+            return found
+
+        lua("beat", "w", TIMEOUT, TERM, 1)
+        assert told() == ["stir"]
+        lua("beat", "w", TIMEOUT, TERM, 0)
+        lua("beat", "w", TIMEOUT, TERM, 1)
+        assert told() == []
+        lua("register", "x.1", "x", TIMEOUT, TERM, "", 0)
+        assert told() == ["stir"]
+        lua.lease("plain", ttl=5000)
+        assert told() == ["stir"]
+        lua.lease("plain", ttl=5000)
+        lua("rest", "w", 600_000)
+        assert told() == []
+        lua("beat", "w", TIMEOUT, TERM, 0)
+        assert told() == ["stir"]
+
+
 def test_an_heir(lua: Lua) -> None:
     """It has what its predecessor held, before what is in front; what is too much for it goes there."""
     lua("beat", "w.1", TIMEOUT, TERM, 1)

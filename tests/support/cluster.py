@@ -54,9 +54,9 @@ class Node(Server):
         lines = bytes(self.ask(*command)).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
-    def hand_over(self, replica: Node) -> None:
+    def hand_over(self, replica: Node, pause_ms: int = 60_000) -> None:
         """Have it take no more writes until `CLIENT UNPAUSE`, and *replica* have everything that it acknowledged."""
-        self.ask("CLIENT", "PAUSE", 60_000, "WRITE")
+        self.ask("CLIENT", "PAUSE", pause_ms, "WRITE")
         offset = int(self.info("INFO", "replication")["master_repl_offset"])
         until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
 
@@ -238,9 +238,7 @@ class Cluster:
         """
         master = self.owner(group)
         replica = self.replica_of(master)
-        master.ask("CLIENT", "PAUSE", 10_000, "WRITE")
-        offset = int(master.info("INFO", "replication")["master_repl_offset"])
-        until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
+        master.hand_over(replica, 10_000)
         return master, replica
 
 

@@ -20,6 +20,17 @@ ROOMS: Sequence[Any] = [admission, base_ops, flow_ops, prepared, queue_ops, resu
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""
 
+# Bugs of what two ways of a script do: that of nearly every call, and that of all others.
+EVERYBODY: Sequence[Edit] = [
+    ("complete", "reply[i] = remove_entry(q, entries[i])", "remove_entry(q, entries[i]) reply[i] = 1"),
+    (
+        "complete",
+        "reply[i] = redis.call('XDEL', jobs, ARGV[items + i - 1])",
+        "redis.call('XDEL', jobs, ARGV[items + i - 1]) reply[i] = 1",
+    ),
+]
+UNRUNG: Edit = ("lease", "local rows, chunk, carries = rung,", "rung = {} local rows, chunk, carries = rung,")
+
 
 def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:
     """Make a replacement for `script` that loads scripts with these edits. Each must change something."""

@@ -43,6 +43,7 @@ def queue(newest: Server) -> Iterator[Queue]:
         yield queue
 
 
+@pytest.mark.slow
 def test_redacted(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a function of a module in the working directory; one that is not there is said before anything is served."""
     (tmp_path / "app.py").write_text("def redact(what, text, job): return f'<{what} withheld>'")

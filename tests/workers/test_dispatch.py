@@ -233,6 +233,7 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
     assert 32 <= lease.token < 60  # put back thirty times, for a moment each, and not leased in between
 
 
+@pytest.mark.slow
 def test_a_rolling_deploy(work: Work, queue: Queue, record: Recorder) -> None:
     """Workers that don't know a kind yet leave its jobs, on their first attempt, to those that do."""
     old, new = work(name="old", heartbeat=0.1, timeout=1.0), work(name="new", heartbeat=0.1, timeout=1.0)

@@ -187,6 +187,7 @@ def test_no_more_is_leased_than_can_start(work: Work, queue: Queue, gate: thread
         until(lambda: queue.counts().completed == 20)
 
 
+@pytest.mark.slow
 def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
     work: Work, queue: Queue, gate: threading.Event
 ) -> None:

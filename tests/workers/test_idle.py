@@ -38,6 +38,7 @@ def contents(server: Server) -> dict[bytes, object]:
     return found
 
 
+@pytest.mark.slow
 @ENGINES
 def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
     """H-10: a blocked read each five seconds and a call behind it, a look each third of the timeout, a beat: six

@@ -12,6 +12,8 @@ import redis
 
 from headrace import Job, Queue
 from headrace._base.executor import BaseExecutor
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.rest import CALM, LEAST_S
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -41,18 +43,20 @@ def serve(worker: Running, record: Recorder, **options: Any) -> None:
         worker.handler(name, concurrency=1, **options)(body)
 
 
+def rests(worker: Running) -> bool:
+    """Whether it rests in all its queues, and all others there do."""
+    consumers: list[Consumer] = worker.engine.lifecycle.consumers
+    return all(consumer.rest.on and consumer.rest.calm for consumer in consumers)
+
+
+@pytest.mark.slow
 @ENGINES
 def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Server, record: Recorder) -> None:
-    """A blocked read, and nothing more for a queue at rest than a beat, and a short look now and then; a handful of
-    connections, after many calls at once, too."""
-    worker = work()
+    """A blocked read for all, and a call in half a minute each; a handful of connections, after many calls at once,
+    too.
+    """
+    worker = work(heartbeat=0.4, timeout=2.0)
     serve(worker, record)
-
-    def rests() -> bool:
-        looks = calls(newest)["xautoclaim"]  # of the looks that find something to see to
-        time.sleep(1.5)
-        return calls(newest)["xautoclaim"] == looks
-
     with redis.Redis(unix_socket_path=newest.path) as client:
         ours = len(client.client_list())
         with worker:
@@ -61,15 +65,86 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
             record.await_ended(5 * QUEUES)
             until(lambda: all(queue.counts().completed == 5 for queue in queues))
             connections = len(client.client_list()) - ours - QUEUES  # each of the queues has one
-            until(rests)
+            until(lambda: rests(worker))
             before = calls(newest)
-            time.sleep(5.0)  # what is awaited is that hardly anything happens
+            until(lambda: calls(newest)["xreadgroup"] > before["xreadgroup"] + 3)  # one a second
             ran = calls(newest) - before
     assert connections <= 8
-    assert ran["xreadgroup"] <= 30  # one a second, and a few for those that have just come to wait
-    assert ran["evalsha"] + ran["eval"] <= 5.0 * QUEUES * (0.5 + 0.4) * 1.5  # beats and looks
-    assert sum(ran.values()) <= 5.0 * QUEUES * 9
-    assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby"}
+    assert ran["evalsha"] + ran["eval"] <= QUEUES  # with beats and looks they were 4 x 40 a second
+    assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby", "hset", "publish"}
+
+
+@ENGINES
+@pytest.mark.parametrize("peer", ["rested", "new", "plain"])
+def test_a_peer_that_works_and_dies_is_found_where_all_rest(
+    kind: str, peer: str, work: Work, queues: list[Queue], newest: Server, record: Recorder
+) -> None:
+    """It tells of itself as it begins, or rests no more, and from then on the others look: what it held is back in a
+    timeout, or as its lease expires.
+    """
+    worker, ops = work(heartbeat=0.4, timeout=2.0), queues[0].ops
+    with Queue(NAMES[0], url=newest.url) as first:
+        first.lease()  # there is a group
+    if peer == "rested":
+        assert queues[0]._run(ops.beat("peer.1", 60.0, register=True))
+        assert queues[0]._run(ops.rest("peer.1", 600.0)) == CALM
+    serve(worker, record)
+    with worker, redis.Redis(unix_socket_path=newest.path) as client:
+        until(lambda: rests(worker))
+        since = time.monotonic()
+        with client.pipeline() as together:  # at once: or the worker would have the job
+            if peer != "plain":
+                together.execute_command(*ops.beat("peer.1", 2.0, register=peer == "new").wire())
+            together.execute_command(*ops.enqueue([b"x"]).wire())
+            options: dict[str, Any] = {"ttl": 12.0, "duration": 2.0} if peer == "plain" else {}
+            together.execute_command(*ops.lease("peer.1", 1, **options).wire())
+            leased = together.execute()[-1]
+        assert len(leased[3]) == 2
+        record.await_ended(1)
+        assert time.monotonic() - since < LEAST_S / 2  # or it may have come by the next call to rest
+        until(lambda: queues[0].counts().completed == 1)
+
+
+@ENGINES
+@pytest.mark.parametrize("how", ["new", "parked"])
+def test_what_another_reader_was_given_and_left_is_found_where_all_rest(
+    work: Work, queues: list[Queue], newest: Server, record: Recorder, how: str
+) -> None:
+    """It died before its lease call, or stands still."""
+    worker, queue = work(heartbeat=0.4, timeout=2.0), queues[3]
+    serve(worker, record)
+    part = queue.ops.keys.part
+    with worker, redis.Redis(unix_socket_path=newest.path) as client:
+        until(lambda: rests(worker))
+        since = time.monotonic()
+        with client.pipeline() as together:  # at once: or the worker would have it
+            together.xadd(part("jobs"), {"data": "x"})
+            together.xreadgroup("workers", "bell" if how == "new" else "parked", {part("jobs"): ">"})
+            if how == "parked":
+                together.xadd(part("wake"), {"": ""})
+                together.xreadgroup("workers", "bell", {part("wake"): ">"})
+            together.execute()
+        record.await_ended(1)
+        assert time.monotonic() - since < LEAST_S / 2  # or it may have come by the next call to rest
+        until(lambda: queue.counts().completed == 1)
+
+
+@ENGINES
+def test_a_worker_at_rest_learns_that_it_was_declared_dead(
+    work: Work, queues: list[Queue], newest: Server, record: Recorder
+) -> None:
+    """With the next job, which it runs under another name."""
+    worker = work(heartbeat=0.4, timeout=2.0)
+    serve(worker, record)
+    with worker:
+        until(lambda: rests(worker))
+        old = {state.name for state in queues[0].workers()}
+        queues[0].fail_worker(worker.worker.name)
+        queues[0].enqueue(b"x")
+        record.await_ended(1)
+        until(lambda: queues[0].counts().completed == 1)
+        assert len(old) == 1
+        assert not old & {state.name for state in queues[0].workers()}
 
 
 @ENGINES

@@ -226,6 +226,7 @@ def test_the_holder_is_frozen(
     assert len(holders.notes("closed")) == 1
 
 
+@pytest.mark.slow
 def test_the_holder_is_cut_off(
     holders: Holders,
     newest: Server,

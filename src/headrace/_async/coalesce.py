@@ -17,7 +17,7 @@ from headrace._protocol.op import Op
 COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
 COALESCED_AT_MOST = 500  # items of one joint call, but for its last
 T = TypeVar("T")
-Waiting = tuple["Op[Any] | bytes", "asyncio.Future[Any]"]
+Waiting = tuple[Any, "asyncio.Future[Any]"]
 
 
 @define(eq=False)
@@ -31,32 +31,28 @@ class Coalescer:
     under_way: int = 0
     waiting: deque[Waiting] = field(factory=deque[Waiting])
     tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
-
-    @property
-    def busy(self) -> bool:
-        """Whether another call would wait for those under way, and had better join others."""
-        return self.under_way >= COALESCE_ABOVE
+    loop: asyncio.AbstractEventLoop = field(init=False)  # asked once for all that wait: it takes a system call
 
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
         """Run *op*, alone or joined with others, in *within* seconds; return its decoded reply."""
-        if self.busy and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
+        if self.under_way >= COALESCE_ABOVE and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
             future = self.wait(op)
             return await future if within is None else await self._answer_within(op, future, within)
         return (await self.alone(self.run_all([op], within=within)))[0]
 
     async def alone(self, call: Awaitable[T]) -> T:
         """Await a call that need not wait for others."""
+        if not self.under_way:
+            self.loop = asyncio.get_running_loop()
         self.under_way += 1
         try:
             return await call
         finally:
             self._next()
 
-    def wait(self, call: Op[Any] | bytes) -> asyncio.Future[Any]:
-        """Let a call wait, to be joined with others: an operation, or its item, if that is all it has. The future has
-        its decoded reply, or what that says of the item.
-        """
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def wait(self, call: Any) -> asyncio.Future[Any]:
+        """Let an operation wait, to be joined with others; the future has its decoded reply."""
+        future: asyncio.Future[Any] = self.loop.create_future()
         self.waiting.append((call, future))
         return future
 
@@ -87,20 +83,8 @@ class Coalescer:
     async def _send(self) -> None:
         """Send the waiting calls as one."""
         some: list[Waiting] = []
-        items: list[Any] = []
-        size = 0
-        while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
-            call, future = waiting = self.waiting.popleft()
-            if future.done():  # it was cancelled
-                continue
-            some.append(waiting)
-            if isinstance(call, bytes):
-                items.append(call)
-                size += len(call)
-            else:
-                items += call.items
-                size += call.size
         try:
+            items = self._take(some)
             if some:
                 self._answer(some, (await self.run_all([self.join(items)]))[0])
         except BaseException as error:
@@ -112,14 +96,41 @@ class Coalescer:
         finally:
             self._next()
 
+    def _take(self, some: list[Waiting]) -> list[Any]:
+        """Move calls that wait, and were not cancelled, to *some*; return their items."""
+        items: list[Any] = []
+        size = 0
+        while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
+            op, future = waiting = self.waiting.popleft()
+            if not future.done():
+                some.append(waiting)
+                items += op.items
+                size += op.size
+        return items
+
     def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
         at = 0
-        for call, future in some:
-            if isinstance(call, bytes):
-                answer, end = replies[at], at + 1
-            else:
-                end = at + len(call.items)
-                answer = replies[at:end]
+        for op, future in some:
+            end = at + len(op.items)
             if not future.done():
-                future.set_result(answer)
+                future.set_result(replies[at:end])
             at = end
+
+
+@define(eq=False)
+class ItemCoalescer(Coalescer):
+    """The concurrent calls of an operation of one item each, which stands for the call; its answer is that item's."""
+
+    def _take(self, some: list[Waiting]) -> list[Any]:
+        size = 0
+        while self.waiting and len(some) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
+            item, future = waiting = self.waiting.popleft()
+            if not future.done():
+                some.append(waiting)
+                size += len(item)
+        return [item for item, _ in some]
+
+    def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
+        for (_, future), reply in zip(some, replies, strict=True):
+            if not future.done():
+                future.set_result(reply)

@@ -20,19 +20,27 @@ class AsyncCombiner:
     def __init__(self, connections: AsyncPool, timeout: float) -> None:
         self._connections, self._timeout = connections, timeout
         self._waiting: deque[tuple[Call, asyncio.Future[list[Any]]]] = deque()
-        self._trips: set[asyncio.Task[None]] = set()
+        self._trips: set[asyncio.Task[None]] = set()  # so that none is collected
+        self._under_way = 0  # those of them that look for what waits once more before they end
 
     async def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
         """Like `Combiner.send`. A caller that is cancelled leaves its call to the others'."""
         answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((Call(commands, leaves), answered))
-        if len(self._trips) < TRIPS:
+        if self._under_way < TRIPS:
+            self._under_way += 1
             trip = asyncio.create_task(self._work(), name="headrace-trips")
             self._trips.add(trip)
             trip.add_done_callback(self._trips.discard)
         return await answered
 
     async def _work(self) -> None:
+        try:
+            await self._send_all()
+        finally:
+            self._under_way -= 1
+
+    async def _send_all(self) -> None:
         while self._waiting:
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
             some = [(call, answered) for call, answered in some if not answered.done()]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._async.cluster import executor_of
 from headrace._async.executor import AsyncExecutor
+from headrace._async.line import Line
 from headrace._base.connected import Connected, Timeout
 from headrace._core.effects import (
     AwaitEnds,
@@ -19,6 +19,7 @@ from headrace._core.effects import (
     ForgetEnds,
     Now,
     Overlap,
+    PassTurn,
     Send,
     Sleep,
     Step,
@@ -27,7 +28,7 @@ from headrace._core.effects import (
     WatchEnds,
 )  # fmt: skip
 from headrace._model.checks import seconds
-from headrace._protocol.op import Arg, Op
+from headrace._protocol.op import Op
 from headrace._telemetry.client import Span
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ R = TypeVar("R")
 class AsyncDriver(Connected):
     """Like `Driver`, for asyncio."""
 
-    _waiting_room: asyncio.Task[bool] | None = None
+    _line: Line | None = None
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
@@ -77,13 +78,9 @@ class AsyncDriver(Connected):
         except StopIteration as done:
             value: R = done.value
             return value
-
-    async def _room(self, command: tuple[Arg, ...], seconds: float) -> bool:
-        """Wait for room: one connection for all callers of this queue, of which there may be thousands."""
-        if self._waiting_room is None or self._waiting_room.done():
-            self._waiting_room = asyncio.create_task(self._executor.wait(command), name="headrace-room")
-        done, _ = await asyncio.wait([self._waiting_room], timeout=seconds)
-        return any(task.result() for task in done)
+        finally:
+            if self._line is not None:
+                self._line.leave()
 
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = None if end is None else max(0.001, end - time.monotonic())
@@ -104,7 +101,11 @@ class AsyncDriver(Connected):
             case BlockAmong():
                 return await self._executor.wait_among(effect)
             case AwaitRoom(command, seconds):
-                return await self._room(command, seconds)
+                if self._line is None or not self._line.of_this_loop:
+                    self._line = Line(self._executor.wait)
+                return await self._line.wait(command, seconds)
+            case PassTurn():
+                return None if self._line is None else self._line.leave()
             case Sleep(seconds):
                 return await self._executor.sleep(seconds)
             case Undo(ops):

@@ -43,6 +43,7 @@ from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.roles import Channel
+from headrace._core.worker.slots import first_of, leads
 from headrace._core.worker.together import Together
 from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
@@ -59,9 +60,11 @@ class _Slots:
         "backlog",
         "call",
         "consumer",
+        "of",
         "over",
         "plain",
         "running",
+        "sharing",
         "task",
         "tasks",
         "telemetry",
@@ -69,11 +72,15 @@ class _Slots:
         "threads",
     )
 
-    def __init__(self, consumer: Consumer, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry) -> None:
+    def __init__(
+        self, consumer: Consumer, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry, of: _Slots | None
+    ) -> None:
         handler = consumer.handler
         self.consumer, self.telemetry = consumer, telemetry
         self.backlog: deque[Unit] = deque()
-        self.running = 0
+        self.of = of or self  # those of the first that shares them
+        self.sharing: list[_Slots] = [self] if of is None else of.sharing
+        self.running = 0  # of all that share them
         self.over: list[tuple[Unit, BaseException | None, Any]] = []  # has ended, and is not yet taken in
         self.tasks: dict[int, tuple[Any, Unit]] = {}  # by unit; the loop keeps only weak references to them
         self.threads: Threads | None = None
@@ -163,7 +170,12 @@ class Engine(BaseEngine):
         self._subscriptions: dict[tuple[str, ...], AsyncSubscription] = {}  # by channels
         self._finishing: asyncio.Task[None] | None = None
         self.forsaken: Callable[[], None] | None = None  # called at the end, once nobody waits for it any more
-        self._slots = {id(one): _Slots(one, loop, self.telemetry(one)) for one in lifecycle.consumers}
+        self._slots: dict[int, _Slots] = {}
+        for one in lifecycle.consumers:
+            of = None if leads(one) else self._slots[id(first_of(one))]
+            self._slots[id(one)] = made = _Slots(one, loop, self.telemetry(one), of)
+            if of is not None:
+                of.sharing.append(made)
         self.pulse = Pulse(pulse)
         self._begin()
         self.pulse.run(StallWatch(lifecycle, self.pulse, self._handles).run(), "headrace-stalls")
@@ -190,6 +202,7 @@ class Engine(BaseEngine):
 
     async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
         """Block on the server, and send what follows that."""
+        await asyncio.sleep(0)  # first the handlers that this role has just started
         try:
             rung, reply = await executor.wait_then(effect)
         except OutcomeUnknown:  # as in `send`
@@ -213,6 +226,8 @@ class Engine(BaseEngine):
 
     def abort(self, held: Sequence[Held]) -> None:
         """Cancel the tasks whose jobs are all lost; threads can only be told."""
+        if not held:  # as of most of many queues, as the worker stops
+            return
         for one in held:
             one.job.lost.set()
         for slots in self._slots.values():
@@ -235,13 +250,13 @@ class Engine(BaseEngine):
         """Start waiting units, as far as there are slots."""
         consumer, limit, batch = slots.consumer, slots.consumer.handler.concurrency, slots.consumer.handler.batch
         now = time.monotonic()
-        while slots.backlog and slots.running < limit:
+        while slots.backlog and slots.of.running < limit:
             unit = slots.backlog.popleft()
             jobs = consumer.begin(unit, now)
             if not jobs:
                 self.wake(slots.consumer)
                 continue
-            slots.running += 1
+            slots.of.running += 1
             argument = jobs if batch else jobs[0]
             if slots.threads is None or not slots.plain(argument):
                 run: Any = slots.task(self._run(slots, unit, argument, slots.call))
@@ -285,12 +300,16 @@ class Engine(BaseEngine):
     def _take_in(self, slots: _Slots) -> None:
         """Take in all ends of one turn of the event loop."""
         over, slots.over = slots.over, []
-        slots.running -= len(over)
+        slots.of.running -= len(over)
         now, finished = time.monotonic(), slots.consumer.finished
         for unit, error, result in over:
             finished(unit, now, error, result)
-        if slots.backlog:
-            self._fill(slots)
+        sharing = slots.sharing
+        if len(sharing) > 1:
+            sharing.append(sharing.pop(0))  # another is the first to fill them the next time
+        for one in list(sharing):
+            if one.backlog:
+                self._fill(one)
         self.wake(slots.consumer)
 
     def subscription(self, channels: Sequence[str]) -> AsyncSubscription:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry as AsyncNoRetry
 from redis.backoff import NoBackoff
 from tenacity import AsyncRetrying
 
-from headrace._async.coalesce import Coalescer
+from headrace._async.coalesce import COALESCE_ABOVE, Coalescer, ItemCoalescer
 from headrace._async.combining import AsyncCombiner
 from headrace._async.pool import AsyncPool, replies
 from headrace._async.sentinel import AsyncManager
@@ -93,11 +93,11 @@ class AsyncExecutor(BaseExecutor):
         result: R = (await self.run_all([op], meanwhile, within=within))[0]
         return result
 
-    def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]]) -> Coalescer:
+    def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]], kind: type[Coalescer] = Coalescer) -> Coalescer:
         try:
             return self._coalescers[join]
         except KeyError:
-            return self._coalescers.setdefault(join, Coalescer(self.run_all, join))
+            return self._coalescers.setdefault(join, kind(self.run_all, join))
 
     async def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
         """Like `Executor.run_whole`; *op* goes on without its caller, as long as the loop does."""
@@ -179,15 +179,14 @@ class AsyncExecutor(BaseExecutor):
             turns.release()
         return self._answered(trip, replies)
 
-    async def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+    def run_prepared(self, prepared: Prepared[R], item: bytes) -> Awaitable[R]:
         """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
         if len(item) > ITEM_BYTES:
-            return await self.run(prepared.of(item))
-        coalescer = self._coalescer(prepared.join)
-        if coalescer.busy:
-            joined: R = await coalescer.wait(item)
-            return joined
-        return await coalescer.alone(self._run_prepared(prepared, item))
+            return self.run(prepared.of(item))
+        coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join, ItemCoalescer)
+        if coalescer.under_way < COALESCE_ABOVE:
+            return coalescer.alone(self._run_prepared(prepared, item))
+        return coalescer.wait(item)
 
     async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         lane, trip = self._lane(prepared), Trip(())

@@ -35,19 +35,19 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     async def enqueue(
         self: AsyncProducing[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
         priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
     ) -> AsyncReceipt: ...  # fmt: skip
     @overload
     async def enqueue(
         self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
     ) -> AsyncReceipt: ...  # fmt: skip
     @with_conditions
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
     ) -> AsyncReceipt:  # fmt: skip
         """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
 
@@ -63,16 +63,19 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
 
         A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
         `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.
+        *key*: what it shares with the jobs that belong to it: `job.key`; in a sharded queue they are in one shard.
         *durable*: how far the write must have come, `replicas:1`, `fsync` or `replicas:1,fsync`; else the queue's.
         Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in the queue.
         One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue, enqueue_if.lua.
         """
-        plain = timeout is None and full is None and durable is None and not conditions
+        plain = timeout is None and full is None and durable is None and key is None and not conditions
         data = self._plain(payload, id, headers, delay, priority) if plain else None
         if data is not None:
-            added = [await self._executor.run_prepared(self._prepared, data)]
+            receipt: AsyncReceipt = self._added(await self._executor.run_prepared(self._prepared, data))
         else:
-            job, lasting = self._job(payload, id, headers, delay, priority, conditions), self._durable(durable)
+            job, lasting = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
+            if not self._whole.known:
+                await self._drive(self._whole.ready(), None, timeout)
             try:
                 if self._admits(job, full):
                     added = await self._drive(*self._admit(job, full, timeout, lasting), timeout)
@@ -81,10 +84,10 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
             except NotDurable as error:
                 self._not_durable(error)
                 raise
-        receipts: list[AsyncReceipt] = self._bound(added)
+            receipt = self._bound(added)[0]
         if self._undeclared:
             await self._declare()
-        return receipts[0]
+        return receipt
 
     @overload
     async def enqueue_many(
@@ -108,7 +111,8 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
         part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
         for all. If the queue has `max_waiting`, a part is a tenth of that at most, and there is room for all of it, or
         none of it is added: *full* says what then, as for `enqueue`. Conditions are those of `NewJob`s. *durable* as
-        for `enqueue`: waited for once, behind the last part, or behind each one if there are conditions.
+        for `enqueue`: waited for once, behind the last part, or behind each one if there are conditions. In a
+        sharded queue a part is of one shard, and the error's `receipts` are of all jobs, `None` if not surely in.
         """
         receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each, full, timeout, durable), timeout)
         if self._undeclared:
@@ -149,6 +153,5 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
         return filling.position
 
     async def _declare(self) -> None:
-        declaration = self._declaration()
-        if declaration is not None:
+        for declaration in self._declarations():
             self._declares(await self._executor.attempt(declaration, DECLARING_S))

@@ -20,15 +20,13 @@ from headrace._base.address import Address, AsyncClient
 from headrace._base.closing import AsyncClosing
 from headrace._base.connected import Timeout
 from headrace._base.queue import Delay
-from headrace._core import calls
-from headrace._core.bulk import bulk
 from headrace._model.bulk import Bulk
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
+from headrace._model.shards import Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
-from headrace._protocol.limits import JOBS_PER_SCRIPT
 
 
 class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
@@ -49,6 +47,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
       `block`. *unique_for*: seconds for which the id of a completed job stays taken.
     - *durable*: how far enqueues and settlements must have come, `replicas:1`, `fsync` or `replicas:1,fsync`.
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
+    - *shards*: streams over which its jobs are spread, 1-256, each in a slot of its own of a cluster; the same for all
+      queues of a group, and fixed by the first use of one (`ShardsMismatch`). See `shards`.
 
     For one event loop.
     """
@@ -132,7 +132,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
     async def release(self, lease: AsyncLease[T], *, timeout: Timeout = None) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
-        return (await self._run(*self._settle(lambda claim: self.ops.release([claim]), lease), timeout))[0]
+        return (await self._run(*self._settle(lambda ops, claim: ops.release([claim]), lease), timeout))[0]
 
     async def retry(
         self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None
@@ -144,7 +144,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         traceback kept, too, if the queue keeps `tracebacks`.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease)
+        settling = self._settle(lambda ops, claim: ops.retry([(claim, delay, True, cause)]), lease)
         return (await self._run(*settling, timeout))[0]
 
     async def dead_letter(self, lease: AsyncLease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
@@ -152,7 +152,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         was lost. dead_letter.lua.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease)
+        settling = self._settle(lambda ops, claim: ops.dead_letter([(claim, cause)]), lease)
         return (await self._run(*settling, timeout))[0]
 
     async def renew(
@@ -190,16 +190,17 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         return await self._drive(self._results(ids, timeout))
 
     async def _each(self, state: str, limit: int = 200) -> AsyncIterator[JobState[T]]:
-        cursor, more = "", True
-        while more:
-            page = await self._run(self.ops.listing(state, cursor, limit))
+        pages = self._whole.pages(state, limit)
+        while (page := await self._drive(pages.more())) is not None:
             for item in page:
                 yield item
-            cursor, more = page.cursor, bool(page.cursor)
 
-    async def cancel(self, id: str, *, timeout: Timeout = None) -> bool:
-        """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1)."""
-        return await self._run(self.ops.cancel(id), None, timeout)
+    async def cancel(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> bool:
+        """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1).
+
+        *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
+        """
+        return await self._drive(self._whole.cancel(id, key), None, timeout)
 
     @overload
     async def cancel_payload(self: AsyncQueue[bytes], payload: Plain) -> int: ...
@@ -213,8 +214,10 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         return await self._drive(self._payload(payload))
 
     async def counts(self, *, timeout: Timeout = None) -> Counts:
-        """Count the jobs in each state, at one instant. counts.lua, O(consumers)."""
-        return await self._run(self.ops.counts(), None, timeout)
+        """Count the jobs in each state, at one instant; in a sharded queue, each shard at its own. counts.lua,
+        O(consumers).
+        """
+        return await self._drive(self._whole.counts(), None, timeout)
 
     async def peek(self) -> Job[T] | None:
         """Return the job that would be leased next, without leasing it. list.lua."""
@@ -238,16 +241,20 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")
 
-    async def find(self, id: str, *, timeout: Timeout = None) -> JobState[T] | None:
-        """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
-        return await self._drive(calls.find(self.ops, id), None, timeout)
+    async def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
+        """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call.
 
-    async def position(self, id: str) -> int | None:
+        *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
+        """
+        return await self._drive(self._whole.find(id, key), None, timeout)
+
+    async def position(self, id: str, *, key: str | None = None) -> int | None:
         """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.
 
-        `None` if it does not wait. position.lua, O(jobs in front), 1 MiB of them a call.
+        `None` if it does not wait. In a sharded queue, those of its shard, which *key* tells, or else its id if it was
+        given none (`ConfigurationError` without). position.lua, O(jobs in front), 1 MiB of them a call.
         """
-        return await self._drive(calls.position(self.ops, id))
+        return await self._drive(self._whole.position(id, key))
 
     async def redrive(self, *ids: str) -> int:
         """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
@@ -255,11 +262,11 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile. redrive.lua, 250 or 1 MiB a
         call.
         """
-        return await self._drive(calls.by_ids(self.ops.redrive, ids, JOBS_PER_SCRIPT))
+        return await self._drive(self._whole.redrive(ids))
 
     async def purge_dead(self, *ids: str) -> int:
         """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay."""
-        return await self._drive(calls.by_ids(self.ops.purge_dead, ids, JOBS_PER_SCRIPT))
+        return await self._drive(self._whole.purge_dead(ids))
 
     async def bulk(self, action: str, state: str, *, reason: str = "", kind: str = "", cursor: str = "") -> Bulk:
         """Take one step of an action for all jobs in *state* that match: go on with the `cursor` of its answer.
@@ -269,21 +276,21 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         Jobs that come after the first step stay; one that has begun between being listed and being cancelled is
         cancelled, too. A step looks at up to 1,000 jobs, or 5 MiB: list.lua, and the action's script.
         """
-        return await self._drive(bulk(self.ops, action, state, reason, kind, cursor))
+        return await self._drive(self._whole.bulk(action, state, reason, kind, cursor))
 
     async def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
 
         Leased and dead jobs stay, and so do those enqueued meanwhile. purge.lua, 500 or 1 MiB a call.
         """
-        return await self._drive(calls.purge(self.ops))
+        return await self._drive(self._whole.purge())
 
     async def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
 
         delete.lua: one call, and one more for each 250 jobs of flows, which go first.
         """
-        return await self._drive(calls.until_done(self.ops.delete))
+        return await self._drive(self._whole.delete())
 
     async def pause(self) -> bool:
         """Hand out no more jobs, to any worker, until `resume()`; `False`: the queue was paused already. pause.lua,
@@ -292,22 +299,34 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         Leased jobs go on, and can be renewed and settled; jobs can be enqueued. The pause is kept on the server, and
         ends with `resume()` or `delete()` only.
         """
-        return await self._run(self.ops.pause(True))
+        return await self._drive(self._whole.pause(True))
 
     async def resume(self) -> bool:
         """Hand out jobs again; all waiting workers are woken. `False`: the queue was not paused. pause.lua, O(1)."""
-        return await self._run(self.ops.pause(False))
+        return await self._drive(self._whole.pause(False))
 
     async def paused(self) -> bool:
         """Tell whether the queue is paused. paused.lua, O(1)."""
-        return await self._run(self.ops.paused())
+        return await self._drive(self._whole.paused())
 
     async def levels(self) -> int:
         """Return the number of priority levels that the queue is known to have. levels.lua, O(1).
 
         It is the largest `priorities=` of the clients that have given a job a priority.
         """
-        return await self._run(self.ops.levels())
+        return await self._drive(self._whole.levels())
+
+    async def shards(self) -> list[Shard]:
+        """List the shards: the range of keys of each, its slot, the node that serves it, and its counts.
+
+        A job with a *key* is in the shard of the CRC-32 of its key; one with an id only, in that of its id; any other
+        in one after the other, and the number stands in its id (`1795307039451-0@7`). Each shard keeps all promises of
+        a queue. Across shards, none has an order; counts and listings are of several instants; `dead_limit`, `history`
+        and `levels` are those of a shard; a call for many jobs that fails may have done a part; and
+        `rate`, `max_waiting`, `trends` and `events` are refused. A queue with `shards=1` has no table, and answers an
+        empty list. shards.lua, and counts.lua of each.
+        """
+        return await self._drive(self._shards())
 
     async def drain(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.
@@ -333,7 +352,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
         expire.lua, 500 jobs a call.
         """
-        return await self._drive(calls.by_ids(self.ops.expire, ids, 500))
+        return await self._drive(self._whole.expire(ids))
 
     async def fail_worker(self, name: str) -> int:
         """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
@@ -343,7 +362,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a
         call.
         """
-        return await self._drive(calls.until_done(lambda: self.ops.fail_worker(name)))
+        return await self._drive(self._whole.fail_worker(name))
 
     async def repair(self) -> Repairs:
         """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; count the repairs by kind.
@@ -352,13 +371,13 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, about
         500 entries a call.
         """
-        return await self._drive(calls.repair(self.ops))
+        return await self._drive(self._whole.repair())
 
     async def workers(self) -> list[WorkerState]:
         """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
         workers.lua.
         """
-        return await self._run(self.ops.workers())
+        return await self._drive(self._whole.workers())
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> AsyncEventStream:
         """Listen to events from now on: an asynchronous iterator of `Event`, of *kinds* or all.
@@ -374,7 +393,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
         `None` or 0 sends it to the back of the queue at once. reschedule.lua, O(log n).
         """
-        return await self._run(self.ops.reschedule(id, delay))
+        return await self._drive(self._whole.reschedule(id, delay))
 
     @overload
     async def schedule(
@@ -407,11 +426,11 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
     async def unschedule(self, name: str) -> bool:
         """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
-        return await self._run(self.ops.unschedule(name))
+        return await self._drive(self._whole.unschedule(name))
 
     async def schedules(self) -> list[Schedule]:
         """List the schedules, the next due first. schedules.lua, 4 µs each, 500 a call."""
-        return await self._drive(calls.schedules(self.ops))
+        return await self._drive(self._whole.schedules())
 
     async def close(self) -> None:
         """Close the connections we opened, nothing else.

@@ -7,7 +7,8 @@ from functools import partialmethod
 from ssl import SSLSocket
 from typing import Any, Protocol
 
-from headrace._base.sentinel import Manager, managed, socket_of, watched
+from headrace._base.sentinel import Manager, managed, watched
+from headrace._base.sockets import socket_of
 from headrace._protocol.limits import BLOCK_S
 from headrace._telemetry.client import Outage
 

@@ -110,6 +110,10 @@ class BaseEngine(ABC):
         """Wake the roles of *consumer*, or all."""
         for event in self._events.get(id(consumer), self._all):
             event.set()
+        if isinstance(consumer, Consumer) and consumer.shared is not None:
+            other = consumer.shared.next()
+            for event in self._events[id(other)] if other is not None else ():
+                event.set()
 
     def telemetry(self, consumer: Consumer) -> WorkerTelemetry:
         """Return the telemetry of this consumer."""
@@ -228,7 +232,10 @@ class BaseEngine(ABC):
         self.error = self.error or left_behind(self.lifecycle)
         self.finished = True
         worker = self.lifecycle.consumers[0].worker
-        back = {one.ops.keys.queue: one.given_back for one in self.lifecycle.consumers if one.given_back}
+        back: dict[str, int] = {}
+        for one in self.lifecycle.consumers:
+            if one.given_back:  # by all shards of a queue
+                back[str(one.ops.keys.queue)] = back.get(one.ops.keys.queue, 0) + one.given_back
         what = ", ".join(f"{number} of {queue!r}" for queue, number in back.items()) or "nothing"
         log.say("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
 

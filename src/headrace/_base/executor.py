@@ -57,6 +57,16 @@ class BaseExecutor:
         """Let calls share round trips from now on, on few connections."""
         raise NotImplementedError
 
+    def sound(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
+        """Tell whether the node of these keys has answered lately, as far as is known."""
+        return True
+
+    def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
+        """Return the address of the node of these keys; `None` if it is not known."""
+        settings = self.pool.connection_kwargs
+        path: str | None = settings.get("path")
+        return path or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+
     def place(self, keys: Keys) -> Hashable:  # noqa: ARG002 - there is one
         """Return the place of a queue's keys, such as a primary: queues of one place may share a blocked read."""
         return None

@@ -47,7 +47,10 @@ class Lanes:
 
     def put(self, prefix: str, lane: Lane) -> None:
         """Return the lane of a call whose record begins with *prefix*, and which was answered the first time."""
-        self.free.setdefault(prefix, []).append(lane)
+        try:
+            self.free[prefix].append(lane)
+        except KeyError:
+            self.free.setdefault(prefix, []).append(lane)
 
     def drop(self, prefix: str) -> list[str]:
         """Forget the free lanes, and return the keys of their records, which are not needed any more."""

@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property, partial
-from typing import Any, cast
+from functools import cached_property
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from attrs import evolve
 from redis.exceptions import ClusterCrossSlotError
 
 from headrace._base.address import Address
+from headrace._base.cluster.slots import slot_of
 from headrace._base.connected import Connected, Timeout
 from headrace._base.executor import SETTLING
 from headrace._base.lanes import place
 from headrace._base.lease import BaseLease
 from headrace._base.results import Decode, QueueSource, decoded, value_of
 from headrace._base.retrying import bounding
-from headrace._core import calls, leasing, results
+from headrace._core import calls
 from headrace._core.admitting import admit, admit_many
 from headrace._core.effects import Step
+from headrace._core.leasing import Peer
+from headrace._core.sharded import Sharded
+from headrace._core.sharded_leasing import ShardedPeer
+from headrace._core.whole import Whole
 from headrace._model import checks
 from headrace._model.codec import Codec, chosen
 from headrace._model.conditions import Conditions, Full, conditional
@@ -29,8 +34,9 @@ from headrace._model.conditions import full as checked_full
 from headrace._model.durability import Durability
 from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, NewJob, is_new
-from headrace._model.receipt import BaseReceipt, Receipt, bind
+from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings
+from headrace._model.shards import Shard
 from headrace._model.timing import Timing
 from headrace._protocol.admission import Admission
 from headrace._protocol.answers import Declaration
@@ -40,6 +46,7 @@ from headrace._protocol.lasting import lasts
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import Prepared, enqueue_one
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import WholeOps
 from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
@@ -59,38 +66,42 @@ class BaseQueue(Connected):
         self, name: str, address: Address, settings: QueueSettings, codec: Codec[Any] | None, namespace: str
     ) -> None:
         self.name = name
-        self.ops = Ops(Keys.of(name, namespace), settings, chosen(codec), namespace)
+        keys, codec = Keys.of(name, namespace), chosen(codec)
+        self.ops: Ops
+        self._whole: Whole | Sharded
+        if settings.shards == 1:
+            self.ops = Ops(keys, settings, codec, namespace)
+            self._whole = Whole(self.ops)
+        else:
+            self.ops = whole = WholeOps(keys, settings, codec, namespace, settings.shards)
+            self._whole = Sharded(whole, lambda some: bool(self._executor.sound(some)))
         self._within = bounding(settings.timeout)
         self._admission = Admission(self.ops)
         self._undeclared = True
-        self._peer = self._new_peer()
+        alone = settings.shards == 1
+        self._short = alone and self._within is None and settings.max_waiting is None and settings.durable is None
+        self._peer: Peer | ShardedPeer = self._whole.peer()
         self._pid = os.getpid()
         self._address = address
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    def _new_peer(self) -> leasing.Peer:
-        return leasing.Peer(self.ops, leasing.new_name())
-
     def _parting(self) -> list[Op[Any]]:
         """Make the operations to send on closing: they end our registration. (After a fork it is the parent's.)"""
-        if not self._peer.registered or self._pid != os.getpid():
-            return []
-        self._peer.registered = False
-        return [self.ops.leave(self._peer.name, idle=True)]
+        return self._peer.leaving() if self._pid == os.getpid() else []
 
-    def _declaration(self) -> Op[Declaration] | None:
-        """Make the operation that declares this queue; `None` if this process has declared it so.
+    def _declarations(self) -> list[Op[Declaration]]:
+        """Make the operations that declare this queue; none if this process has declared it so.
 
         A history, or trends, begin with it: it is said anew, as it costs once, and others may have removed the queue.
         """
         self._undeclared = False
         said = (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
         if said in _DECLARED and not self.ops.settings.keeps:
-            return None
+            return []
         _DECLARED.add(said)
-        return self.ops.declare(serving=False)
+        return self._whole.declarations()
 
     def _ours(self) -> dict[str, str]:
         return declaration(self.ops.codec, self.ops.settings)
@@ -101,7 +112,7 @@ class BaseQueue(Connected):
             log.say("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property
-    def _prepared(self) -> Prepared[Receipt]:
+    def _prepared(self) -> Prepared[str]:
         return enqueue_one(self.ops)
 
     def _plain(
@@ -110,23 +121,30 @@ class BaseQueue(Connected):
         """Encode a job that is its payload and nothing else, and is not traced; `None` for any other."""
         if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
             return None
-        settings = self.ops.settings
-        if is_new(payload) or self._within is not None or settings.max_waiting is not None or wanted():
+        if not self._short or is_new(payload) or wanted():
             return None
-        if settings.durable is not None:
-            return None
-        return cast("bytes", self.ops.item(payload))
+        return self.ops.payload(payload)
+
+    def _added(self, name: str) -> Any:
+        """Make the receipt of a job that was added, which asks this queue for its result."""
+        return added(name, self._receipt, QueueSource(self))
 
     def _job(
         self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int,
-        conditions: Conditions,
+        key: str | None, conditions: Conditions,
     ) -> NewJob[Any]:  # fmt: skip
-        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, **conditions)
+        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, **conditions)
         if not is_new(payload):
-            return job
+            return self._first(job)
         if job != NewJob(payload):
-            raise TypeError("give id, headers, delay, priority and conditions to the NewJob, not beside it")
-        return payload
+            raise TypeError("give id, headers, delay, priority, key and conditions to the NewJob, not beside it")
+        return self._first(payload)
+
+    def _first(self, job: NewJob[Any]) -> NewJob[Any]:
+        """Check a job before anything is asked of the server."""
+        if not self._whole.known:
+            self._admission.item(job)
+        return job
 
     def _durable(self, durable: str | None) -> Durability | None:
         """Return how far the writes of a call are to come: as it says, or else as the queue does."""
@@ -150,14 +168,14 @@ class BaseQueue(Connected):
         self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: Durability | None
     ) -> tuple[Step[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
-        admission = evolve(self._admission, durable=durable)
-        item = admission.item(job, None if sending is None else sending.context)
+        item = self._admission.item(job, None if sending is None else sending.context)
+        admission = evolve(self._admission, ops=self._whole.of(job), durable=durable)
         return admit(admission, [item], self._limit(full, timeout), together=False), sending
 
     def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
         item = self.ops.item(job, None if sending is None else sending.context)
-        return lasts(self.ops.enqueue([item]), durable), sending
+        return lasts(self._whole.of(job).enqueue([item]), durable), sending
 
     def _not_durable(self, error: NotDurable) -> None:
         """Say with an error of `enqueue` that its job is in the queue."""
@@ -173,9 +191,13 @@ class BaseQueue(Connected):
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
         context = None if sending is None else sending.context
         if bounded or (mixed and any(map(conditional, filter(is_new, jobs)))):
+            if settings.shards > 1:
+                raise ConfigurationError(
+                    "conditions and unique_for of jobs of a sharded queue: for enqueue, one job at a time"
+                )
             whole, admission = timeout is not None, evolve(self._admission, durable=lasting)
             return admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
-        return calls.enqueue_many(self.ops, jobs, context, self._bound, lasting), sending
+        return self._whole.enqueue_many(jobs, context, self._bound, lasting), sending
 
     def _leasing(
         self,
@@ -188,7 +210,7 @@ class BaseQueue(Connected):
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
         if self._pid != os.getpid():  # a fork has a name of its own
-            self._peer, self._pid = self._new_peer(), os.getpid()
+            self._peer, self._pid = self._whole.peer(), os.getpid()
         self._place.client = self._peer.name  # also if it had to take another
         receiving = ReceiveSpan(self._place, batch=limit > 1) if wanted() else None
         return self._peer.lease(limit, wait, term, once), receiving
@@ -202,7 +224,8 @@ class BaseQueue(Connected):
         settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None
         if settling is not None:
             then = settling.follow(then, self._next)
-        return lasts(self.ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
+        ops = self._whole.at(claim)
+        return lasts(ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
 
     def _next(self, job: NewJob[Any]) -> Place:
         return self._place if job.queue is None else Place(job.queue, self._settings)
@@ -213,7 +236,7 @@ class BaseQueue(Connected):
         claims, lasting = [self._claim(lease) for lease in leases], self._durable(durable)
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
-        return calls.each(lambda some: self.ops.complete(some, fenced=fenced), claims, lasting), settling
+        return self._whole.complete_many(claims, fenced, lasting), settling
 
     def _cause(self, reason: object) -> Any:
         """Describe an exception that is given for a reason; anything else is left to the checks."""
@@ -222,10 +245,10 @@ class BaseQueue(Connected):
         return Cause(said(reason), traced(reason) if self.ops.settings.tracebacks else "")
 
     def _settle(
-        self, op: Callable[[Claim], Op[list[bool]]], lease: BaseLease[Any, Any]
+        self, op: Callable[[Ops, Claim], Op[list[bool]]], lease: BaseLease[Any, Any]
     ) -> tuple[Op[list[bool]], SettleSpan | None]:
         claim = self._claim(lease)
-        made = op(claim)
+        made = op(self._whole.at(claim), claim)
         if made.name in SETTLING:
             made = lasts(made, self.ops.settings.durable)
         return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
@@ -237,31 +260,40 @@ class BaseQueue(Connected):
     def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)
         term = claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
-        return self.ops.renew([claim], duration=term, ttl=self._peer.ttl(term))
+        return self._whole.at(claim).renew([claim], duration=term, ttl=self._peer.ttl(term))
 
     def _schedule(
         self, name: str, job: NewJob[Any], every: float | timedelta | None, cron: str | None,
         timezone: str | ZoneInfo | None, missed: str,
     ) -> Step[bool]:  # fmt: skip
-        build = self.ops.schedule(name, Timing.of(every, cron, timezone), missed, job)
-        return calls.schedule(self.ops, build)
+        return self._whole.schedule(name, Timing.of(every, cron, timezone), missed, job)
 
     def _payload(self, payload: Any) -> Step[int]:
         if not getattr(self.ops.codec, "repeatable", True):
             raise ConfigurationError(f"{self.ops.codec!r:.200} encodes equal payloads differently: cancel jobs by id")
-        return calls.cancel_payload(self.ops, self.ops.codec.encode(payload))
+        return self._whole.cancel_payload(self.ops.codec.encode(payload))
 
     def _move(self, to: str, ids: Sequence[str]) -> Step[int]:
         try:
-            return (yield from calls.by_ids(partial(self.ops.move, to), ids, 200))
+            return (yield from self._whole.move(to, ids))
         except ClusterCrossSlotError:
             raise ConfigurationError(
                 f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
                 "name both queues '<group>/<part>'"
             ) from None
 
+    def _shards(self) -> Step[list[Shard]]:
+        if not isinstance(self._whole, Sharded):
+            return []
+        counts = yield from self._whole.part_counts()
+        keys = [ops.keys for ops in self._whole.parts()]
+        return [
+            Shard(part.number, part.first, part.last, slot_of(some.prefix), self._executor.node(some), one)
+            for part, some, one in zip(self._whole.table.parts, keys, counts, strict=True)
+        ]
+
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
-        return calls.drain(self.ops, None if timeout is None else checks.seconds("timeout", timeout))
+        return calls.drain(self._whole.counts, None if timeout is None else checks.seconds("timeout", timeout))
 
     def _bound(self, receipts: Sequence[Receipt], decode: Decode | None = None) -> Any:
         """Let *receipts* ask this queue for results, which *decode* makes of bytes, if the codec is not to."""
@@ -270,17 +302,19 @@ class BaseQueue(Connected):
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
         name, limit = job_id(id), 0.0 if timeout is None else checks.seconds("timeout", timeout)
-        return value_of(self.ops, id, (yield from results.end_of(self.ops, name, limit, own=False)))
+        return value_of(self.ops, id, (yield from self._whole.end_of(name, limit, own=False)))
 
     def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]
         limit = None if timeout is None else checks.seconds("timeout", timeout)
-        found = yield from results.results(self.ops, names, limit)
+        found = yield from self._whole.results(names, limit)
         return {name: decoded(self.ops.codec, name, data) for name, data in found.items()}
 
     def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:
+        if self.ops.settings.shards > 1:
+            raise ConfigurationError(f"queue {self.name!r} has {self.ops.settings.shards} shards: events are of one")
         quiet = None if timeout is None else checks.seconds("timeout", timeout, zero=False)
         return checked_kinds(kinds), quiet
 

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from attrs import frozen
+from attrs import define
 
-from headrace._core import results
 from headrace._core.effects import Step
 from headrace._core.results import End
 from headrace._model import checks
 from headrace._model.checks import FOREVER_S
 from headrace._model.codec import Codec, untyped
-from headrace._protocol.keys import job_id
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import CodecError, JobFailed, said
 
@@ -36,7 +34,7 @@ def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
     return None if end.result is None else decoded(ops.codec, id, end.result, decode)
 
 
-@frozen
+@define(eq=False)  # not frozen: one is made for each call, and filling a frozen class takes 3 times as long
 class QueueSource:
     """The source of the results of a queue's receipts. *decode* makes them of bytes, if the codec is not to."""
 
@@ -49,6 +47,6 @@ class QueueSource:
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 
     def _result(self, id: str, limit: float) -> Step[Any]:
-        ops = self.queue.ops
-        end = yield from results.end_of(ops, job_id(id), limit, own=True)
-        return value_of(ops, id, end, self.decode)
+        waiting: Step[End] = self.queue._whole.end_of(id, limit, own=True)  # noqa: SLF001
+        end = yield from waiting
+        return value_of(self.queue.ops, id, end, self.decode)

@@ -146,15 +146,12 @@ class Trip:
     within: float | None = (
         None  # seconds from the beginning, retries and all; `None`: an attempt takes as long as it may
     )
-    began: float = field(init=False)
+    began: float = field(factory=since_boot)
     spent: float = 0.0
     sent: float = 0.0
     unanswered: int = 0  # times that it was sent, and not answered
     error: BaseException | None = None  # of the last attempt
     lasting: Lasting | None = None
-
-    def __attrs_post_init__(self) -> None:
-        self.began = since_boot()
 
     @property
     def left(self) -> float | None:

@@ -9,7 +9,6 @@ calls, which are sent again under their numbers, and an answer that comes from i
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError
 
+from headrace._base.sockets import cut, socket_of
 from headrace._protocol.op import pack
 from headrace._telemetry import log
 
@@ -236,20 +236,6 @@ def _subscribe(connection: Any) -> None:
         with suppress(errors.ResponseError):
             for _ in CHANNELS:
                 connection.read_response()
-
-
-def socket_of(connection: Any) -> Any:
-    """Return the socket of an open connection of either colour."""
-    writer = getattr(connection, "_writer", None)
-    return getattr(connection, "_sock", None) if writer is None else writer.get_extra_info("socket")
-
-
-def cut(connection: Any) -> None:
-    """End a connection from another thread: its next read or write finds that it was closed."""
-    with suppress(OSError, ValueError, AttributeError):
-        ours = socket_of(connection)
-        with socket.socket(fileno=os.dup(ours.fileno())) as twin:  # whatever TLS or an event loop made of it
-            twin.shutdown(socket.SHUT_RDWR)
 
 
 def watched(kind: Any, watch: Watch) -> Any:

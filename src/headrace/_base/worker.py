@@ -23,6 +23,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.flow_consumer import FlowConsumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import PersistentConsumer
+from headrace._core.worker.slots import SharedSlots
 from headrace._model import checks, returns, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.job import Job
@@ -38,6 +39,7 @@ from headrace._model.settings import (
 )
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import parts_of
 from headrace._telemetry import log
 from headrace._telemetry.worker import PARENTS
 from headrace.errors import ConfigurationError, LeasesLeft
@@ -97,6 +99,11 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
     error = LeasesLeft(leases)
     log.say("leases_left", "%s", error, worker=lifecycle.consumers[0].worker)
     return error
+
+
+def _not_of_shards(settings: QueueSettings, what: str) -> None:
+    if settings.shards > 1:
+        raise ConfigurationError(f"{what}: not for queues with shards: use a queue without")
 
 
 class BaseWorker(Hooked):
@@ -231,6 +238,7 @@ class BaseWorker(Hooked):
         if not isinstance(tasks, BaseTasks):
             raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
         name, queue_settings, codec = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
+        _not_of_shards(queue_settings, "tasks")
 
         def register(task: BaseTask[..., Any, Any]) -> None:
             self._register(
@@ -288,6 +296,8 @@ class BaseWorker(Hooked):
             queue_settings, chosen(codec),
             grace=GRACE_S if grace is None else checks.seconds("grace", grace), **special,
         )  # fmt: skip
+        if made.persistent:
+            _not_of_shards(queue_settings, "persistent handlers")
         if not made.batch and not made.persistent:  # whose return values are no results
             returns.warn(function, made.codec, stacklevel=3)
         old = self.handlers.get(queue)
@@ -344,5 +354,12 @@ class BaseWorker(Hooked):
             else:
                 kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
                 recurring = declared(h.queue, self._tasks)
-                consumers.append(kind(ops, h, self.name, DEFAULT_WAIT, named=self.named, recurring=recurring))
+                shared = SharedSlots() if queue_settings.shards > 1 else None
+                made = [
+                    kind(one, h, self.name, DEFAULT_WAIT, named=self.named, recurring=recurring, shared=shared)
+                    for one in (parts_of(ops) if shared is not None else [ops])
+                ]
+                consumers += made
+                if shared is not None:
+                    shared.members = made
         return Lifecycle(self.settings, consumers)

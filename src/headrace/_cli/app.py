@@ -116,6 +116,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "work": work,
     "queues": looking.queues,
     "stats": looking.stats,
+    "shards": looking.shards,
     "trends": looking.trends,
     "workers": looking.workers,
     "list": looking.list_jobs,

@@ -14,7 +14,7 @@ import redis
 import typer
 
 from headrace._cli.console import connected, reported, say, server
-from headrace._cli.opening import opened, require
+from headrace._cli.opening import opened, require, require_plain
 from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url
 from headrace._cli.output import (
     as_json,
@@ -73,7 +73,7 @@ def views_of(look: Inspector, client: redis.Redis, names: Sequence[str] | None) 
     """Read these queues, or all, as `headrace.inspect` sees them. Raises `HeadraceError` if one can't be read."""
     if names:
         for name in names:
-            require(client, name, look.views.namespace)
+            require_plain(client, name, look.views.namespace)
         return [look.queue(name).queue for name in names]
     found = look.overview()
     while not found.whole:
@@ -153,6 +153,22 @@ def workers(names: Names = None, in_json: Json = False, url: Url = None, namespa
         show(("queue", "worker", "since", "alive", "leased"), cells, right=("leased",))
 
 
+def shards(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+    """List the shards of a queue.
+
+    The slot and the node of each, and how many jobs are in each state; none of a queue that is not sharded.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        found = queue.shards()
+        if in_json:
+            for one in found:
+                print_json(attrs.asdict(one))
+            return
+        columns = [field.name for field in attrs.fields(Counts)]
+        cells = ([x.number, x.slot, x.node, *(getattr(x.counts, column) for column in columns)] for x in found)
+        show(("shard", "slot", "node", *columns), cells, right=("shard", "slot", *columns))
+
+
 class Every(StrEnum):
     """Choices of `trends --every`."""
 
@@ -173,7 +189,7 @@ def trends(
     Of a queue that is declared with trends=True, from then on.
     """
     with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace) as look:
-        require(client, name, namespace)
+        require_plain(client, name, namespace)
         found = look.trends(name, every.value, limit)
         if not found.kept:
             raise HeadraceError(f"{name} keeps none: declare it with trends=True, in the worker that serves it")
@@ -258,7 +274,7 @@ def show_job(
 
 def _show_queue(name: str, in_json: bool, url: str | None, namespace: str) -> None:
     with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace) as look:
-        require(client, name, namespace)
+        require_plain(client, name, namespace)
         page = look.queue(name)
         row = {"queue": name, **_stats(look, page.queue), "priorities": page.queue.levels}
         if in_json:

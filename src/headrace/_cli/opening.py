@@ -14,8 +14,10 @@ import typer
 
 from headrace._cli.console import connected, server
 from headrace._model.settings import QueueOptions
+from headrace._model.shards import Table
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
+from headrace._sync.discovery import shards_of
 from headrace._sync.queue import Queue
 from headrace.errors import ConfigurationError
 
@@ -36,8 +38,9 @@ def opened(
 
 
 def levelled(client: redis.Redis, name: str, namespace: str, **options: Unpack[QueueOptions]) -> Queue:
-    """Open a queue with as many priority levels as it has, or as are asked for, if that is more."""
-    with Queue(name, client=client, namespace=namespace) as plain:
+    """Open a queue with its shards, and as many priority levels as it has, or as are asked for, if that is more."""
+    options["shards"] = shards_of(client, name, namespace)
+    with Queue(name, client=client, namespace=namespace, shards=options["shards"]) as plain:
         options["priorities"] = max(plain.levels(), options.get("priorities", 1))
     return Queue(name, client=client, namespace=namespace, **options)
 
@@ -48,6 +51,10 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     anything: Any = client  # exists and scan_iter are half annotated
     if create or anything.exists(*map(keys.part, SIGNS)):
         return
+    shards = shards_of(client, name, namespace)
+    some = [keys.at(part) for part in Table.of(keys.group, shards).parts] if shards > 1 else []
+    if any(anything.exists(*map(one.part, SIGNS)) for one in some):
+        return
     names: set[str] = set()
     with suppress(redis.ResponseError):  # a user that may not SCAN
         seen: Iterable[Any] = islice(anything.scan_iter(pattern(namespace), count=1000), LOOKED_AT)
@@ -55,6 +62,13 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
     raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))
+
+
+def require_plain(client: redis.Redis, name: str, namespace: str) -> None:
+    """Like `require`; refuses a sharded queue, too, for what looks at one stream of jobs."""
+    require(client, name, namespace)
+    if (shards := shards_of(client, name, namespace)) > 1:
+        raise ConfigurationError(f"{name} has {shards} shards: see headrace shards {name}")
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace._core.calls import said_what_is_in
-from headrace._core.effects import Step, await_room, current_time, send
+from headrace._core.effects import Step, await_room, current_time, pass_turn, send
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
 from headrace._protocol.admission import Admission, Item, Refusal
@@ -27,6 +27,7 @@ def admit(
     receipts: dict[int, Receipt] = {}
     left = list(range(len(items)))
     late: NotDurable | None = None
+    waited = False
     while left:
         some = [items[i] for i in left]
         if together:
@@ -49,10 +50,13 @@ def admit(
         end = start + limit if limit is not None else 0.0
         rest = end - (yield from current_time()) if limit is not None else 0.0
         if rest > 0:
+            waited = True
             room = yield from await_room(admission.wait(refused.last, min(rest, ASK_AGAIN_S)), rest)
             rest = 1.0 if room else end - (yield from current_time())
         if rest <= 0:
             raise QueueFull(refused.waiting, admission.most)
+    if waited:
+        yield from pass_turn()
     made = [receipts[i] for i in range(len(items))]
     if late is not None:
         late.receipts = made

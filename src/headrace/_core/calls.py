@@ -23,16 +23,18 @@ from headrace._model.checks import Context
 from headrace._model.durability import Durability
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
-from headrace._model.state import JobState, Repairs, Schedule
+from headrace._model.shards import Table
+from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
 from headrace._protocol import replies
 from headrace._protocol.answers import DueSchedules, SchedulePlan
-from headrace._protocol.keys import job_id
+from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.lasting import last_of, lasts
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import NotDurable, TooManySchedules
+from headrace._protocol.shards import table
+from headrace.errors import NotDurable, ShardsMismatch, TooManySchedules
 
 TICKS_LEFT = 2  # what `tick` answers when one script was not enough
 
@@ -193,18 +195,32 @@ def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
     return done
 
 
-def drain(ops: Ops, timeout: float | None) -> Step[bool]:
-    """Wait until there is no job but dead ones; asks often at first, and twice a second in the end."""
-    start, pause = (yield from current_time()), 0.02
+def agree(keys: Keys, ours: Table) -> Step[None]:
+    """Write the table of the shards of a queue's group, or compare it with *ours*. Raises `ShardsMismatch`."""
+    rows = yield from send(table(keys, ours.rows()))
+    if not ours.agrees(rows):
+        raise ShardsMismatch(len(rows) - 1)
+
+
+def pauses(first: float, last: float) -> Iterator[float]:
+    """Yield the seconds between two looks of a call that waits: each a half longer, up to *last*."""
     while True:
-        counts = yield from send(ops.counts())
+        yield first
+        first = min(last, 1.5 * first)
+
+
+def drain(count: Callable[[], Step[Counts]], timeout: float | None) -> Step[bool]:
+    """Wait until there is no job but dead ones; asks often at first, and twice a second in the end."""
+    start = yield from current_time()
+    for pause in pauses(0.02, 0.5):
+        counts = yield from count()
         if counts.present == counts.dead:
             return True
         left = pause if timeout is None else start + timeout - (yield from current_time())
         if left <= 0:
-            return False
+            break
         yield Sleep(min(pause, left))
-        pause = min(0.5, 1.5 * pause)
+    return False
 
 
 def schedules(ops: Ops) -> Step[list[Schedule]]:

@@ -82,11 +82,16 @@ class BlockAmong:
 @frozen
 class AwaitRoom:
     """Block with this command until there may be room for a job, so many seconds at most; answered with true if there
-    may. Callers that wait together may share one.
+    may. Callers that wait together may share one, and take turns, until they end or yield `PassTurn`.
     """
 
     command: tuple[Arg, ...]
     seconds: float
+
+
+@frozen
+class PassTurn:
+    """Let the next of those that wait for room ask again."""
 
 
 @frozen
@@ -203,6 +208,7 @@ Effect = (
     | Block
     | BlockAmong
     | AwaitRoom
+    | PassTurn
     | Sleep
     | Now
     | WatchEnds
@@ -260,6 +266,11 @@ def block_among(command: tuple[Arg, ...], keys: Collection[str]) -> Step[list[st
 def await_room(command: tuple[Arg, ...], seconds: float) -> Step[bool]:
     """Block until there may be room for a job; return true if there may."""
     return cast(bool, (yield AwaitRoom(command, seconds)))
+
+
+def pass_turn() -> Step[None]:
+    """Let the next of those that wait for room ask again."""
+    yield PassTurn()
 
 
 def block_then(effect: BlockThen) -> Step[tuple[bool, Any]]:

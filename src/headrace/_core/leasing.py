@@ -169,6 +169,13 @@ class Peer:
         some = parts(claims, lambda claim: claim.size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)
         return [self.ops.release(part) for part in some]
 
+    def leaving(self) -> list[Op[Any]]:
+        """Make the operations that end its registration, if it holds nothing."""
+        if not self.registered:
+            return []
+        self.registered = False
+        return [self.ops.leave(self.name, idle=True)]
+
     def quarantine(self, grant: Grant) -> Step[None]:
         """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue; those that
         may do so later are delayed.

@@ -42,4 +42,6 @@ class Filling:
 
     def stopped(self, cause: Exception) -> StreamStopped:
         """Return the error to raise from *cause*, which may carry the receipts of the jobs that are in."""
-        return StreamStopped(self.position + len(getattr(cause, "receipts", ())), cause)
+        receipts: Sequence[object] = getattr(cause, "receipts", ())
+        sure = next((at for at, receipt in enumerate(receipts) if receipt is None), len(receipts))
+        return StreamStopped(self.position + sure, cause)

@@ -40,7 +40,7 @@ from headrace._model.views import (
 )
 from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import FlowOps
-from headrace._protocol.keys import Keys, job_id, pattern, queue_of
+from headrace._protocol.keys import Keys, in_shard, job_id, pattern, queue_of
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.view_ops import About
@@ -144,7 +144,7 @@ class Views:
             return sorted(catalogue.names)
         for _ in range(SCANS_PER_LOOK):
             catalogue.cursor, keys = yield from scan(catalogue.cursor, self._pattern)
-            catalogue.found.update(name for key in keys if (name := queue_of(key)))
+            catalogue.found.update(name for key in keys if (name := queue_of(key)) and not in_shard(key))
             if catalogue.cursor == 0:
                 catalogue.names, catalogue.found = catalogue.found, set()
                 catalogue.whole, catalogue.since = True, now

@@ -13,6 +13,7 @@ from headrace._model.payload import T_co
 from headrace.errors import REASON_CHARACTERS, RetryLater, said
 
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
+KEY = "headrace-key"  # the header of its key, if it has one
 SHOWN_CHARACTERS = 200  # of a payload, or of another value, in a repr
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -39,6 +40,39 @@ class Escaped(str):
         """Show *raw* with its bytes escaped."""
         made = cls(raw.decode("utf-8", "backslashreplace"))
         made.raw = raw
+        return made
+
+
+class Anonymous(Escaped):
+    """The id of a job of a sharded queue that was given none: its entry and the number of its shard, `1795-0@7`."""
+
+    __slots__ = ("shard",)
+    shard: int
+
+    @classmethod
+    def at(cls, entry: str, shard: int) -> Anonymous:
+        """Name the job of an *entry*."""
+        made = cls(f"{entry}@{shard}")
+        made.raw, made.shard = entry.encode(), shard
+        return made
+
+    @property
+    def entry(self) -> str:
+        """The id as its shard knows it."""
+        return self.raw.decode()
+
+
+class Sharded(str):
+    """The name of a queue, with the number of the shard that a job of it is in."""
+
+    __slots__ = ("shard",)
+    shard: int
+
+    @classmethod
+    def at(cls, queue: str, shard: int) -> Sharded:
+        """Name a *queue* and a shard."""
+        made = cls(queue)
+        made.shard = shard
         return made
 
 
@@ -113,6 +147,16 @@ class Job(_Open[T_co]):
         return int(level) if level.isdigit() else 0
 
     @property
+    def key(self) -> str | None:
+        """The key that it was enqueued with, which it shares with the jobs that belong to it; `None`: it has none."""
+        return self.headers.get(KEY)
+
+    @property
+    def shard(self) -> int:
+        """The number of its shard; 0 in a queue that is not sharded."""
+        return getattr(self.queue, "shard", 0)
+
+    @property
     def lost(self) -> Lost:
         """Truthy once the job is no longer its handler's: cancelled, deleted, or reclaimed by a peer."""
         return Lost(self)
@@ -136,7 +180,8 @@ class NewJob(Generic[T_co]):
     """A job to enqueue that has more than a payload: `NewJob[T]`.
 
     `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
-    `datetime`. The last five say what becomes of it if its id is known: see `Queue.enqueue`; follow-ups and schedules
+    `datetime`. *key*: what it shares with the jobs that belong to it, kept with it; in a sharded queue they are in one
+    shard. The five before that say what becomes of it if its id is known: see `Queue.enqueue`; follow-ups and schedules
     take none of them.
     """
 
@@ -151,6 +196,7 @@ class NewJob(Generic[T_co]):
     max_wait: float | timedelta | None = None
     throttle: float | timedelta | None = None
     replace: bool = False
+    key: str | None = None
 
 
 @frozen

@@ -136,6 +136,14 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
     return done
 
 
+def added(name: str, kind: type[BaseReceipt[Any]], source: Source) -> Any:
+    """Make the receipt of a job that was added: of *kind*, and with its results from *source*."""
+    made: Any = _OpenReceipt(name, True)
+    _set_source(made, source)
+    made.__class__ = kind
+    return made
+
+
 _set_source = Sourced.__dict__["_source"].__set__  # past what is frozen, and quickly
 
 

@@ -21,6 +21,7 @@ from headrace._model.conditions import full as checked_full
 from headrace._model.durability import Durability
 from headrace._model.job import Job
 from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
+from headrace._model.shards import shard_count
 from headrace._model.spelled import F, spelled_out
 from headrace.errors import ConfigurationError
 
@@ -92,6 +93,7 @@ class BatchOptions(TypedDict, total=False):
     history: int | None
     history_ttl: float | timedelta
     trends: bool | None
+    shards: int
 
 
 class HandlerOptions(BatchOptions, total=False):
@@ -131,8 +133,10 @@ class QueueSettings:
     full: Full = "raise"
     unique_for: float | None = field(default=None, converter=_unique_for)
     durable: Durability | None = field(default=None, converter=_durable)
+    shards: int = field(default=1, converter=shard_count)
 
     def __attrs_post_init__(self) -> None:
+        self._for_shards()
         if self.max_attempts is not None:
             count("max_attempts", self.max_attempts)
         count("priorities", self.priorities, most=LEVELS_AT_MOST)
@@ -148,6 +152,19 @@ class QueueSettings:
             given = getattr(self, name)
             if not isinstance(given, bool) and (given is not None or name != "trends"):
                 raise TypeError(f"{name} must be a bool, not {type(given).__name__}")
+
+    def _for_shards(self) -> None:
+        """Refuse what counts the jobs of a queue in one script, where the queue has several shards."""
+        each = f"a script reaches one of {self.shards} shards"
+        for name, given, instead in (
+            ("rate", self.rates, "limit each handler by its concurrency"),
+            ("max_waiting", self.max_waiting, "look at counts()"),
+            ("trends", self.trends, "export counts() to where you keep metrics"),
+        ):
+            if self.shards > 1 and given:
+                raise ConfigurationError(
+                    f"{name}: not for queues with shards, as {each}: {instead}, or leave out shards="
+                )
 
     @classmethod
     def of(cls, caller: str, options: QueueOptions | BatchOptions, kind: type = QueueOptions) -> QueueSettings:

@@ -94,7 +94,9 @@ class Admission:
             args += (name, delay, terms, len(fields), *fields)
         ops, source = self.ops, script("enqueue_if")
         keys = [*map(ops.keys.part, source.parts), *ops.keys.levels(ops.settings.priorities)]
-        return lasts(Op(source.name, source, keys, args, admitted, ops.keys.lane(""), items, join), self.durable)
+        return lasts(
+            Op(source.name, source, keys, args, ops.reading(admitted), ops.keys.lane(""), items, join), self.durable
+        )
 
     def parts(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
         """Check all *jobs*, and cut them into parts that one script takes, and that may find room."""

@@ -6,7 +6,8 @@ import re
 
 from attrs import frozen
 
-from headrace._model.job import on_wire
+from headrace._model.job import Anonymous, Sharded, on_wire
+from headrace._model.shards import Part
 from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
@@ -30,6 +31,7 @@ class Keys:
     queue: str
     group: str
     prefix: str
+    shard: Part | None = None
 
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
@@ -42,6 +44,17 @@ class Keys:
         _namespace(namespace)
         group = queue.partition("/")[0]
         return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
+
+    def at(self, shard: Part) -> Keys:
+        """Return the keys of one of its shards, in a slot of its own: `<namespace>:{<group>~<number>.<salt>}:…`."""
+        tag = shard.tag(self.group)
+        prefix = self.prefix.replace(f"{{{self.group}}}", f"{{{tag}}}", 1)
+        return Keys(Sharded.at(self.queue, shard.number), tag, prefix, shard)
+
+    @property
+    def shards(self) -> str:
+        """The key of the table of its group's shards."""
+        return f"{self.prefix.removesuffix(f':{self.queue}:')}:shards"
 
     def part(self, part: str) -> str:
         """Return the key of *part*, such as `jobs` or `dead`."""
@@ -61,6 +74,8 @@ class Keys:
 
     def result(self, job_id: str) -> str:
         """Return the key of a kept result, which has a TTL."""
+        if isinstance(job_id, Anonymous):
+            job_id = job_id.entry
         return f"{self.prefix}result:{job_id}"
 
     def flow(self, run: str) -> str:
@@ -94,6 +109,14 @@ def job_id(value: object) -> str:
     return value
 
 
+def job_key(value: object) -> str:
+    """Return *value* if it may be the key of jobs. Raises `TypeError` or `ValueError`."""
+    try:
+        return job_id(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace("id", "key", 1)) from None
+
+
 def wire_id(name: str) -> str | bytes:
     """Check a job's id like `job_id`, and return it as the server knows it."""
     return on_wire(job_id(name))
@@ -123,3 +146,8 @@ def queue_of(key: str) -> str | None:
     """
     match = re.fullmatch(r"[^{]*:\{([^}]*)\}:([^:]+):(?:jobs|jobs:\d|delayed|schedules)", key)
     return match[2] if match and QUEUE.fullmatch(match[2]) else None
+
+
+def in_shard(key: str) -> bool:
+    """Tell whether *key* belongs to a shard of a queue, by its hash tag."""
+    return "~" in key.partition("{")[2].partition("}")[0]

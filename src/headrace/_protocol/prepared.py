@@ -7,10 +7,9 @@ from typing import Generic, TypeVar
 
 from attrs import evolve, frozen
 
-from headrace._model.receipt import Receipt
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import one_receipt
+from headrace._protocol.replies import plain_ids, text
 from headrace._protocol.script import script
 
 T = TypeVar("T")
@@ -19,7 +18,7 @@ _LANE = "0" * 16  # as long as a lane's name
 _EMPTY = b"$0\r\n\r\n"
 
 
-@frozen
+@frozen(eq=False)
 class Prepared(Generic[T]):
     """A recorded script whose only argument, beside the number of its call, is one item."""
 
@@ -49,8 +48,12 @@ class Prepared(Generic[T]):
         return evolve(self.op, args=[item])
 
 
-def enqueue_one(ops: Ops) -> Prepared[Receipt]:
-    """Prepare the call that adds one job which is its payload and nothing else."""
+def enqueue_one(ops: Ops) -> Prepared[str]:
+    """Prepare the call that adds one job which is its payload and nothing else; its answer is the job's id."""
     source = script("enqueue_one")
     keys = [ops.keys.part(part) for part in source.parts]
-    return Prepared[Receipt].made(ops.enqueue, Op("enqueue", source, keys, [b""], one_receipt, ops.keys.lane("")))
+
+    def several(payloads: Sequence[bytes]) -> Op[list[str]]:
+        return ops.plain(payloads, plain_ids)
+
+    return Prepared[str].made(several, Op("enqueue", source, keys, [b""], text, ops.keys.lane("")))

@@ -17,16 +17,16 @@ from attrs import frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import Codec, inline, untyped
+from headrace._model.codec import Codec, as_bytes, inline, untyped
 from headrace._model.conditions import staying, unconditional
-from headrace._model.job import PRIORITY, Cause, Claim, NewJob, is_new, on_wire
+from headrace._model.job import KEY, PRIORITY, Cause, Claim, NewJob, is_new, on_wire
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
 from headrace._protocol import replies
 from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed, SchedulePlan
 from headrace._protocol.declaring import declaration
-from headrace._protocol.keys import JOB_HEADER_PREFIX, Keys, job_id, wire_id, worker_name
+from headrace._protocol.keys import JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
@@ -69,9 +69,7 @@ class Ops(ResultOps):
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """Check a payload or `NewJob`, and return its fields; only the encoded payload, if that is all it has."""
         if not is_new(job):
-            data = self._encoded(job)
-            if len(data) > checks.VALUE_BYTES:
-                checks.fits("payload", [data])
+            data = self.payload(job)
             return data if context is None else ("", "", ["data", data, *context()])
         if job.queue is not None and job.queue != self.keys.queue:
             raise ValueError(f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue")
@@ -79,6 +77,14 @@ class Ops(ResultOps):
         if context is not None:
             fields += checks.joined(job.headers, context)
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
+
+    def payload(self, payload: Any) -> bytes:
+        """Encode a payload, and check it."""
+        encoded: Any = self.codec.encode(payload)
+        data: bytes = encoded if type(encoded) is bytes else as_bytes(encoded)
+        if len(data) > checks.VALUE_BYTES:
+            checks.fits("payload", [data])
+        return data
 
     def _item(self, job: NewJob[Any], priorities: int | None = None, codec: Codec[Any] | None = None) -> Item:
         delay = checks.delay(unconditional(job).delay)
@@ -99,19 +105,31 @@ class Ops(ResultOps):
         if any(name.startswith(JOB_HEADER_PREFIX) for name in flat[::2]):
             pairs = zip(flat[::2], flat[1::2], strict=True)
             flat = [text for pair in pairs if not pair[0].startswith(JOB_HEADER_PREFIX) for text in pair]
+        if job.key is not None:
+            flat = [*flat, KEY, job_key(job.key)]
         return [*flat, PRIORITY, str(level)] if level else flat
+
+    def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
+        """Return what decodes receipts, or one: *decode*, with ids as users know them."""
+        return decode
 
     def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
         """Add items made by `item`, at most `JOBS_PER_SCRIPT`."""
         if tuple not in set(map(type, items)):
-            plain = cast("Sequence[bytes]", items)
-            return self._op("enqueue", ["plain", *plain], replies.plain_receipts, (), items, self.enqueue)
+            return self.plain(cast("Sequence[bytes]", items), self.reading(replies.plain_receipts), self.enqueue)
         args: list[Arg] = ["full"]
         for item in items:
             name, delay, fields = item if isinstance(item, tuple) else ("", "", ["data", item])
             args += (name, delay, len(fields), *fields)
         alone = any(_cost(item) == JOBS_PER_SCRIPT for item in items)
-        return self._op("enqueue", args, replies.receipts, (), items, None if alone else self.enqueue)
+        return self._op("enqueue", args, self.reading(replies.receipts), (), items, None if alone else self.enqueue)
+
+    def plain(
+        self, payloads: Sequence[bytes], decode: Callable[[Any], list[T]],
+        join: Callable[[Sequence[Any]], Op[list[T]]] | None = None,
+    ) -> Op[list[T]]:  # fmt: skip
+        """Add jobs that are their payloads and nothing else, at most `JOBS_PER_SCRIPT`; *decode* is told their ids."""
+        return self._op("enqueue", ["plain", *payloads], decode, (), payloads, join)
 
     def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
         """Make operations of *jobs*, of at most 1,000 jobs and about 1 MiB each; all are checked first.
@@ -277,6 +295,10 @@ class Ops(ResultOps):
         args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register)]
         return self._op("beat", args, bool)
 
+    def rest(self, worker: str, duration: float) -> Op[int]:
+        """Register *worker* for so many seconds without a beat, if nothing is to be done; see `rest.lua`."""
+        return self._op("rest", [worker, term("duration", duration)], int)
+
     def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
         """Register *worker* under *name*, which may be taken.
 
@@ -349,12 +371,15 @@ class Ops(ResultOps):
 
     def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Move a page of waiting jobs, or those of *wanted*, to another queue."""
-        target = Keys.of(to, self.namespace)  # of any group: a cluster refuses what lies in two slots
+        target = self._target(to)
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
         keys = [target.part(part) for part in ("wake", *script("move").parts[:7])]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
         return self._op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
+
+    def _target(self, to: str) -> Keys:
+        return Keys.of(to, self.namespace)  # of any group: a cluster refuses what lies in two slots
 
     def counts(self) -> Op[Counts]:
         """Count the jobs in each state, at one instant."""

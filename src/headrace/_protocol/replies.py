@@ -77,17 +77,17 @@ def receipts(reply: Any) -> list[Receipt]:
     return [Receipt(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
 
 
-def one_receipt(reply: Any) -> Receipt:
-    """Decode the id of the only job, which was added."""
-    return receipt_values.receipts((text(reply),))[0]
-
-
-def plain_receipts(reply: Any) -> list[Receipt]:
+def plain_ids(reply: Any) -> list[str]:
     """Decode ids, all of them added: either each id, or the first id and how many follow each other."""
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
-        return receipt_values.receipts([f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])])
-    return receipt_values.receipts([text(i) for i in reply])
+        return [f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])]
+    return [text(i) for i in reply]
+
+
+def plain_receipts(reply: Any) -> list[Receipt]:
+    """Decode ids as `plain_ids` does."""
+    return receipt_values.receipts(plain_ids(reply))
 
 
 class Jobs:

@@ -5,6 +5,9 @@ A script's header is its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV
 lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `jobs (stream)`, and `levels...` is a
 list of any length. An argument is a string, or a whole number (`ttl int`), or one from 1 to 1,000 (`limit count`), or
 true for '1' (`woken flag`). `items...` are arguments of any number; the local says where in ARGV the first is.
+
+Fragments are put before the body. Those that are included further down are put there: to define their functions costs
+a few us, which calls that end before do not pay.
 """
 
 from __future__ import annotations
@@ -70,13 +73,15 @@ class Script:
 def script(name: str) -> Script:
     """Load `lua/<name>.lua`. Raises `ValueError` for a header of another form, or fragments that include each other."""
     head = header(name)
-    text = _read(f"{name}.lua")
-    comment, body = _apart(text)
-    fragments: list[str] = []
+    comment, wanted, body = _apart(_read(f"{name}.lua"))
     numbers = [_NUMBERS] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
-    _collect([*numbers, *_INCLUDE.findall(text)], (), fragments)
-    pieces = [comment, *(_INCLUDE.sub("", _read(f"lib/{fragment}.lua")) for fragment in fragments)]
-    source = "".join([*pieces, *_locals(head, body), body])
+    fragments: list[str] = []
+    _collect([*numbers, *wanted], (), fragments)
+    first, wanted, rest = _divided(body)
+    further = fragments.copy()
+    _collect(wanted, (), further)
+    pieces = [comment, *map(_fragment, fragments), *_locals(head, body), first]
+    source = "".join([*pieces, *map(_fragment, further[len(fragments) :]), rest])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     parts = [key for key, _ in head.named_keys()]
     recorded = parts[:1] == ["lane"]
@@ -87,11 +92,23 @@ def _read(path: str) -> str:
     return (files("headrace") / "lua" / path).read_text("utf-8")
 
 
-def _apart(text: str) -> tuple[str, str]:
-    """Split a script into its header, without the includes, and its body."""
+def _fragment(name: str) -> str:
+    return _INCLUDE.sub("", _read(f"lib/{name}.lua"))
+
+
+def _apart(text: str) -> tuple[str, list[str], str]:
+    """Split a script into its header, without the includes, these, and its body."""
     head = re.match(r"(?:--.*\n)*", text)
     end = head.end() if head else 0
-    return _INCLUDE.sub("", text[:end]), text[end:]
+    return _INCLUDE.sub("", text[:end]), _INCLUDE.findall(text[:end]), text[end:]
+
+
+def _divided(body: str) -> tuple[str, list[str], str]:
+    """Split a body at its includes: what comes before them runs without these fragments."""
+    found = _INCLUDE.search(body)
+    first = body[: found.start()] if found else body
+    rest = body[len(first) :]
+    return first, _INCLUDE.findall(rest), _INCLUDE.sub("", rest)
 
 
 def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
 
 from headrace._model.checks import term
 from headrace._protocol.keys import BELL, GROUP, Keys
@@ -28,11 +28,21 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
     )  # fmt: skip
 
 
+def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
+    """Read what a blocked read was given and no lease call has taken: its reader may have died, or stand still.
+
+    Each delivery of it counts anew, which is no matter: that which counts is when it is leased.
+    """
+    streams = [keys.part(part) for part in ("jobs", "wake") for keys in queues]
+    return ("XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "STREAMS", *streams, *["0"] * len(streams))
+
+
 def rung(reply: Any, keys: Collection[str]) -> list[str]:
     """List those of *keys* in which a blocked read has found something: all, if its reply does not say."""
     if isinstance(reply, Exception):  # a group that is missing is named, and made by the lease call that follows
         return [key for key in keys if f"'{key}'" in str(reply)] or list(keys)
-    found: list[Any] = list(reply or ())  # RESP3: the keys of a map; RESP2: rows, each with its key first
-    keyed: list[bytes] = [one if isinstance(one, bytes) else one[0] for one in found]
-    names = [key.decode() for key in keyed]
+    rows = cast(
+        "Iterable[tuple[bytes, Any]]", reply.items() if isinstance(reply, dict) else reply or ()
+    )  # RESP3, RESP2
+    names = [key.decode() for key, entries in rows if entries]
     return [name for name in names if name in keys]

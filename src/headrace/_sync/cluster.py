@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -47,17 +47,24 @@ def executor_of(
     return Executor(url, client, budget, outage, attend)
 
 
-def client_of(url: str, **options: Any) -> Any:
-    """Make a client of redis-py's for what is no operation: of a server, or of the cluster that *url* names."""
+@contextmanager
+def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
+    """Yield a client of redis-py's for what is no operation: of a server, or of the cluster that *url* names."""
     make: Any = redis.Redis  # from_url is half annotated
     if names_cluster(url, None):
         url, nodes = seeds_of(url)
         node: Any = ClusterNode  # not annotated
         make, options = redis.RedisCluster, options | {"startup_nodes": [node(*place) for place in nodes]}
     try:
-        return make.from_url(url, **options)
+        client = make.from_url(url, **options)
     except errors.RedisClusterException as error:  # which is no RedisError: none of the nodes has answered
         raise errors.ConnectionError(str(error)) from error
+    with client:
+        try:
+            yield client
+        finally:
+            if make is redis.RedisCluster:
+                client.disconnect_connection_pools()  # which `close` leaves to the collector
 
 
 class ClusterExecutor(BaseClusterExecutor, Executor):

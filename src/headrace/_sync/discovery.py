@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from headrace._model.state import WorkerState
-from headrace._protocol.keys import pattern, queue_of
+from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
 from headrace._sync.queue import Queue
 
@@ -27,9 +27,15 @@ def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerS
     """
     found: list[WorkerState] = []
     for name in queues(client, namespace=namespace):
-        queue = Queue(name, client=client, namespace=namespace)
+        queue = Queue(name, client=client, namespace=namespace, shards=shards_of(client, name, namespace))
         try:
             found += sorted(queue.workers(), key=lambda worker: worker.name)
         finally:
             queue.close()
     return found
+
+
+def shards_of(client: redis.Redis, name: str, namespace: str) -> int:
+    """Return how many shards the queues of *name*'s group have. HLEN."""
+    anything: Any = client  # hlen is annotated for both colours
+    return max(1, int(anything.hlen(Keys.of(name, namespace).shards)) - 1)

@@ -17,6 +17,7 @@ from headrace._core.effects import (
     ForgetEnds,
     Now,
     Overlap,
+    PassTurn,
     Send,
     Sleep,
     Step,
@@ -102,6 +103,8 @@ class Driver(Connected):
                 return self._executor.wait_among(effect)
             case AwaitRoom(command):
                 return self._executor.wait(command)
+            case PassTurn():
+                return None  # a thread has a connection of its own: there are no thousands
             case Sleep(seconds):
                 return self._executor.sleep(seconds)
             case Undo(ops):

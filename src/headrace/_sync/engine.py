@@ -31,6 +31,7 @@ from headrace._core.effects import (
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.roles import Channel
+from headrace._core.worker.slots import first_of, leads
 from headrace._core.worker.together import Together
 from headrace._protocol.op import Op
 from headrace._sync.cluster import executor_of
@@ -38,6 +39,8 @@ from headrace._sync.driver import Driver
 from headrace._sync.executor import Executor
 from headrace._sync.subscription import Subscription
 from headrace.errors import NotDurable, OutcomeUnknown
+
+HAND_OVER_S = 3e-5  # seconds for which a role rests that has started a handler: its thread needs the interpreter's lock
 
 
 def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
@@ -67,12 +70,13 @@ class Engine(BaseEngine):
         self.stopping = threading.Event()
         self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # by channels
         self._finish = threading.Lock()
-        self._units: dict[int, queue.SimpleQueue[Unit | None]] = {
-            id(one): queue.SimpleQueue() for one in lifecycle.consumers
-        }
+        self._putting = threading.Lock()  # shards that share slots keep the order of their units
+        self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit] | None]] = {}
+        for one in lifecycle.consumers:
+            self._units[id(one)] = queue.SimpleQueue() if leads(one) else self._units[id(first_of(one))]
         self._runners = [
             self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
-            for consumer in lifecycle.consumers
+            for consumer in filter(leads, lifecycle.consumers)
             for number in range(consumer.handler.concurrency)
         ]
         self._begin()
@@ -105,6 +109,7 @@ class Engine(BaseEngine):
 
     def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
         """Block on the server, and send what follows that."""
+        time.sleep(HAND_OVER_S)
         try:
             rung, reply = executor.wait_then(effect)
         except OutcomeUnknown:  # as in `send`
@@ -116,16 +121,25 @@ class Engine(BaseEngine):
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""
         for unit in units:
-            self._units[id(consumer)].put(unit)
+            assert consumer is not None  # noqa: S101
+            with self._putting:
+                self._units[id(consumer)].put((consumer, unit))
 
     def take_back(self, consumer: Consumer | None) -> list[Unit]:
         """Return the units that have not started; they no longer will."""
-        units, waiting = self._units[id(consumer)], list[Unit]()
-        with suppress(queue.Empty):
-            while True:
-                unit = units.get_nowait()
-                if unit is not None:
-                    waiting.append(unit)
+        units, waiting, others = self._units[id(consumer)], list[Unit](), list[tuple[Consumer, Unit]]()
+        with self._putting:
+            with suppress(queue.Empty):
+                while True:
+                    item = units.get_nowait()
+                    if item is None:
+                        continue
+                    if item[0] is consumer:
+                        waiting.append(item[1])
+                    else:
+                        others.append(item)
+            for item in others:  # of the shards that share these slots, in their order
+                units.put(item)
         return waiting
 
     def abort(self, held: Sequence[Held]) -> None:
@@ -137,8 +151,11 @@ class Engine(BaseEngine):
         """Run the handler on unit after unit: one slot."""
         units, handler, batch = self._units[id(consumer)], consumer.handler, consumer.handler.batch
         function = surrounded(handler.function, handler.around)
-        telemetry = self.telemetry(consumer)
-        while (unit := units.get()) is not None:
+        telemetry, shared = self.telemetry(consumer), consumer.shared is not None
+        while (item := units.get()) is not None:
+            consumer, unit = item
+            if shared:
+                telemetry = self.telemetry(consumer)
             jobs = consumer.begin(unit, time.monotonic())
             error: BaseException | None = None
             result: Any = None
@@ -180,7 +197,7 @@ class Engine(BaseEngine):
             self._await(self._running["fetch"], farewell)
             self.lifecycle.advance_to(Phase.STOPPED)
             self.wake()
-            for consumer in self.lifecycle.consumers:
+            for consumer in filter(leads, self.lifecycle.consumers):
                 for _ in range(consumer.handler.concurrency):
                     self._units[id(consumer)].put(None)
             self._unsubscribe()

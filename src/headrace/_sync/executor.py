@@ -45,6 +45,7 @@ from headrace._base.retrying import (
     told_limit,
     too_large,
 )
+from headrace._base.sockets import cut
 from headrace._core.effects import BlockAmong, BlockThen
 from headrace._model.durability import Durability
 from headrace._protocol.lasting import trials, tried
@@ -53,7 +54,7 @@ from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
 from headrace._protocol.waiting import rung
 from headrace._sync.combining import Combiner
-from headrace._sync.pool import Pool, replies, shut
+from headrace._sync.pool import Pool, replies, reply
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -164,23 +165,31 @@ class Executor(BaseExecutor):
 
     def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         """Run a prepared operation of *item* as `run` would."""
-        if len(item) > ITEM_BYTES:
+        if len(item) > ITEM_BYTES or self._combiner is not None:
             return self.run(prepared.of(item))
-        lane, trip = self._lane(prepared), Trip(())
-        answers: list[Any] = []
+        lane, began, sent, trip = self._lane(prepared), since_boot(), 0.0, None
         try:
-            answers = self.send([prepared.packed(lane.name, lane.calls, item)], None, trip.leaves)
-            trip.answered()
-            if isinstance(answers[0], Exception):
-                trip.ops = (prepared.of(item),)
-                answers = self._checked(answers, trip, [lane])
+            connection = self.connections.take()
+            try:
+                packed, sent = prepared.packed(lane.name, lane.calls, item), began
+                connection.send_packed_command([packed])
+                answer = reply(connection)
+                self.connections.check(connection)
+            except BaseException:
+                self.connections.drop(connection)
+                raise
+            self.connections.give(connection)
+            if isinstance(answer, Exception):
+                trip = Trip((prepared.of(item),), began=began, sent=sent)
+                answer = self._checked([answer], trip, [lane])[0]
         except Exception as error:
-            trip.ops = (prepared.of(item),)
-            answers = self._again(error, trip, [lane], None)
+            if trip is None:
+                trip = Trip((prepared.of(item),), began=began, sent=sent, unanswered=int(sent > 0.0))
+            answer = self._again(error, trip, [lane], None)[0]
         else:
             self._lanes.put(prepared.lane_prefix, lane)
         self._heard()
-        return prepared.op.decode(answers[0])
+        return prepared.op.decode(answer)
 
     def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         """Try a round trip again, whose first attempt failed with *error*; raise that if it does not heal."""
@@ -400,7 +409,7 @@ class Executor(BaseExecutor):
         """
         self._waits_no_more = True
         for connection in list(self._blocked):
-            shut(connection)
+            cut(connection)
 
     def sleep(self, seconds: float) -> None:
         """Sleep on the client."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import suppress
 from typing import Any
 
@@ -54,19 +53,14 @@ def quiet(connection: Any) -> bool:
     return False
 
 
-def shut(connection: Any) -> None:
-    """End what another thread reads on a connection, which that thread closes then. If this one did, a new socket
-    might get its number before the other comes to wait for it, and be waited for.
-    """
-    if (sock := connection._sock) is not None:  # noqa: SLF001
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-
-
 def replies(connection: Any, number: int) -> list[Any]:
     """Read so many replies, errors among them as values; redis-py's parser without what its connection adds."""
-    read = connection._parser.read_response  # noqa: SLF001
+    return [reply(connection) for _ in range(number)]
+
+
+def reply(connection: Any) -> Any:
+    """Read one reply."""
     try:
-        return [read() for _ in range(number)]
+        return connection._parser.read_response()  # noqa: SLF001
     except OSError as error:
         raise unreadable(error) from error

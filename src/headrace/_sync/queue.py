@@ -19,15 +19,13 @@ from headrace._base.address import Address, Client
 from headrace._base.closing import Closing
 from headrace._base.connected import Timeout
 from headrace._base.queue import Delay
-from headrace._core import calls
-from headrace._core.bulk import bulk
 from headrace._model.bulk import Bulk
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
+from headrace._model.shards import Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
-from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._sync.completed import completed
 from headrace._sync.events import EventStream
 from headrace._sync.lease import Lease
@@ -53,6 +51,8 @@ class Queue(Closing, Producing[T], Generic[T]):
       `block`. *unique_for*: seconds for which the id of a completed job stays taken.
     - *durable*: how far enqueues and settlements must have come, `replicas:1`, `fsync` or `replicas:1,fsync`.
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
+    - *shards*: streams over which its jobs are spread, 1-256, each in a slot of its own of a cluster; the same for all
+      queues of a group, and fixed by the first use of one (`ShardsMismatch`). See `shards`.
 
     One object may be shared by threads, and survives a fork.
     """
@@ -136,7 +136,7 @@ class Queue(Closing, Producing[T], Generic[T]):
 
     def release(self, lease: Lease[T], *, timeout: Timeout = None) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
-        return self._run(*self._settle(lambda claim: self.ops.release([claim]), lease), timeout)[0]
+        return self._run(*self._settle(lambda ops, claim: ops.release([claim]), lease), timeout)[0]
 
     def retry(
         self, lease: Lease[T], delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None
@@ -148,7 +148,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         traceback kept, too, if the queue keeps `tracebacks`.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda claim: self.ops.retry([(claim, delay, True, cause)]), lease)
+        settling = self._settle(lambda ops, claim: ops.retry([(claim, delay, True, cause)]), lease)
         return self._run(*settling, timeout)[0]
 
     def dead_letter(self, lease: Lease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
@@ -156,7 +156,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         was lost. dead_letter.lua.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda claim: self.ops.dead_letter([(claim, cause)]), lease)
+        settling = self._settle(lambda ops, claim: ops.dead_letter([(claim, cause)]), lease)
         return self._run(*settling, timeout)[0]
 
     def renew(self, lease: Lease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
@@ -192,16 +192,17 @@ class Queue(Closing, Producing[T], Generic[T]):
         return self._drive(self._results(ids, timeout))
 
     def _each(self, state: str, limit: int = 200) -> Iterator[JobState[T]]:
-        cursor, more = "", True
-        while more:
-            page = self._run(self.ops.listing(state, cursor, limit))
+        pages = self._whole.pages(state, limit)
+        while (page := self._drive(pages.more())) is not None:
             for item in page:  # noqa: UP028 - as the other colour has to
                 yield item
-            cursor, more = page.cursor, bool(page.cursor)
 
-    def cancel(self, id: str, *, timeout: Timeout = None) -> bool:
-        """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1)."""
-        return self._run(self.ops.cancel(id), None, timeout)
+    def cancel(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> bool:
+        """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1).
+
+        *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
+        """
+        return self._drive(self._whole.cancel(id, key), None, timeout)
 
     @overload
     def cancel_payload(self: Queue[bytes], payload: Plain) -> int: ...
@@ -215,8 +216,10 @@ class Queue(Closing, Producing[T], Generic[T]):
         return self._drive(self._payload(payload))
 
     def counts(self, *, timeout: Timeout = None) -> Counts:
-        """Count the jobs in each state, at one instant. counts.lua, O(consumers)."""
-        return self._run(self.ops.counts(), None, timeout)
+        """Count the jobs in each state, at one instant; in a sharded queue, each shard at its own. counts.lua,
+        O(consumers).
+        """
+        return self._drive(self._whole.counts(), None, timeout)
 
     def peek(self) -> Job[T] | None:
         """Return the job that would be leased next, without leasing it. list.lua."""
@@ -240,16 +243,20 @@ class Queue(Closing, Producing[T], Generic[T]):
         """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")
 
-    def find(self, id: str, *, timeout: Timeout = None) -> JobState[T] | None:
-        """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call."""
-        return self._drive(calls.find(self.ops, id), None, timeout)
+    def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
+        """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call.
 
-    def position(self, id: str) -> int | None:
+        *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
+        """
+        return self._drive(self._whole.find(id, key), None, timeout)
+
+    def position(self, id: str, *, key: str | None = None) -> int | None:
         """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.
 
-        `None` if it does not wait. position.lua, O(jobs in front), 1 MiB of them a call.
+        `None` if it does not wait. In a sharded queue, those of its shard, which *key* tells, or else its id if it was
+        given none (`ConfigurationError` without). position.lua, O(jobs in front), 1 MiB of them a call.
         """
-        return self._drive(calls.position(self.ops, id))
+        return self._drive(self._whole.position(id, key))
 
     def redrive(self, *ids: str) -> int:
         """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
@@ -257,11 +264,11 @@ class Queue(Closing, Producing[T], Generic[T]):
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile. redrive.lua, 250 or 1 MiB a
         call.
         """
-        return self._drive(calls.by_ids(self.ops.redrive, ids, JOBS_PER_SCRIPT))
+        return self._drive(self._whole.redrive(ids))
 
     def purge_dead(self, *ids: str) -> int:
         """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay."""
-        return self._drive(calls.by_ids(self.ops.purge_dead, ids, JOBS_PER_SCRIPT))
+        return self._drive(self._whole.purge_dead(ids))
 
     def bulk(self, action: str, state: str, *, reason: str = "", kind: str = "", cursor: str = "") -> Bulk:
         """Take one step of an action for all jobs in *state* that match: go on with the `cursor` of its answer.
@@ -271,21 +278,21 @@ class Queue(Closing, Producing[T], Generic[T]):
         Jobs that come after the first step stay; one that has begun between being listed and being cancelled is
         cancelled, too. A step looks at up to 1,000 jobs, or 5 MiB: list.lua, and the action's script.
         """
-        return self._drive(bulk(self.ops, action, state, reason, kind, cursor))
+        return self._drive(self._whole.bulk(action, state, reason, kind, cursor))
 
     def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
 
         Leased and dead jobs stay, and so do those enqueued meanwhile. purge.lua, 500 or 1 MiB a call.
         """
-        return self._drive(calls.purge(self.ops))
+        return self._drive(self._whole.purge())
 
     def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
 
         delete.lua: one call, and one more for each 250 jobs of flows, which go first.
         """
-        return self._drive(calls.until_done(self.ops.delete))
+        return self._drive(self._whole.delete())
 
     def pause(self) -> bool:
         """Hand out no more jobs, to any worker, until `resume()`; `False`: the queue was paused already. pause.lua,
@@ -294,22 +301,34 @@ class Queue(Closing, Producing[T], Generic[T]):
         Leased jobs go on, and can be renewed and settled; jobs can be enqueued. The pause is kept on the server, and
         ends with `resume()` or `delete()` only.
         """
-        return self._run(self.ops.pause(True))
+        return self._drive(self._whole.pause(True))
 
     def resume(self) -> bool:
         """Hand out jobs again; all waiting workers are woken. `False`: the queue was not paused. pause.lua, O(1)."""
-        return self._run(self.ops.pause(False))
+        return self._drive(self._whole.pause(False))
 
     def paused(self) -> bool:
         """Tell whether the queue is paused. paused.lua, O(1)."""
-        return self._run(self.ops.paused())
+        return self._drive(self._whole.paused())
 
     def levels(self) -> int:
         """Return the number of priority levels that the queue is known to have. levels.lua, O(1).
 
         It is the largest `priorities=` of the clients that have given a job a priority.
         """
-        return self._run(self.ops.levels())
+        return self._drive(self._whole.levels())
+
+    def shards(self) -> list[Shard]:
+        """List the shards: the range of keys of each, its slot, the node that serves it, and its counts.
+
+        A job with a *key* is in the shard of the CRC-32 of its key; one with an id only, in that of its id; any other
+        in one after the other, and the number stands in its id (`1795307039451-0@7`). Each shard keeps all promises of
+        a queue. Across shards, none has an order; counts and listings are of several instants; `dead_limit`, `history`
+        and `levels` are those of a shard; a call for many jobs that fails may have done a part; and
+        `rate`, `max_waiting`, `trends` and `events` are refused. A queue with `shards=1` has no table, and answers an
+        empty list. shards.lua, and counts.lua of each.
+        """
+        return self._drive(self._shards())
 
     def drain(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.
@@ -335,7 +354,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
         expire.lua, 500 jobs a call.
         """
-        return self._drive(calls.by_ids(self.ops.expire, ids, 500))
+        return self._drive(self._whole.expire(ids))
 
     def fail_worker(self, name: str) -> int:
         """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
@@ -345,7 +364,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a
         call.
         """
-        return self._drive(calls.until_done(lambda: self.ops.fail_worker(name)))
+        return self._drive(self._whole.fail_worker(name))
 
     def repair(self) -> Repairs:
         """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; count the repairs by kind.
@@ -354,13 +373,13 @@ class Queue(Closing, Producing[T], Generic[T]):
         type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, about
         500 entries a call.
         """
-        return self._drive(calls.repair(self.ops))
+        return self._drive(self._whole.repair())
 
     def workers(self) -> list[WorkerState]:
         """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
         workers.lua.
         """
-        return self._run(self.ops.workers())
+        return self._drive(self._whole.workers())
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> EventStream:
         """Listen to events from now on: an iterator of `Event`, of *kinds* or all.
@@ -376,7 +395,7 @@ class Queue(Closing, Producing[T], Generic[T]):
 
         `None` or 0 sends it to the back of the queue at once. reschedule.lua, O(log n).
         """
-        return self._run(self.ops.reschedule(id, delay))
+        return self._drive(self._whole.reschedule(id, delay))
 
     @overload
     def schedule(
@@ -409,11 +428,11 @@ class Queue(Closing, Producing[T], Generic[T]):
 
     def unschedule(self, name: str) -> bool:
         """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
-        return self._run(self.ops.unschedule(name))
+        return self._drive(self._whole.unschedule(name))
 
     def schedules(self) -> list[Schedule]:
         """List the schedules, the next due first. schedules.lua, 4 µs each, 500 a call."""
-        return self._drive(calls.schedules(self.ops))
+        return self._drive(self._whole.schedules())
 
     def close(self) -> None:
         """Close the connections we opened, nothing else.

@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 
 from headrace._base.connections import own_pool
+from headrace._base.sockets import cut
 from headrace._base.subscription import (
     PING,
     REDIRECTED_AT_MOST,
@@ -25,7 +26,6 @@ from headrace._base.subscription import (
 )
 from headrace._core.notices import Received
 from headrace._sync.executor import Executor
-from headrace._sync.pool import shut
 
 
 class Subscription(BaseSubscription):
@@ -112,4 +112,4 @@ class Subscription(BaseSubscription):
             finally:
                 self._busy.release()
         elif (connection := self._connection) is not None:
-            shut(connection)
+            cut(connection)

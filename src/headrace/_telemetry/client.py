@@ -26,7 +26,7 @@ TIMEOUTS = (TimeoutError, redis.TimeoutError)
 
 def wanted() -> bool:
     """Tell whether calls are traced or measured, or there is a context to pass on."""
-    return tracer() is not None or instruments() is not None or tracing.ambient()
+    return tracer.there() or instruments.there() or tracing.ambient()
 
 
 class CallSpan:

@@ -102,6 +102,12 @@ class ProviderCache(Generic[M]):
             self._provider = provider
         return self._made
 
+    def there(self) -> bool:
+        """Tell whether there is a real provider."""
+        if self._ask is None and self._place.get(self._name) is None:
+            return False
+        return self() is not None
+
 
 def _tracer(provider: Any) -> Tracer | None:
     if isinstance(provider, (ProxyTracerProvider, NoOpTracerProvider)):
@@ -171,9 +177,13 @@ class _Propagator:
 _propagator = _Propagator()
 
 
+_held: Any = getattr(getattr(contexts, "_RUNTIME_CONTEXT", None), "_current_context", None)
+_current: Callable[[], Context] = getattr(_held, "get", get_current)  # two calls fewer
+
+
 def ambient() -> bool:
     """Tell whether there may be a context to pass on although tracing is off."""
-    return bool(get_current())
+    return bool(_current())
 
 
 def injected(context: Context | None = None) -> list[str]:

@@ -1,11 +1,13 @@
 -- beat: keep a worker alive for another timeout, by the server's clock.
--- KEYS   workers (zset), registered (hash)
+-- KEYS   workers (zset), registered (hash), control (channel)
 -- ARGV   worker, timeout int, lease, register flag
 -- REPLY  1 alive until timeout ms from now · 0 it was declared dead, or was never registered
 -- COST   5 us
--- register: 1 for the first beat of a worker, which makes it known. lease: ms that its leases last.
+-- register: 1 for the first beat of a worker, which makes it known. lease: ms that its leases last. The first beat, and
+-- that of a worker at rest (see `rest`), are told on `control`.
 -- @include clock
 -- @include number
+-- @include tell_holders
 local now, deadline = clock(), tonumber(redis.call('ZSCORE', workers, worker) or 0)
 whole(lease)
 if deadline == 0 and not register then return 0 end
@@ -16,4 +18,5 @@ if deadline < now or type(redis.pcall('ZADD', workers, until_when, worker)) ~= '
   if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
   redis.call('ZADD', workers, until_when, worker)
 end
+if deadline < now or deadline % 1 > 0 then tell_holders(control, 'stir') end
 return 1

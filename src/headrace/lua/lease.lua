@@ -1,7 +1,8 @@
 -- lease: hand out up to `limit` jobs, level by level: parked ones, then those a reader was woken for, then new ones.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
---        events (channel), flows (zset), ends (hash), ended (zset), gate (stream), levels...
+--        events (channel), flows (zset), ends (hash), ended (zset), gate (stream),
+--        control (channel), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out · 2
@@ -10,7 +11,8 @@
 --        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
 --        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock, or
 --        -1 where it was not asked
--- COST   6 us + 2-3 us per job, of a level behind the first 15 us. One call reads about 1 MiB, or one job that is more.
+-- COST   10 us + 2 us per job; with limits, levels, listeners or jobs of the front 30 us + 3 us, of a level behind the
+--        first 15 us. One call reads about 1 MiB, or one job that is more.
 -- woken: 1 if a reader was woken, 0, or 2 behind a blocked read: nothing is done unless it has brought something.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that has no
 -- heartbeat, 0 when it must be registered already. heir_of: '', or the worker that had our name before and may still
@@ -19,28 +21,8 @@
 -- admit goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams
 -- of the priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its
 -- `enq`.
--- @include anew
--- @include backlog
--- @include clear_wake_tokens
 -- @include clock
--- @include fields
--- @include heal_group
--- @include keep_dead
--- @include keep_ends
--- @include largest
--- @include levels
--- @include marks
--- @include number
--- @include page
--- @include promote
--- @include publish
--- @include raise_level
--- @include rates
 -- @include record
--- @include require_types
--- @include retire
--- @include take_over
--- @include wake_many
 
 -- 1. The call was answered before: its reply was lost, what it handed out is still in the pending list.
 local known = recorded()
@@ -54,14 +36,103 @@ if known then -- the reply was lost
   return {1, 0, again, {}, 0, clock()} -- and perhaps there is more
 end
 
-if woken == '2' then -- what it brought lies in the reserved consumer; an error says that there is no group
-  local brought = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-  if #brought == 0 and not brought.err then brought = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') end
-  if #brought == 0 and not brought.err then return {1, -1, {}, {}, 0, -1} end
+-- 2. What woke a reader lies in the reserved consumer; an error says that there is no group. A call behind a blocked read
+-- ends here if that has brought nothing.
+whole(lease)
+local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'bell')
+local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') or {}
+local brought = #rung + #tokens > 0 or rung.err or tokens.err
+if woken == '2' and not brought then return {1, -1, {}, {}, 0, -1} end
+
+-- 3. The plain way: no limits, levels or listeners, and nothing parked, put off, released or due; so it is nearly always,
+-- and all else takes far longer. It hands out what woke a reader, and new jobs.
+-- One call reads about 1 MiB, or one job that alone is more. How large a job is shows when it is read, but for the
+-- largest there may be; one that a foreign producer added is seen when it comes, so the first reads are short.
+local BUDGET = 1048576 + 4096 -- the last one may be small
+local alone = #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
+if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released) == 0 then
+  local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate')
+  local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
+  local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
+  first = first and tonumber(first)
+  if not (state[2] or state[3] or state[4] or state[5] or state[6] or first and first <= now)
+    and deadline > 0 and (ttl == 0 or deadline >= now) and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
+  then
+    if ttl > 0 and deadline < now + ttl then
+      redis.call('XACK', wake, 'workers', '0-0') -- a first write that a full server permits
+      redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker)
+    end
+    local taken, fresh, entries = {}, {}, {}
+    local largest, spent, count, at, flat = math.max(4096, tonumber(state[1] or 0)), 0, 0, 0, true
+    local rows, chunk, carries = rung, 16, false
+    if rung[1] then
+      rows = redis.call('XCLAIM', jobs, 'workers', worker, 0, rung[1][1], 'RETRYCOUNT', 1)
+      if not rows[1] then -- removed by XDEL by hand: 7.0 and later have dropped it from the pending list, 6.2 has not
+        redis.call('XACK', jobs, 'workers', rung[1][1])
+        rows = {}
+      end
+      for i = 1, rows[1] and #rows[1][2] or 0, 2 do carries = carries or rows[1][2][i] == 'attempt' end
+    end
+    local number, short = #rows, false -- of bytes
+    while not carries do
+      for i = 1, #rows do
+        local entry, fields = rows[i][1], rows[i][2]
+        local bytes = #fields[2]
+        count = count + 1
+        entries[count] = entry
+        if flat and #fields == 2 and fields[1] == 'data' then -- flat: a table less per job, here and in every client
+          at = at + 2
+          fresh[at - 1], fresh[at] = entry, fields[2]
+        else
+          for j = 1, flat and at or 0, 2 do taken[#taken + 1] = {fresh[j], {'data', fresh[j + 1]}, 1, 0} end
+          if flat then fresh, flat = {}, false end
+          taken[#taken + 1] = {entry, fields, 1, 0}
+          for j = 1, #fields do bytes = bytes + (j == 2 and 0 or #fields[j]) end
+        end
+        spent = spent + bytes
+        if bytes > largest then largest = bytes end
+      end
+      if count == limit or #rows < number then break end
+      number = math.max(0, math.floor((BUDGET - spent) / largest))
+      if number < 1 and spent < BUDGET / 2 then number = 1 end
+      short = number < 1
+      if short then break end
+      number = math.min(number, chunk, limit - count)
+      if number == chunk then chunk = 4 * chunk end
+      rows = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
+      rows = rows and rows[1][2] or {}
+    end
+    if not carries then
+      if largest > tonumber(state[1] or 4096) then redis.call('HSET', stats, 'largest', largest) end
+      local next_due = short and 0 or first and first - now or -1
+      return answer({1, next_due, taken, fresh, 0, now}, entries, true) -- recorded without the payloads
+    end
+    redis.call('XCLAIM', jobs, 'workers', 'bell', 0, rung[1][1], 'RETRYCOUNT', 0, 'JUSTID') -- its attempts may be over
+  end
 end
 
--- 2. Arguments.
-whole(lease)
+-- @include anew
+-- @include backlog
+-- @include clear_wake_tokens
+-- @include fields
+-- @include heal_group
+-- @include keep_dead
+-- @include keep_ends
+-- @include largest
+-- @include levels
+-- @include marks
+-- @include page
+-- @include promote
+-- @include publish
+-- @include raise_level
+-- @include rates
+-- @include require_types
+-- @include retire
+-- @include take_over
+-- @include tell_holders
+-- @include wake_many
+
+-- 4. Arguments.
 if duration ~= '' then whole(duration) end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
@@ -74,7 +145,7 @@ for i = buckets, #ARGV, 3 do
   keyed = keyed or ARGV[i] ~= ''
 end
 
--- 3. The group is there, and the worker is registered.
+-- 5. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
 require_history(heard.history, ends, ended)
 local parked, healed = heal_group(jobs, wake, 'XPENDING', 'workers', '-', '+', 1, 'parked')
@@ -84,13 +155,16 @@ redis.call('XACK', wake, 'workers', '0-0')
 if healed == 1 then forget_leases(jobs, leases, stats) end
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
-  if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
+  if deadline < now then
+    redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
+    tell_holders(control, 'stir')
+  end
   if deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
 elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
--- 4. Wake tokens, a pause, and jobs that are due: all this before anything is handed out.
+-- 6. Wake tokens, a pause, and jobs that are due: all this before anything is handed out.
 if woken == '1' or woken == '2' then healed = math.max(healed, clear_wake_tokens(wake)) end
 local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate')
 if state[1] then return {2, -1, {}, {}, healed, now} end
@@ -103,7 +177,7 @@ if first[2] and tonumber(first[2]) <= now then
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 end
 
--- 5. The number that may be handed out, by the limits of the whole queue and by bytes.
+-- 7. The number that may be handed out, by the limits of the whole queue and by bytes.
 local taken, fresh, entries, buried, why, attempts = {}, {}, {}, {}, {}, {}
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
@@ -112,9 +186,6 @@ if limit == 0 then
   write_scores(rates) -- of a clock that went back
   return {2, hold, {}, {}, healed, now}
 end
--- How much is read: about 1 MiB, or one job that alone is more. How large a job is shows when it is read, but for the
--- largest there may be; one that a foreign producer added is seen when it comes, so the first reads are short.
-local BUDGET = 1048576 + 4096 -- the last one may be small
 local spent, chunk, short = 0, 16, false
 local function fits(most)
   local number = math.max(0, math.floor((BUDGET - spent) / largest))
@@ -131,7 +202,7 @@ local function weigh(fields)
 end
 local function left() return limit - #taken - #fresh / 2 end
 
--- 6. Jobs that are older than new ones: an heir's, those whose turn has come, parked ones, those that woke a reader.
+-- 8. Jobs that are older than new ones: an heir's, those whose turn has come, parked ones, those that woke a reader.
 local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 if state[3] then
@@ -250,7 +321,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
   front('bell')
 end
 
--- 7. New jobs: chunk by chunk, until there is no more.
+-- 9. New jobs: chunk by chunk, until there is no more.
 local seen, further = 0, keyed
 local most_seen = keyed and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
 local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases from an earlier entry
@@ -299,7 +370,7 @@ local function read()
 end
 read()
 
--- 8. The levels behind the first, as far as there is room.
+-- 10. The levels behind the first, as far as there is room.
 local risen = 0 -- each takes as long as several others
 for level = 1, left() > 0 and not short and q.levels.n or 0 do
   unflatten() -- they come before these
@@ -317,7 +388,7 @@ further = further or risen == 150
 if keyed and left() > 0 and seen >= most_seen then further = true end
 if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
--- 9. Notes and events of the jobs that were handed out; and when to come again.
+-- 11. Notes and events of the jobs that were handed out; and when to come again.
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end

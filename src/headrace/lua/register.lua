@@ -1,5 +1,5 @@
 -- register: register a worker under a name of its own, unless another one lives under it.
--- KEYS   workers (zset), registered (hash)
+-- KEYS   workers (zset), registered (hash), control (channel)
 -- ARGV   worker, name, timeout int, lease, seen, decide flag
 -- REPLY  {verdict, other}: 1 registered, `other` had this name before, or '' · 0 `other` may live under this name, and
 --        is to be sent as `seen` · -1 `other` lives under this name
@@ -9,6 +9,7 @@
 -- first.
 -- @include clock
 -- @include number
+-- @include tell_holders
 whole(lease)
 local last_seen, others = {}, {}
 for other, deadline in string.gmatch(seen, '(%S+) (%S+)') do last_seen[other] = deadline end
@@ -25,4 +26,5 @@ local now = clock()
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
 redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
 redis.call('ZADD', workers, string.format('%.0f', now + timeout), worker)
+tell_holders(control, 'stir')
 return {1, #others > 0 and string.match(others[#others], '^%S+') or ''}

@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from attrs import evolve
 from redis import ResponseError
 from tenacity import wait_fixed
 
 from headrace import Retry
-from headrace._core.effects import BlockAmong, Phase, Role, Sleep
+from headrace._core.effects import BlockAmong, Phase, Receive, Role, Sleep
+from headrace._core.notices import Received
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.control import STIR, listen
+from headrace._core.worker.fetch import fetch
+from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle
+from headrace._core.worker.rest import AGAIN_S, CALM, LEAST_S, MOST_S, SLACK_S, duration
 from headrace._core.worker.roles import all_roles
 from headrace._core.worker.together import (
+    FORGOTTEN_EVERY_S,
     LOOK_S,
     READ_AT_MOST,
     SHORT_S,
@@ -27,11 +34,11 @@ from headrace._core.worker.together import (
 from headrace._core.worker.upkeep import SWEEPS_AT_ONCE, keep
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
-from headrace._protocol.answers import Reclaimed
+from headrace._protocol.answers import Grant, Reclaimed
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.waiting import rung
-from tests.unit.core.test_roles import Hand
+from tests.unit.core.test_roles import Hand, make_held, names, sent
 
 
 def make_consumers(number: int) -> list[Consumer]:
@@ -147,6 +154,8 @@ def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None
     [
         (None, []),
         ([[b"a", [[b"1-0", [b"data", b"x"]]]], [b"?", []]], ["a"]),
+        ([[b"a", []], [b"b", [[b"1-0", None]]]], ["b"]),
+        ({b"a": [], b"b": [[b"1-0", None]]}, ["b"]),
         ({b"b": [[[b"1-0", [b"data", b"x"]]]]}, ["b"]),
         (ResponseError("NOGROUP No such key 'b' or consumer group 'workers' in XREADGROUP with GROUP option"), ["b"]),
         (ResponseError("UNBLOCKED the stream key no longer exists"), ["a", "b"]),
@@ -154,6 +163,161 @@ def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None
 )
 def test_what_a_blocked_read_has_found(reply: Any, found: Sequence[str]) -> None:
     assert rung(reply, ["a", "b"]) == found
+
+
+def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:
+    """A worker of many queues; that many of them have nothing to do, and hear what others tell."""
+    consumers = make_consumers(ALONE_AT_MOST + number)
+    for consumer in consumers[number:]:
+        consumer.registered = False
+    for consumer in consumers[:number]:
+        consumer.rest.told = True
+    return Lifecycle(WorkerSettings(), consumers), consumers[:number]
+
+
+def calm(worker: Lifecycle, consumer: Consumer) -> tuple[Hand, Hand]:
+    """Have it rest; return the roles that keep and that lease."""
+    keeping, fetching = Hand(keep(worker)), Hand(fetch(consumer))
+    assert isinstance(fetching.go(), Sleep)
+    assert names(keeping.go()) == ["reclaim"]
+    keeping.go([Reclaimed(0, 2.5, rests=True)])
+    assert keeping.pokes == [False]
+    (asked,) = sent(fetching.go())
+    assert asked[:2] == ("rest", consumer.name)
+    assert int(asked[2]) > 1000 * SLACK_S
+    assert isinstance(fetching.go([CALM]), Sleep)
+    assert consumer.rest.on
+    assert consumer.rest.calm
+    return keeping, fetching
+
+
+def test_where_nothing_happens_a_worker_rests_and_beats_before_it_leases_again() -> None:
+    worker, (consumer,) = resting()
+    keeping, fetching = calm(worker, consumer)
+    beating = Hand(beat(worker, [consumer]))
+    assert isinstance(beating.go(), Sleep)  # no beat
+    keeping.now += LEAST_S / 2 - 1
+    assert isinstance(keeping.go(), Sleep)  # and no look
+    consumer.available = True
+    assert names(fetching.go()) == ["beat", "lease"]
+    assert not consumer.rest.on
+    assert names(beating.go()) == ["beat"]
+    assert isinstance(fetching.go([True, Grant([])]), Sleep)
+    assert names(keeping.go()) == ["reclaim"]
+    consumer.available = True
+    assert names(fetching.go()) == ["lease"]
+
+
+def test_a_rest_is_renewed_in_time() -> None:
+    worker, (consumer,) = resting()
+    keeping, fetching = calm(worker, consumer)
+    keeping.now = fetching.now = consumer.look_at
+    assert isinstance(keeping.go(), Sleep)
+    assert names(fetching.go()) == ["rest"]
+    assert isinstance(fetching.go([0]), Sleep)  # something is to be done
+    assert not consumer.rest.on
+    assert names(keeping.go()) == ["reclaim"]
+
+
+def test_where_others_do_not_rest_one_looks_after_the_queue_as_ever() -> None:
+    worker, (consumer,) = resting()
+    keeping, fetching = Hand(keep(worker)), Hand(fetch(consumer))
+    fetching.go()
+    keeping.go()
+    keeping.go([Reclaimed(0, 2.5, rests=True)])
+    fetching.go()
+    fetching.go([1])
+    assert consumer.rest.on
+    keeping.now += 2.5
+    assert names(keeping.go()) == ["reclaim"]
+    keeping.go([Reclaimed(0)])
+    keeping.now += AGAIN_S
+    keeping.go()
+    keeping.go([Reclaimed(0)])
+    assert names(fetching.go()) == ["rest"]  # or its registration would end unseen
+    fetching.go([-1])
+    assert not consumer.registered
+    assert not consumer.rest.on
+
+
+def test_what_others_tell_ends_the_calm_at_once() -> None:
+    """With a look, from which on it is known who lives; also if it comes before the answer to the call to rest."""
+    worker, (consumer,) = resting()
+    calm(worker, consumer)
+    hearing = Hand(listen(worker, [consumer]))
+    hearing.go()
+    hearing.go(Received("anew"))
+    assert not consumer.rest.calm
+    consumer.rest.calm = True
+    channel = consumer.ops.keys.part("control")
+    assert names(hearing.go(Received("on", [(channel, STIR), (channel, STIR)]))) == ["reclaim"]
+    assert isinstance(hearing.go([Reclaimed(0, 2.5, rests=True)]), Receive)
+    assert consumer.rest.on
+    consumer.rest.asked = 60.0
+    fetching = Hand(fetch(consumer))
+    fetching.go()
+    assert isinstance(hearing.go(Received("on", [(channel, STIR)])), Receive)
+    fetching.go([CALM])
+    assert not consumer.rest.calm
+    assert consumer.look_at == 0.0
+    assert isinstance(hearing.go(Received("cut")), Sleep)
+    assert not consumer.may_rest()
+
+
+def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
+    worker, (consumer,) = resting()
+    beating, fetching = Hand(beat(worker, [consumer])), Hand(fetch(consumer))
+    assert names(beating.go()) == ["beat"]
+    consumer.rest.asked = 60.0
+    assert isinstance(fetching.go(), Sleep)
+    assert not consumer.rest.on
+    beating.go([True])
+    consumer.rest.asked = 60.0
+    assert names(fetching.go()) == ["rest"]
+    assert isinstance(beating.go(), Sleep)  # it may rest by now
+
+
+@pytest.mark.parametrize("what", ["held", "asking", "done", "named", "paused", "persistent", "unheard"])
+def test_which_do_not_rest(what: str) -> None:
+    _, (consumer,) = resting()
+    assert consumer.may_rest()
+    if what == "held":
+        consumer.held["1-0"] = make_held(consumer)
+    elif what == "asking":
+        consumer.asking = 1
+    elif what == "done":
+        consumer.completed.append(make_held(consumer))
+    elif what == "unheard":
+        consumer.rest.told = False
+    elif what == "persistent":
+        consumer.handler = evolve(consumer.handler, persistent=True)
+    else:
+        setattr(consumer, what, True)
+    consumer.rest.asked = 60.0
+    assert not consumer.may_rest()
+
+
+def test_what_other_readers_have_left_is_looked_for_where_all_rest() -> None:
+    """Now and then, in place of the looks."""
+    consumers = make_consumers(3)
+    for consumer in consumers[:2]:
+        consumer.rest.calm = True
+    hand = Hand(wait_for_all(Together(consumers)))
+    effect = hand.go()
+    assert queues(effect) == ["q0", "q1"]
+    assert "BLOCK" not in effect.command
+    assert effect.command[-4:] == ("0",) * 4
+    assert queues(hand.go([jobs(consumers[1])])) == ["q0", "q2"]
+    assert (consumers[1].available, consumers[1].woken) == (True, True)
+    hand.go([])
+    assert "BLOCK" in hand.go().command
+    hand.go([])
+    hand.now += FORGOTTEN_EVERY_S
+    assert "BLOCK" not in hand.go().command
+
+
+def test_so_many_queues_take_few_calls_a_second() -> None:
+    assert [duration(queues) for queues in (10, 1000, 5000)] == [LEAST_S, 250.0, MOST_S]
 
 
 def swept(role: Hand, answer: Reclaimed) -> list[int]:

@@ -31,7 +31,10 @@ def test_it_fits(bug: str, name: str, old: str) -> None:
     assert any(old in script(one).source for one in (names() if name == "*" else [name])), f"{bug}: {old!r}"
 
 
-@pytest.mark.parametrize("bug", cluster.MUTANTS)
+IN_MODULES = cluster.MUTANTS | cluster.SENTINEL | cluster.DURABLE
+
+
+@pytest.mark.parametrize("bug", IN_MODULES)
 def test_it_fits_a_module(bug: str) -> None:
-    mutant = cluster.MUTANTS[bug]
+    mutant = IN_MODULES[bug]
     assert inspect.getsource(mutant.module).count(mutant.old) == 1

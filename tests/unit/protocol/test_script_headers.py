@@ -13,6 +13,7 @@ from headrace._base.stages import Stages
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
+from headrace._model.shards import Table
 from headrace._model.timing import Timing
 from headrace._protocol import script as scripts
 from headrace._protocol import view_ops
@@ -24,6 +25,7 @@ from headrace._protocol.prepared import enqueue_one
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.recurring import Declared, Recurring
 from headrace._protocol.script import header, script
+from headrace._protocol.shards import table
 
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
@@ -151,6 +153,7 @@ SAMPLES: dict[str, Op[object]] = {
     "lease_of": view_ops.lease_of(OPS, "1-0"),
     "leave": OPS.leave("w"),
     "levels": OPS.levels(),
+    "shards": table(OPS.keys, Table.of("shop", 2).rows()),
     "recur": Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]).op(OPS, "w"),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
@@ -167,6 +170,7 @@ SAMPLES: dict[str, Op[object]] = {
     "release": OPS.release(CLAIMS),
     "renew": OPS.renew(CLAIMS),
     "repair": OPS.repair(),
+    "rest": OPS.rest("w", 10.0),
     "result": OPS.result("i"),
     "ended": OPS.ended(["i"]),
     "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
@@ -198,6 +202,9 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
         assert keys[0] == op.lane_prefix + "l"
         assert arguments[0] == "1"
     near = "" if "flow" in name else "/orders:"
+    if name == "shards":  # of the group
+        assert keys == ("headrace:{shop}:shards",)
+        return
     own = len(keys) if "flow" in name else len(named)
     assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
     assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[own:])

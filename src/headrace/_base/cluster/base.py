@@ -56,6 +56,15 @@ class BaseClusterExecutor:
             raise errors.ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}")
         return node
 
+    def sound(self, keys: Keys) -> bool:
+        """Tell whether the node of these keys has answered lately, as far as is known."""
+        return self.slots.sound(slot_of(keys.prefix))
+
+    def node(self, keys: Keys) -> str | None:
+        """Return the address of the node of these keys; `None` if it is not known."""
+        node = self.slots.owner(slot_of(keys.prefix))
+        return None if node is None else f"{node[0]}:{node[1]}"
+
     def place(self, keys: Keys) -> Hashable:
         """Return what tells whether two queues are surely on one node: the group."""
         return keys.group

@@ -60,6 +60,11 @@ class Slots:
         """Note that a node has failed: others are asked first."""
         self._suspected[node] = time.monotonic()
 
+    def sound(self, slot: int) -> bool:
+        """Tell whether the node that serves *slot* has not failed lately, as far as is known."""
+        node = self._owners[slot]
+        return node is None or self._suspected.get(node, float("-inf")) <= time.monotonic() - SUSPECT_S
+
     def moved(self, slot: int, node: Node) -> None:
         """Take in that *node* serves *slot*."""
         self._owners[slot] = node

@@ -14,10 +14,12 @@ from typing import Any, cast
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Held, Phase, Role
+from headrace._core.effects import BlockThen, Held, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
 from headrace._core.worker.naming import NameClaim
+from headrace._core.worker.rest import Rest
 from headrace._core.worker.settling import Settling, operations
+from headrace._core.worker.slots import SharedSlots
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
@@ -49,7 +51,13 @@ class Consumer:
     name: str = ""
     phase: Phase = Phase.RUNNING
     asking: int = 0  # jobs that lease calls under way ask for
+    asked_at: float = 0.0  # when the last of them was sent
+    sending: int = 0  # round trips of `fetch` that are under way
+    shared: SharedSlots | None = None  # with the consumers of the other shards, if its queue has several
     riding: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
+    rode: dict[tuple[str, int], BlockThen] = field(
+        factory=dict[tuple[str, int], BlockThen]
+    )  # the last of them, by name and number
     held: dict[str, Held] = field(factory=dict[str, Held])
     completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
     done: deque[Settlement] = field(factory=deque[Settlement])  # all others
@@ -68,6 +76,7 @@ class Consumer:
     due_at: float | None = None  # when a delayed job is due
     tick_at: float | None = None  # when a schedule is due
     look_at: float = 0.0  # when the role `keep` is to look at it again, if it holds nothing
+    rest: Rest = field(factory=Rest)
     losses_told: int = 0  # messages that leases were taken from us
     lost: int = 0  # settlements that came too late
     given_back: int = 0  # jobs, as the worker stops
@@ -85,7 +94,7 @@ class Consumer:
     def rename(self) -> None:
         """Begin a new registration, under a name that was never used before."""
         self.name = f"{self.worker}.{secrets.token_hex(6)}"
-        self.registered = False
+        self.registered = self.rest.on = self.rest.calm = False
         self.name_claim = NameClaim(self.ops, self.worker)
 
     @property
@@ -143,6 +152,8 @@ class Consumer:
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
         self.stuck = False
+        if self.shared is not None:
+            self.shared.moved(self.mean)
         if self.phase >= Phase.HALTING:  # it was told to give up: returning is no completion
             self.dropped += [held for held in unit if not held.ended]
             for held in unit:
@@ -257,19 +268,53 @@ class Consumer:
             return self.name_claim.op(self.name, settings, now)
         return self.ops.beat(self.name, settings.timeout, register=not self.registered)
 
-    def room(self) -> int:
+    def free(self) -> int:
         """Return how many more jobs may be leased: for free slots, and to start within `START_WITHIN_S`."""
         if self.stuck:
             return 0
         slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
-        ahead = 0.0 if self.mean is None else slots * START_WITHIN_S / max(self.mean, 1e-6)
+        mean = self.mean if self.shared is None else self.shared.mean
+        ahead = 0.0 if mean is None else slots * START_WITHIN_S / max(mean, 1e-6)
         most = slots + min(int(ahead), max(JOBS_PER_SCRIPT, slots))
-        at_once = CLAIMS_PER_SCRIPT if self.handler.batch else LEASE_AT_MOST
-        return min(at_once, most - len(self.held) - self.asking - self.riding)
+        used = len(self.held) + self.asking + self.riding if self.shared is None else self.shared.used()
+        return most - used
+
+    def room(self) -> int:
+        """Return how many more jobs may be leased by one call."""
+        return min(CLAIMS_PER_SCRIPT if self.handler.batch else LEASE_AT_MOST, self.free())
+
+    def stick(self) -> None:
+        """Lease nothing until a handler ends."""
+        self.stuck = True
+        if self.shared is not None:
+            self.shared.stuck = True
 
     def waits(self) -> bool:
         """Tell whether to block on the server: there is nothing to lease, as far as is known, and room for more."""
         return self.registered and not self.available and self.phase is Phase.RUNNING and self.room() > 0
+
+    def may_rest(self) -> bool:
+        """Tell whether it has nothing to do here, and hears it if others have."""
+        idle = self.registered and self.phase is Phase.RUNNING
+        idle = idle and not (self.held or self.asking or self.under_way or self.unsettled())
+        return idle and self.rest.told and not (self.named or self.paused or self.handler.persistent)
+
+    def stir(self) -> list[Op[bool]]:
+        """Rest no more, as a lease call follows: make the beat that goes before it, if this one rested."""
+        self.rest.asked = 0.0
+        if not self.rest.on:
+            return []
+        self.rest.on = self.rest.calm = False
+        self.look_at = 0.0
+        return [self.ops.beat(self.name, self.rest.timeout)]
+
+    def disturb(self) -> bool:
+        """Take in that others may work here; true if it is to be looked at, as it was not looked after."""
+        calm, self.rest.calm = self.rest.calm, False
+        self.rest.heard += 1
+        if calm:
+            self.look_at = 0.0
+        return calm
 
     def riders(self) -> int:
         """Return how many jobs a lease call behind a blocked read may ask for; 0: there is none, `fetch` leases.
@@ -278,7 +323,7 @@ class Consumer:
         by `fetch` alone.
         """
         room = self.room()
-        if self.handler.batch or self.paused or self.name_claim.heir_of:
+        if self.handler.batch or self.paused or self.name_claim.heir_of or self.shared is not None:
             return 0
         if self.due_at is None:
             return max(1, room // 2)

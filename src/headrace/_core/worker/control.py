@@ -1,4 +1,4 @@
-"""The role that learns from Pub/Sub of leases that were taken away."""
+"""The role that learns from Pub/Sub of leases that were taken away, and of workers that begin or rest no more."""
 
 from __future__ import annotations
 
@@ -8,27 +8,37 @@ from headrace._core.effects import Phase, Role, Sleep, receive
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, check_named
 from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.upkeep import look_after
 
 RECEIVE_S = 5.0  # seconds of one read at most
 RETRY_REFUSED_S = 30.0  # seconds between tries where the server refuses subscriptions
+STIR = b"stir"  # a worker has begun here, or rests no more
 
 
 def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
-    """Learn at once which leases were taken from this worker. A message that is missed is made good by the next
-    renewal.
+    """Learn at once which leases were taken from this worker, and where others work. A message that is missed is made
+    good by the next renewal, or the next call to rest.
     """
     consumers = worker.consumers if some is None else some
     by_channel = {consumer.ops.keys.part("control"): consumer for consumer in consumers}
     pause = 0.05
     while worker.phase < Phase.HALTING:
         received = yield from receive(tuple(by_channel), RECEIVE_S)
+        if received.state != "on":
+            for consumer in consumers:
+                consumer.disturb()
+                consumer.rest.told = received.state == "anew"
         if received.state == "anew":
             pause = 0.05
             for consumer in consumers:
                 yield from check(consumer)
         for channel, message in received.messages:
-            if channel in by_channel:
+            if channel not in by_channel:
+                continue
+            if message != STIR:
                 yield from check_named(by_channel[channel], message)
+            elif by_channel[channel].disturb():
+                yield from look_after(worker, [by_channel[channel]])  # from this look on it is known who lives
         if received.state in ("cut", "refused"):
             yield Sleep(RETRY_REFUSED_S if received.state == "refused" else pause)
             pause = min(2 * pause, 2.0)

@@ -25,12 +25,14 @@ from headrace._core.effects import (
     block,
     block_then,
     current_time,
+    send,
     send_all,
     take_back,
 )
 from headrace._core.verdicts import Settlement, undecoded
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.leases import check, died, lose
+from headrace._core.worker.rest import AGAIN_S, CALM, SLACK_S
 from headrace._core.worker.settling import Settling, alike
 from headrace._protocol.answers import Grant
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
@@ -57,9 +59,11 @@ def fetch(consumer: Consumer) -> Role:
         name, woken, losses_told = consumer.name, consumer.woken, consumer.losses_told
         if room > 0:
             consumer.woken = False
+            ops += consumer.stir()
             ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.name_claim.heir_of))
             consumer.asking += room
         asked = yield from current_time()
+        consumer.asked_at = asked
         try:
             replies = yield from _settled(consumer, settling, ops)
         finally:
@@ -82,6 +86,11 @@ def fetch(consumer: Consumer) -> Role:
 def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
     """Send what settles, and what else there is in *ops*; returns the replies, none if a value was too large."""
     consumer.under_way.append(settling)
+    if consumer.shared is not None:
+        consumer.shared.now = yield from current_time()
+        if (other := consumer.shared.next()) is not None:
+            yield Wake(whose=other)  # there may be slots left for it
+    consumer.sending += 1
     try:
         replies = yield from send_all(ops)
     except TooLarge as error:
@@ -90,6 +99,8 @@ def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> 
         consumer.under_way.remove(settling)
         consumer.refused(settling, error)
         return []
+    finally:
+        consumer.sending -= 1
     consumer.under_way.remove(settling)
     for op, verdicts in zip(settling.ops, replies, strict=False):
         consumer.lost += verdicts.count(False)
@@ -115,6 +126,8 @@ def wait(consumer: Consumer) -> Role:
     while consumer.phase is Phase.RUNNING:
         if not consumer.waits():
             yield Sleep(1.0)
+            if consumer.shared is not None:
+                consumer.shared.now = yield from current_time()
             continue
         if riders := consumer.riders():
             rung = yield from _ride(consumer, riders)
@@ -130,11 +143,9 @@ def wait(consumer: Consumer) -> Role:
 def _ride(consumer: Consumer, riders: int) -> Step[bool]:
     """Block on the server, with a lease call behind that; return true if there was something, and it brought none."""
     name, losses_told = consumer.name, consumer.losses_told
-    op, again = (consumer.ops.lease(name, most, woken=2, kind=Held) for most in (riders, 1))
-    riding = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
     consumer.riding = riders
     try:
-        rung, grant = yield from block_then(riding)
+        rung, grant = yield from block_then(_riding(consumer, riders))
         if grant is None or not (grant.claims or grant.undecodable):  # what else it says, `fetch` hears, too
             return rung
         consumer.available = True  # if there are fewer than it asked for, this is taken back
@@ -149,25 +160,69 @@ def _ride(consumer: Consumer, riders: int) -> Step[bool]:
     return False
 
 
+def _riding(consumer: Consumer, riders: int) -> BlockThen:
+    """Make what `_ride` sends, or take that of the last time: a job that comes waits for nothing but the server."""
+    made = consumer.rode.get((consumer.name, riders))
+    if made is None:
+        op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=Held) for most in (riders, 1))
+        made = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
+        consumer.rode = {(consumer.name, riders): made}
+    return made
+
+
 def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
     """Make the operation that gives back what was granted, and is not taken in."""
     claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
     return ops.release(claims) if claims else None
 
 
+def _rest(consumer: Consumer) -> Role:
+    """Register for long, if nothing is to be done here. No lease call is under way: this role would send it."""
+    rest, name = consumer.rest, consumer.name
+    seconds, rest.asked = rest.asked, 0.0
+    if not consumer.may_rest():
+        return
+    began, rest.on = rest.on, True  # before it is looked whether a beat is under way, which would undo it
+    if rest.beating and not began:
+        rest.on = False
+        return
+    heard = rest.heard
+    verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
+    now = yield from current_time()
+    if consumer.name != name:
+        return
+    rest.try_at = now + AGAIN_S
+    if verdict < 0:
+        yield from died(consumer)
+    elif verdict == 0:
+        rest.on = rest.calm = False
+        consumer.look_at = 0.0
+    elif verdict == CALM:
+        rest.calm, consumer.look_at = True, now + seconds
+        if rest.heard != heard:
+            consumer.disturb()
+
+
 def _room(consumer: Consumer) -> int:
     """Return how many jobs to lease now."""
+    shared = consumer.shared
     if consumer.phase is not Phase.RUNNING or not consumer.registered or not consumer.available:
+        if shared is not None:
+            shared.leave(consumer)
         return 0
     if (consumer.asking or consumer.riding) and consumer.handler.concurrency == 1:
         return 0  # two lease calls at a time may be answered in either order, and one slot promises order
-    return consumer.room()
+    return consumer.room() if shared is None else min(consumer.room(), shared.share(consumer, consumer.free()))
 
 
 def _idle(consumer: Consumer) -> Step[float]:
     """Do the rest while there is nothing to send; return the seconds to sleep, unless woken."""
+    if consumer.rest.asked:
+        yield from _rest(consumer)
     left = (yield from _gather(consumer)) or (1.0 if consumer.held else IDLE_S)
     now = yield from current_time()
+    if consumer.shared is not None:
+        left = min(left, consumer.shared.look(consumer, now))
     if consumer.due_at is not None:
         if consumer.due_at <= now:
             consumer.due_at, consumer.available = None, True
@@ -178,7 +233,7 @@ def _idle(consumer: Consumer) -> Step[float]:
     if not consumer.stuck and consumer.held and now - consumer.slot_moved_at >= TAKE_BACK_AFTER_S:
         units = yield from take_back()
         if units:  # every slot is taken by something slow: others may be free
-            consumer.stuck = True
+            consumer.stick()
             consumer.give_back(units)
             return 0.0
     return left

@@ -19,14 +19,25 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     while worker.phase < Phase.STOPPED:
         began = yield from current_time()
         wait = worker.settings.heartbeat
-        for start in range(0, len(consumers), BEATS_AT_ONCE):
-            wait = min(wait, (yield from _beat(worker, consumers[start : start + BEATS_AT_ONCE])))
+        due = [consumer for consumer in consumers if not consumer.rest.on]
+        for start in range(0, len(due), BEATS_AT_ONCE):
+            wait = min(wait, (yield from _beat(worker, due[start : start + BEATS_AT_ONCE])))
         late = (yield from current_time()) - began
-        yield Sleep(wait if len(consumers) <= BEATS_AT_ONCE else max(0.0, wait - late))
+        yield Sleep(wait if len(due) <= BEATS_AT_ONCE else max(0.0, wait - late))
 
 
 def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     """Beat for these consumers, in one round trip; return the seconds until the next time."""
+    for consumer in consumers:
+        consumer.rest.beating = True  # before it is looked whether it rests: that is decided the other way round
+    try:
+        return (yield from _beat_for(worker, [consumer for consumer in consumers if not consumer.rest.on]))
+    finally:
+        for consumer in consumers:
+            consumer.rest.beating = False
+
+
+def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     fresh = [not consumer.registered for consumer in consumers]
     names = [consumer.name for consumer in consumers]
     now = yield from current_time()

@@ -18,6 +18,7 @@ from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
+from headrace._core.worker.slots import compare, leads
 from headrace._core.worker.together import (
     Place,
     Together,
@@ -51,6 +52,8 @@ def all_roles(
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
             yield "watch", watch(consumer, worker.settings), consumer, "pulse"
+        if consumer.shared is not None and leads(consumer):
+            yield "table", compare(consumer.ops), consumer, "work"
     for one in groups(worker.consumers, place):
         if isinstance(one, Together):
             yield "wait", wait_for_all(one), None, "blocking"
@@ -59,5 +62,5 @@ def all_roles(
         else:
             yield "wait", wait(one), one, "blocking"
     for consumer in worker.consumers:
-        for _ in range(1 if many(worker) else fetchers):
+        for _ in range(1 if many(worker) or consumer.shared is not None else fetchers):
             yield "fetch", fetch(consumer), consumer, "work"

@@ -15,12 +15,14 @@ from attrs import define, field
 from headrace._core.effects import Phase, Role, Sleep, Step, Wake, block_among, current_time
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST
-from headrace._protocol.waiting import blocked_read
+from headrace._protocol.op import Arg
+from headrace._protocol.waiting import blocked_read, forgotten_read
 
 READ_AT_MOST = 500  # queues in one read: it costs the server 4 us for each, to begin and to end
 LONG_S = 1.0  # seconds that the long read lasts at most
 SHORT_S = 0.05  # the same of the short one
 LOOK_S = 0.05  # seconds between two looks whether there is one to wait for
+FORGOTTEN_EVERY_S = 2.0  # seconds between two looks for what other readers were given, and have not had leased
 PAUSE_AT_MOST = 4  # times about what a read costs the server, between two: more where one ends soon after the other
 
 
@@ -88,8 +90,12 @@ def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator
 
 def wait_for_all(together: Together) -> Role:
     """Block for all that wait, again and again."""
-    pause = 0.0
+    pause, looked = 0.0, float("-inf")
     while together.running:
+        now = yield from current_time()
+        if now - looked >= FORGOTTEN_EVERY_S:
+            looked = now
+            yield from _look_for_forgotten([consumer for consumer in together.idle() if consumer.rest.calm])
         some = together.idle()
         if not some:
             yield Sleep(LOOK_S)
@@ -129,11 +135,21 @@ def wait_for_resumed(together: Together) -> Role:
         yield from _read(some, LONG_S, paused=True)
 
 
+def _look_for_forgotten(some: Sequence[Consumer]) -> Step[None]:
+    """Have leased what others were given and left, in queues that are not looked after, as all rest there."""
+    if some:
+        yield from _lease_from(some, forgotten_read([consumer.ops.keys for consumer in some]))
+
+
 def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> Step[None]:
     """Block until there is something in one of these queues; have it leased. What is *paused* is leased from anyway."""
     command = blocked_read([consumer.ops.keys for consumer in some], seconds, paused=paused)
+    yield from _lease_from(some, command, everything=paused)
+
+
+def _lease_from(some: Sequence[Consumer], command: tuple[Arg, ...], *, everything: bool = False) -> Step[None]:
     whose = {consumer.ops.keys.part(part): consumer for consumer in some for part in ("jobs", "wake")}
     found = yield from block_among(command, whose)
-    for consumer in some if paused else {id(whose[key]): whose[key] for key in found}.values():
+    for consumer in some if everything else {id(whose[key]): whose[key] for key in found}.values():
         consumer.woken = consumer.available = True
         yield Wake(whose=consumer)

@@ -8,6 +8,7 @@ from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Step, Wake, c
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, many
+from headrace._core.worker.rest import AGAIN_S, duration
 from headrace._model.checks import FOREVER_S
 from headrace._protocol.answers import Reclaimed
 from headrace._protocol.declaring import declaration, differing
@@ -30,8 +31,11 @@ def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
         began = yield from current_time()
         again = tick
         due = [consumer for consumer in consumers if _due(consumer, began) or not many(worker)]
+        for consumer in consumers:
+            if consumer.rest.calm:
+                yield from _measure(consumer)
         for start in range(0, len(due), SWEEPS_AT_ONCE):
-            again = min(again, (yield from _look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
+            again = min(again, (yield from look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
         if len(due) > SWEEPS_AT_ONCE:  # it took a while
             again = max(0.01, again - ((yield from current_time()) - began))
         yield Sleep(again)
@@ -41,7 +45,7 @@ def _due(consumer: Consumer, now: float) -> bool:
     return bool(consumer.held) or consumer.look_at <= now
 
 
-def _look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float) -> Step[float]:
+def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
     """Look after these consumers, with one round trip for all sweeps; return in how many seconds to do so again."""
     now = yield from current_time()
     swept: list[Consumer] = []
@@ -54,7 +58,11 @@ def _look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float) -
         yield from _measure(consumer)
         yield from _declare(consumer)
         if consumer.registered and _due(consumer, now):
-            swept.append(consumer)
+            if consumer.rest.calm:
+                consumer.look_at = now + AGAIN_S
+                yield from _ask_to_rest(worker, consumer, now)
+            else:
+                swept.append(consumer)
     again = tick
     for consumer in consumers:
         if consumer.registered and not _due(consumer, now):
@@ -64,12 +72,31 @@ def _look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float) -
     ops = [consumer.ops.reclaim(consumer.name, worker.settings.timeout) for consumer in swept]
     for consumer, found in zip(swept, (yield from send_all(ops)), strict=True):
         if consumer.registered:
-            now = yield from current_time()
-            if consumer.note_due(now, found):
-                yield Wake(whose=consumer)
             again = min(again, 0.01 if found.more else tick, found.again or tick)
-            consumer.look_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
+            yield from _take_in(worker, consumer, found)
     return again
+
+
+def _take_in(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
+    """Take in the answer to a look."""
+    now = yield from current_time()
+    if consumer.note_due(now, found):
+        yield Wake(whose=consumer)
+    if consumer.rest.calm:
+        return  # since just now
+    consumer.look_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
+    if not (found.rests or consumer.rest.on):
+        consumer.rest.try_at = now + worker.settings.timeout
+    elif many(worker) and consumer.rest.try_at <= now:
+        yield from _ask_to_rest(worker, consumer, now)
+
+
+def _ask_to_rest(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
+    """Have the role that leases register this consumer for long; others at other times."""
+    rest = consumer.rest
+    rest.try_at, rest.timeout = now + AGAIN_S, worker.settings.timeout
+    rest.asked = duration(len(worker.consumers)) * (0.5 + int(consumer.name[-2:], 16) / 512)
+    yield Wake(whose=consumer)
 
 
 def _rest(consumer: Consumer, found: Reclaimed, most: float) -> float:

@@ -8,9 +8,10 @@ local function recorded()
     return last[2]
   end
 end
-local function answer(reply, record)
+-- *written*: the script has written already.
+local function answer(reply, record, written)
   if call ~= '' then
-    redis.call('DEL', KEYS[1]) -- a full server permits it, and then what follows: a caller that lost must learn it there, too
+    if not written then redis.call('DEL', KEYS[1]) end -- a full server permits it, and then what follows: a caller that lost must learn it there, too
     redis.call('SET', KEYS[1], cmsgpack.pack({call, record or reply}), 'PX', 600000)
   end
   return reply

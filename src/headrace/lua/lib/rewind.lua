@@ -16,7 +16,7 @@ local function rewind(stats, now, seen, workers, leases, limited)
       if at > which or not from then from = seen - (moments == limited and back or back / 2) end
       local rows = redis.call('ZRANGEBYSCORE', moments, string.format('%.0f', from), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
       for i = 1, #rows, 2 do
-        redis.call('ZADD', moments, string.format('%.0f', tonumber(rows[i + 1]) - back), rows[i])
+        redis.call('ZADD', moments, string.format('%.1f', tonumber(rows[i + 1]) - back), rows[i]) -- with the half of `rest`
       end
       if #rows == 2 * most then
         redis.call('HSET', stats, 'rewind', string.format('%.0f %.0f %d %.0f', back, seen, at, rows[#rows]))

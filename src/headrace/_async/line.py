@@ -1,0 +1,55 @@
+"""The line of those that wait for room in a queue, of which there may be thousands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headrace._protocol.op import Arg
+
+ASK_AT_ONCE = 32  # of those that wait: if all asked whenever there is room for some, n of them would ask n * n times
+
+
+class Line:
+    """Tasks that wait for room: one connection waits for all, and then the first ask again, each by itself.
+
+    *block*: blocks on the server with a command; true if there was something.
+    """
+
+    def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
+        self._block = block
+        self._loop = asyncio.get_running_loop()
+        self._turns = asyncio.Semaphore(ASK_AT_ONCE)
+        self._asking: set[asyncio.Task[Any] | None] = set()
+        self._blocked: asyncio.Task[bool] | None = None
+
+    @property
+    def of_this_loop(self) -> bool:
+        """Whether it is of the event loop that runs."""
+        return self._loop is asyncio.get_running_loop()
+
+    async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
+        """Wait for this task's turn, then for room, so many seconds at most; return true if it is to ask again."""
+        task = asyncio.current_task()
+        if task not in self._asking:
+            others = self._turns.locked()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._turns.acquire()
+            except TimeoutError:
+                return False
+            self._asking.add(task)
+            if others:
+                return True  # the one before it has got in
+        if self._blocked is None or self._blocked.done():
+            self._blocked = asyncio.create_task(self._block(command), name="headrace-room")
+        done, _ = await asyncio.wait([self._blocked], timeout=seconds)
+        return any(ended.result() for ended in done)
+
+    def leave(self) -> None:
+        """End this task's turn, if it has one."""
+        task = asyncio.current_task()
+        if task in self._asking:
+            self._asking.discard(task)
+            self._turns.release()

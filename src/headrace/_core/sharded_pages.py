@@ -1,0 +1,51 @@
+"""Listings of a sharded queue: the pages of its shards, merged."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from headrace._core.effects import Step, send_all
+from headrace._model.state import JobState
+from headrace._protocol.queue_ops import Ops
+
+
+@define(eq=False)
+class ShardedPages:
+    """The pages of a listing of all shards, merged by the times of the jobs. Each shard's jobs stay in their order."""
+
+    ready: Callable[[], Step[None]]
+    parts: Sequence[Ops]
+    state: str
+    limit: int
+    _cursors: dict[int, str] = field(init=False)  # of the shards with more pages
+    _read: list[deque[JobState[Any]]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        shards = len(self.parts)
+        self._cursors, self._read = dict.fromkeys(range(shards), ""), [deque() for _ in range(shards)]
+
+    def more(self) -> Step[list[JobState[Any]] | None]:
+        """Return the next page, which may be empty; `None` at the end. Reads a page of each shard that has none."""
+        yield from self.ready()
+        wanted = [number for number in self._cursors if not self._read[number]]
+        pages = [self.parts[number].listing(self.state, self._cursors[number], self.limit) for number in wanted]
+        for number, page in zip(wanted, (yield from send_all(pages)) if pages else (), strict=True):
+            self._read[number] += page
+            if page.cursor:
+                self._cursors[number] = page.cursor
+            else:
+                del self._cursors[number]
+        merged: list[JobState[Any]] = []
+        while all(self._read[number] for number in self._cursors) and (ahead := list(filter(None, self._read))):
+            merged.append(min(ahead, key=lambda some: _rank(some[0])).popleft())
+        return merged if merged or self._cursors else None
+
+
+def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
+    """Return what orders the jobs of several shards: those in front, then by level, then by time."""
+    time = one.due if one.due is not None else one.since if one.since is not None else one.job.enqueued_at
+    return one.state != "parked", one.job.priority if one.state == "waiting" else 0, time

@@ -1,0 +1,183 @@
+"""The operations of sharded queues: those of one shard, which are a queue's, and that of the table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from headrace._model.checks import Context
+from headrace._model.codec import Codec
+from headrace._model.job import Anonymous, Claim, Job, NewJob, Sharded, is_new
+from headrace._model.receipt import is_receipt, receipts
+from headrace._model.shards import Part, Table, apart, is_entry
+from headrace._model.state import JobState
+from headrace._protocol.answers import Grant
+from headrace._protocol.keys import Keys
+from headrace._protocol.op import Arg, Op
+from headrace._protocol.queue_ops import Item, Ops
+from headrace._protocol.replies import Jobs, plain_ids, plain_receipts, text
+from headrace._protocol.script import script
+from headrace.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+def table(keys: Keys, rows: dict[str, str]) -> Op[dict[str, str]]:
+    """Write the table of shards, unless there is one, and tell it; without *rows*, tell it."""
+
+    def decode(reply: Any) -> dict[str, str]:
+        words = list(map(text, reply))
+        return dict(zip(words[::2], words[1::2], strict=True))
+
+    return Op("shards", script("shards"), [keys.shards], list(chain(*rows.items())), decode)
+
+
+class PartJobs(Jobs):
+    """Decoder for the jobs of one shard: a job without an id of its own is named by its entry and the shard."""
+
+    def __init__(self, queue: Sharded, codec: Codec[Any]) -> None:
+        super().__init__(queue, codec)
+        self._shard = queue.shard
+
+    def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
+        """Decode the reply to a lease call."""
+        grant = super().grant(reply, worker, duration, kind)
+        if grant is not None:
+            for claim in chain(grant.claims, (claim for claim, _ in grant.undecodable)):
+                self._name(claim.job, sure=not claim.named)
+        return grant
+
+    def state(self, row: Any, now: int) -> JobState[Any]:
+        """Decode one row of a listing."""
+        found = super().state(row, now)
+        self._name(found.job)
+        return found
+
+    def _name(self, job: Job[Any], *, sure: bool = False) -> None:
+        if sure or is_entry(job.id):
+            object.__setattr__(job, "id", Anonymous.at(job.id, self._shard))
+
+
+@frozen
+class ShardedOps(Ops):
+    """The base of both makers of operations: it checks jobs."""
+
+    def item(self, job: Any, context: Context | None = None) -> bytes | Item:
+        """Check a payload or `NewJob`, and return its fields."""
+        if is_new(job):
+            _unlike_an_entry(job)
+        return super().item(job, context)
+
+
+@frozen
+class PartOps(ShardedOps):
+    """Maker of the operations of one shard."""
+
+    table: Table | None = None
+
+    @property
+    def shard(self) -> Part:
+        """The shard."""
+        assert self.keys.shard is not None  # noqa: S101
+        return self.keys.shard
+
+    @property
+    def _jobs(self) -> Jobs:
+        queue = self.keys.queue
+        assert isinstance(queue, Sharded)  # noqa: S101
+        return PartJobs(queue, self.codec)
+
+    def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
+        """Return what decodes receipts, or one: jobs that were given no id are named by their entries and the shard."""
+        number = self.shard.number
+        if decode is plain_receipts:  # a thousand at once
+
+            def many(reply: Any) -> Any:
+                return receipts([f"{name}@{number}" for name in plain_ids(reply)])
+
+            return many
+
+        def read(reply: Any) -> T:
+            made = decode(reply)
+            _at_shard(made, number)
+            return made
+
+        return read
+
+    def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
+        """Check a follow-up: it must be in this shard, of this queue or of another one of the group."""
+        made = super().follow(job)
+        named = job.id if job.key is None else job.key
+        if self.table is not None and named is not None and (there := self.table.part_of(named)) != self.shard.number:
+            what = f"id={job.id!r}" if job.key is None else f"key={job.key!r}"
+            raise ConfigurationError(
+                f"then: {what} is in shard {there}, the job that ends in shard {self.shard.number}, and one script "
+                "reaches one shard: give the follow-up the key= of the job that ends, or neither key nor id, or "
+                "enqueue it yourself"
+            )
+        _unlike_an_entry(job)
+        return made
+
+    def _near(self, what: str, queue: str) -> Keys:
+        keys = Keys.of(queue, self.namespace)
+        if self.table is not None and keys.group != self.table.group:
+            raise ConfigurationError(
+                f"{what} {queue!r} is of group {keys.group!r}, this one of {self.table.group!r}; "
+                "one script reaches one group only: name both queues '<group>/<part>', or enqueue it yourself"
+            )
+        return keys.at(self.shard)
+
+    def _target(self, to: str) -> Keys:
+        return self._near("to", to)
+
+
+def _at_shard(made: Any, number: int) -> None:
+    some: Any = made if hasattr(made, "__iter__") else (made,)
+    for one in some:
+        if is_receipt(one) and is_entry(one.id):
+            object.__setattr__(one, "id", f"{one.id}@{number}")
+
+
+def _unlike_an_entry(job: NewJob[Any]) -> None:
+    if isinstance(job.id, str) and is_entry(apart(job.id)[0]):
+        raise ValueError(
+            f"id {job.id!r}: in a sharded queue these are the ids of jobs that were given none: choose one of another "
+            "form than <digits>-<digits>"
+        )
+
+
+@frozen
+class WholeOps(ShardedOps):
+    """Maker of operations of a whole sharded queue: there are none, as a script reaches one shard. It checks jobs, and
+    has the settings.
+    """
+
+    shards: int = 1
+
+    def _op(self, name: str, *_: Any, **__: Any) -> Op[Any]:
+        raise ConfigurationError(
+            f"queue {self.keys.queue!r} has {self.shards} shards, and {name} reaches one: it is not for whole sharded "
+            "queues; Queue(…, shards=…) has what is"
+        )
+
+    def result(self, name: str) -> Op[Any]:  # noqa: ARG002 - it refuses
+        """Refuse."""
+        return self._op("result")
+
+    def results(self, names: Sequence[str]) -> Op[Any]:  # noqa: ARG002 - it refuses
+        """Refuse."""
+        return self._op("result")
+
+    def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:  # noqa: ARG002 - it refuses
+        """Refuse."""
+        self._op("wait")
+        return ()
+
+
+def parts_of(ops: Ops) -> list[PartOps]:
+    """Make the operations of each shard of a queue."""
+    table = Table.of(ops.keys.group, ops.settings.shards)
+    return [PartOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, table) for part in table.parts]

@@ -1,0 +1,32 @@
+-- rest: register a worker for long where nothing is to be done: it need not beat meanwhile, nor look after the queue.
+-- KEYS   jobs (stream), workers (zset), leases (zset), delayed (zset), ticks (zset), stats (hash), limited (zset)
+-- ARGV   worker, duration int
+-- REPLY  2 it rests, as all others do · 1 it rests, and others do not, or are more than 100: it is to look after the queue
+--        as usual · 0 something is to be done, or the server is full: it is to beat · -1 it was declared dead, or was
+--        never registered
+-- COST   10 us + 1 us per worker
+-- duration: ms until it counts as dead. The deadline of a worker at rest has a half of a ms, by which others know it. It
+-- holds nothing, and sends a `beat` before the next `lease`, which tells the others on `control`.
+-- @include clock
+-- @include number
+local rows = redis.call('ZRANGE', workers, 0, 100, 'WITHSCORES')
+local pending = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
+local there = redis.call('EXISTS', leases, limited, delayed, ticks) > 0
+local kept = redis.call('HMGET', stats, 'heard', 'largest', 'rewind', 'levels', 'trends', 'paused')
+local now, mine, verdict = clock(), 0, #rows > 200 and 1 or 2
+for i = 1, #rows, 2 do
+  local deadline = tonumber(rows[i + 1])
+  if rows[i] == worker then
+    mine = deadline
+  elseif deadline < now or deadline % 1 == 0 then
+    verdict = 1
+  end
+end
+if mine == 0 and #rows > 200 then mine = tonumber(redis.call('ZSCORE', workers, worker) or 0) end
+if mine == 0 then return -1 end
+if pending.err or pending[1] or there then return 0 end
+for i = 1, 6 do
+  if kept[i] then return 0 end
+end
+local deadline = string.format('%.0f.5', now + duration)
+return type(redis.pcall('ZADD', workers, deadline, worker)) == 'number' and verdict or 0

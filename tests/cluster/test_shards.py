@@ -1,0 +1,167 @@
+"""Sharded queues on three masters: spread evenly, and a master that is gone stops its own shards only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import exceptions as errors
+
+from headrace import NewJob, Queue
+from headrace._base.cluster.slots import slot_of
+from headrace._model.shards import Table
+from headrace._protocol.keys import Keys
+from tests.cluster.test_queues import tour
+from tests.support.awaiting import until
+from tests.support.cluster import Cluster
+from tests.support.colours import Connect
+from tests.support.engines import KINDS, Running
+from tests.support.servers import binaries
+
+
+def shards_of(cluster: Cluster, node: Any, table: Table) -> set[int]:
+    """The numbers of the shards that a node serves."""
+    slots = {part.number: slot_of(Keys.of(table.group).at(part).prefix) for part in table.parts}
+    ranges = [(first, last) for first, last, owner in cluster.ranges() if owner is node]
+    return {number for number, slot in slots.items() if any(first <= slot <= last for first, last in ranges)}
+
+
+@pytest.mark.parametrize("shards", [1, 6, 12])
+def test_a_queue_on_all_masters(connect: Connect, cluster: Cluster, shards: int) -> None:
+    queue = connect("q", shards=shards)
+    queue.enqueue_many([b"%d" % n for n in range(3_000)])
+    receipts = queue.enqueue_many([NewJob(b"k%d" % n, key=f"k{n}") for n in range(300)])
+    assert queue.find(receipts[7].id).job.payload == b"k7"
+    assert queue.counts().waiting == 3_300
+    if shards > 1:
+        nodes = Counter(shard.node for shard in queue.shards())
+        assert nodes == {f"127.0.0.1:{node.port}": shards // 3 for node in cluster.nodes}
+        assert all(shard.counts.waiting for shard in queue.shards()[:6])
+    found: list[bytes] = []
+    while leases := queue.lease_many(300):
+        assert all(queue.complete_many(leases))
+        found += [lease.job.payload for lease in leases]
+    assert sorted(found) == sorted([b"%d" % n for n in range(3_000)] + [b"k%d" % n for n in range(300)])
+    counts = queue.counts()
+    assert (counts.completed, counts.present, counts.lost) == (3_300, 0, 0)
+
+
+def test_the_tour_of_a_queue(connect: Connect) -> None:
+    """Whatever a queue can do; of its registrations there is one a shard."""
+    queue = connect("q", shards=1)
+    tour(queue)
+    sharded = connect("s", shards=6)
+    first = sharded.enqueue(b"first", id="one")
+    assert not sharded.enqueue(b"again", id="one").added
+    lease = sharded.lease(block=5)
+    assert lease.complete(b"result")
+    assert sharded.result(first.id) == first.result(timeout=5) == b"result"
+    assert sharded.schedule("often", b"x", every=0.1)
+    assert sharded.lease(block=20).job.id.startswith("often@")
+    assert sharded.unschedule("often")
+    assert sharded.pause()
+    assert sharded.paused()
+    assert sharded.resume()
+    sharded.delete()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of a worker."""
+    return str(request.param)
+
+
+def test_a_worker_of_all_masters(cluster: Cluster, kind: str) -> None:
+    worker, done = Running(kind, url=cluster.url), Counter[bytes]()
+
+    @worker.handler("q", shards=12, concurrency=20)
+    def work(job: Any) -> None:
+        done[job.payload] += 1
+
+    with Queue("q", url=cluster.url, shards=12) as queue, worker:
+        queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(1_200)])
+        assert queue.drain(60)
+        assert queue.enqueue(b"last").result(timeout=20) is None
+    assert done == {b"%d" % n: 1 for n in range(1_200)} | {b"last": 1}
+
+
+def test_a_dead_master_stops_its_own_shards_only(dying: Cluster, kind: str) -> None:
+    """One slot, which is nobody's for good: a call to a dead node keeps none."""
+    table = Table.of("q", 6)
+    worker = Running(kind, url=dying.url, heartbeat=0.5, timeout=2.0)
+    worker.handler("q", shards=6, concurrency=1)(lambda _job: None)
+    dead = dying.masters[0]
+    gone = shards_of(dying, dead, table)
+    living = [f"k{n}" for n in range(60) if table.part_of(f"k{n}") not in gone]
+    with Queue("q", url=dying.url, shards=6, timeout=5) as queue:
+        with worker:
+            assert queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(60)])
+            assert queue.drain(30)
+            dead.kill()
+            for key in living:
+                receipt = queue.enqueue(b"x", key=key)
+                until(lambda key=key, name=receipt.id: queue.find(name, key=key) is None, "a worker that goes on")
+        alive = [part for part in table.parts if part.number not in gone]
+        assert {part.number for part in alive} == {table.part_of(key) for key in living}
+
+
+@pytest.fixture
+def dying() -> Iterator[Cluster]:
+    """Three masters, one of which a test kills."""
+    with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
+        yield cluster
+
+
+def test_anonymous_jobs_go_round_a_dead_master(colour: str, dying: Cluster) -> None:
+    connect = Connect(colour, dying)
+    queue = connect("q", shards=6, timeout=1.5)
+    queue.enqueue_many([b"before"] * 6_000)
+    table, dead = Table.of("q", 6), dying.masters[0]
+    gone = shards_of(dying, dead, table)
+    assert len(gone) == 2
+    dead.kill()
+    added, failed = 0, 0
+    for _ in range(60):  # the calls that meet it first fail; then it is known
+        try:
+            assert int(queue.enqueue(b"x").id.partition("@")[2]) not in gone
+            added += 1
+        except (errors.ConnectionError, errors.TimeoutError, errors.ClusterDownError):
+            failed += 1
+    assert added >= 55
+    assert failed <= 5
+    living = next(f"k{n}" for n in range(99) if table.part_of(f"k{n}") not in gone)
+    lost = next(f"k{n}" for n in range(99) if table.part_of(f"k{n}") in gone)
+    with pytest.raises((errors.ConnectionError, errors.TimeoutError, errors.ClusterDownError)) as raised:
+        queue.enqueue_many([NewJob(b"a", key=living), NewJob(b"b", key=lost), NewJob(b"c", key=living)])
+    receipts: Any = raised.value.receipts  # type: ignore[union-attr]
+    assert [receipt is not None for receipt in receipts] == [True, False, True]
+    assert queue.find(receipts[2].id).job.payload == b"c"
+    connect.close()
+
+
+def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
+    """Jobs with and without ids, while a master is killed and its replica takes over: each is completed once."""
+    with Cluster(binaries()[0], replicas=1) as cluster:
+        worker, done = Running(kind, url=cluster.url, heartbeat=0.5, timeout=4.0), Counter[bytes]()
+
+        @worker.handler("q", shards=6, concurrency=10)
+        def work(job: Any) -> None:
+            done[job.payload] += 1
+
+        with Queue("q", url=cluster.url, shards=6) as queue, worker:
+            payloads = [b"%d" % n for n in range(3_000)]
+            queue.enqueue_many(payloads[:1_000])
+            until(lambda: sum(done.values()) >= 200, "a worker at work")
+            master = cluster.masters[0]
+            master.hand_over(cluster.replica_of(master))
+            master.kill()
+            queue.enqueue_many([NewJob(one, key=f"k{one!r}") for one in payloads[1_000:2_000]])
+            for one in payloads[2_000:2_500]:
+                queue.enqueue(one)
+            queue.enqueue_many([NewJob(one, id=f"i{one!r}") for one in payloads[2_500:]])
+            assert queue.drain(60)
+            counts = queue.counts()
+            assert (counts.enqueued, counts.completed, counts.lost) == (3_000, 3_000, 0)
+        assert done.keys() == set(payloads)

@@ -1,0 +1,75 @@
+"""Slots that the consumers of several shards share: fair parts, turns, and none kept for what is out of reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from headrace._core.worker.slots import ASKS_S, SharedSlots
+
+
+@define(eq=False)
+class One:
+    """What slots look at of a consumer."""
+
+    held: dict[str, Any] = field(factory=dict[str, Any])
+    asking: int = 0
+    asked_at: float = 0.0
+    sending: int = 0
+    available: bool = True
+    stuck: bool = False
+
+
+@pytest.fixture
+def members() -> list[Any]:
+    return [One(), One(), One()]
+
+
+def test_free_slots_are_divided(members: list[Any]) -> None:
+    slots = SharedSlots(members)
+    assert slots.share(members[0], 900) == 300
+    members[2].available = False
+    assert slots.share(members[0], 900) == 450
+    assert slots.share(members[0], 150) == 75  # rather than many small calls
+    members[2].available = True
+    assert slots.share(members[0], 240) == 100
+    assert slots.share(members[0], 1) == 1
+
+
+def test_they_take_turns(members: list[Any]) -> None:
+    """One that got none is the first to have the next, and for each in front one is kept."""
+    slots = SharedSlots(members)
+    a, b, c = members
+    assert [slots.share(one, 0) for one in (b, c)] == [0, 0]
+    assert slots.next() is b
+    assert slots.share(a, 2) == 0
+    assert slots.share(c, 1) == 0
+    assert slots.share(b, 1) == 1
+    assert slots.next() is c
+    assert slots.share(c, 1) == 1
+    assert slots.next() is a
+    slots.leave(a)
+    assert slots.next() is None
+
+
+def test_none_is_kept_for_a_node_out_of_reach(members: list[Any]) -> None:
+    slots = SharedSlots(members, now=100.0)
+    a, b, _ = members
+    slots.share(b, 0)
+    b.sending, b.asking, b.asked_at = 1, 5, 100.0 - ASKS_S / 2
+    a.held["1-0"] = None
+    assert slots.used() == 6
+    b.asked_at = 100.0 - ASKS_S
+    assert slots.used() == 1
+    assert slots.next() is None
+    assert slots.share(a, 1) == 1
+
+
+def test_an_end_frees_those_that_were_stuck(members: list[Any]) -> None:
+    slots = SharedSlots(members)
+    members[1].stuck = slots.stuck = True
+    slots.moved(0.25)
+    assert not members[1].stuck
+    assert slots.mean == 0.25
