@@ -38,8 +38,12 @@ RUNNER = Path(__file__).parent / "peers.py"
 PACKAGES = {
     "rq": ["rq"], "dramatiq": ["dramatiq[redis]"], "taskiq-redis": ["taskiq-redis"],
     "saq": ["saq[redis]", "typing-extensions"], "arq": ["arq"], "celery": ["celery[redis]"],
+    "bullmq": ["bullmq"], "tarsk-redis": ["tarsk-redis"], "redis-work-queue": ["redis-work-queue"],
 }  # fmt: skip
-BULK = ("redis-py", "headrace", "headrace-threads", "rq")  # the others have no call for many jobs
+BULK = (  # the others have no call for many jobs
+    "redis-py", "headrace", "headrace-threads", "rq", "bullmq", "redis-work-queue",
+)  # fmt: skip
+BY_TCP = ("tarsk-redis",)
 LIMIT_S = 300.0  # seconds that one measurement may take
 OURS = "headrace"
 
@@ -48,7 +52,7 @@ TEXT = """<!-- Written by bench/compare.py from bench/results/compare.json. Do n
 
 headrace beside other Python queues on Redis, and beside a bare loop of redis-py, which promises nothing.
 All in one run, in interleaved rounds on one server, each in an environment of its own.
-Other programs kept the machine busy, so compare within a column, mind the spread, and trust the processor times most.
+Rates of one machine say little of another's: compare within a column, mind the spread, trust processor times most.
 
 ![Comparison of headrace with other queues](../pictures/comparison.svg)
 
@@ -62,8 +66,7 @@ a load of {before:.1f} before and {after:.1f} after, commit {commit}.
 - *worker, jobs/s*: of one worker process, from its first job to its last; the handler counts.
 - *server*, *worker*: microseconds of processor time for a job of that.
 - *idle*: milliseconds from before the call to the first line of an idle worker's handler; the calls are 0.1 s apart.
-- *bytes*: what a waiting job takes of the server's memory. *Not run*: 30 seconds after the last that was;
-  under such a load a job may merely be late.
+- *bytes*: what a waiting job takes of the server's memory. *Not run*: 30 seconds after the last that was.
 
 Each is set up for speed:
 
@@ -105,7 +108,8 @@ class Peer:
     """One of those that are compared."""
 
     def __init__(self, name: str, python: str, server: Server) -> None:
-        self.name, self._python, self._url = name, python, f"unix://{server.path}"
+        self.name, self._python = name, python
+        self._url = server.url if name in BY_TCP else f"unix://{server.path}"
 
     def begin(self, verb: str, jobs: int) -> subprocess.Popen[str]:
         """Start one of its programs."""
@@ -265,7 +269,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "python": platform.python_version(), "cores": os.cpu_count(), "load": [os.getloadavg()[0]],
         "commit": commit.stdout.strip(), "peers": {}, "skipped": {},
     }  # fmt: skip
-    with Server(binary) as server, redis.Redis(unix_socket_path=server.path) as client:
+    with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
         peers: list[Peer] = []
         for name in options.only.split(","):
             try:

@@ -93,16 +93,18 @@ def commands(client: Any) -> int:
     return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
 
 
-def measure(server: Server, queues: int, jobs: int, lone: int) -> dict[str, float]:
+def measure(server: Server, queues: int, jobs: int, lone: int, every: float, settle: float) -> dict[str, float]:
     """Measure a worker for so many queues."""
     streams = [Keys.of(name).part("jobs") for name in names(queues)]
     with redis.Redis(unix_socket_path=server.path) as client, serving(server.url, queues) as worker:
         client.flushall()
+        began = time.perf_counter()
         for stream in streams:
             client.xadd(stream, {"data": b"x"})
         if not worker.until(queues):
             return {"started": worker.ask()["ran"]}
-        time.sleep(3.0)
+        first = time.perf_counter() - began
+        time.sleep(settle)
         # 1. Idle.
         before, cpu, mine, since = commands(client), client.info("cpu"), worker.ask()["processor"], time.monotonic()
         time.sleep(10.0)
@@ -114,7 +116,7 @@ def measure(server: Server, queues: int, jobs: int, lone: int) -> dict[str, floa
         # 2. One job at a time, each of another queue.
         for number in range(lone):
             client.xadd(streams[number * 7 % queues], {"data": LONE + str(time.perf_counter()).encode()})
-            time.sleep(0.01)
+            time.sleep(every)
         worker.until(queues + lone)
         waits = worker.ask()["waits"]
         # 3. Many, of all queues by turns.
@@ -132,7 +134,7 @@ def measure(server: Server, queues: int, jobs: int, lone: int) -> dict[str, floa
         took = time.perf_counter() - began
         peak = client.info("clients")["connected_clients"] - 1
         return {
-            "connections": connections, "after load": peak, "commands/s": idle / seconds,
+            "first jobs s": first, "connections": connections, "after load": peak, "commands/s": idle / seconds,
             "server %": 100 * server_s / seconds, "worker %": 100 * worker_s / seconds,
             "p50 ms": statistics.median(waits), "p99 ms": statistics.quantiles(waits, n=100)[98],
             "jobs/s": each * queues / took,
@@ -147,6 +149,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--lone", type=int, default=200, help="jobs one at a time")
+    parser.add_argument("--every", type=float, default=0.05, help="seconds between two of them")
+    parser.add_argument("--settle", type=float, default=20.0, help="seconds before the worker counts as idle")
     parser.add_argument("--serve", metavar="URL", help="be the worker")
     options = parser.parse_args()
     if options.serve:
@@ -157,7 +161,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for queues, rounds in rows.items():
             with Server(binary) as server:
-                rounds.append(measure(server, queues, options.jobs, options.lone))
+                rounds.append(measure(server, queues, options.jobs, options.lone, options.every, options.settle))
                 print(queues, json.dumps(rounds[-1]), file=sys.stderr, flush=True)
     for queues, rounds in rows.items():
         names_of = max(rounds, key=len)

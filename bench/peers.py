@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from importlib import import_module
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 SETTLE_S = 0.5  # seconds after the last job, in which one may come twice
@@ -37,6 +39,9 @@ SETTINGS = {
     "taskiq-redis": "`RedisStreamBroker`, 100 tasks",
     "saq": "concurrency 100, `ttl=-1`",
     "arq": "`max_jobs=100`, `keep_result=0`, `poll_delay=0.05` (0.5 by default)",
+    "bullmq": "concurrency 100, `removeOnComplete`",
+    "tarsk-redis": "one child of its supervisor, 100 slots; *worker* is both; by TCP, as it takes no socket",
+    "redis-work-queue": "`lease`, `complete`, by hand",
     "celery": "pool of 8 threads, no result, prefetch of 64 a thread, no gossip, mingle or heartbeat",
 }
 
@@ -275,6 +280,95 @@ def arq(url: str) -> tuple[Loop, Callable[[], None]]:
     return lambda jobs, _bulk: asyncio.run(sending(jobs)), lambda: asyncio.run(working())
 
 
+def bullmq(url: str) -> tuple[Loop, Callable[[], None]]:
+    """BullMQ for Python."""
+    its: Any = import_module("bullmq")
+    options = {"removeOnComplete": True}
+
+    async def sending(jobs: int, bulk: bool) -> None:
+        queue = its.Queue("bench", {"connection": url})
+        for at in range(0, jobs if bulk else 0, 500):
+            some = range(at, min(jobs, at + 500))
+            await queue.addBulk([{"name": "run", "data": {"text": payload(n)}, "opts": options} for n in some])
+        for number in range(0 if bulk else jobs):
+            await queue.add("run", {"text": payload(number)}, options)
+        await queue.close()
+
+    async def run(job: Any, _token: str) -> None:
+        SEEN.run(job.data["text"])
+
+    async def working() -> None:
+        _worker = its.Worker("bench", run, {"connection": url, "concurrency": 100})
+        await asyncio.Event().wait()
+
+    return lambda jobs, bulk: asyncio.run(sending(jobs, bulk)), lambda: asyncio.run(working())
+
+
+def redis_work_queue(url: str) -> tuple[Loop, Callable[[], None]]:
+    """redis-work-queue, whose completion is exactly once, too."""
+    its: Any = import_module("redis_work_queue")
+    client: Any = import_module("redis").Redis.from_url(url)
+    queue = its.WorkQueue(its.KeyPrefix("bench"))
+
+    def send(jobs: int, bulk: bool) -> None:
+        pipe = client.pipeline()
+        for number in range(jobs):
+            if not bulk:
+                queue.add_item(client, its.Item(payload(number)))
+                continue
+            queue.add_item_to_pipeline(pipe, its.Item(payload(number)))
+            if number % 500 == 499 or number == jobs - 1:
+                pipe.execute()
+
+    def work() -> None:
+        while True:
+            item = queue.lease(client, 60, timeout=5)
+            if item is not None:
+                SEEN.run(item.data())
+                queue.complete(client, item)
+
+    return send, work
+
+
+def tarsk_redis(url: str) -> tuple[Loop, Callable[[], None]]:
+    """tarsk, whose handlers run in a child, which imports this module by `TARSK`."""
+    os.environ["TARSK_BROKER"] = url
+
+    def send(jobs: int, bulk: bool) -> None:
+        task = tarsk_app().task(queue="bench", name="run")(handle)
+        for number in range(jobs):
+            task.send(payload(number))
+
+    def work() -> None:
+        its: Any = import_module("tarsk._supervisor")
+        with NamedTemporaryFile("r") as told:
+            os.environ |= {"TARSK_JOBS": sys.argv[4], "TARSK_TOLD": told.name}
+            threading.Thread(target=pass_on, args=(told,), daemon=True).start()
+            its.Supervisor("peers:TARSK", children=1, slots=100).work(url, ["bench"])
+
+    def pass_on(told: Any) -> None:
+        """Say what the child has told, and end."""
+        while not (line := told.readline()):
+            time.sleep(0.01)
+        figures = json.loads(line)
+        print(json.dumps(figures | {"processor": figures["processor"] + time.process_time()}), flush=True)
+        os._exit(0)
+
+    return send, work
+
+
+def tarsk_app() -> Any:
+    """Make tarsk's application."""
+    return import_module("tarsk").App(broker=os.environ["TARSK_BROKER"])
+
+
+if "TARSK_JOBS" in os.environ:  # in tarsk's child
+    sys.stdout = Path(os.environ["TARSK_TOLD"]).open("w", encoding="utf-8")  # noqa: SIM115 - until it ends
+    TARSK = tarsk_app()
+    TARSK.task(queue="bench", name="run")(handle)
+    SEEN.watch(int(os.environ["TARSK_JOBS"]))
+
+
 def celery(url: str) -> tuple[Loop, Callable[[], None]]:
     """Celery."""
     app: Any = import_module("celery").Celery("bench", broker=url.replace("unix://", "redis+socket://"))
@@ -306,6 +400,9 @@ PEERS: dict[str, Callable[[str], tuple[Loop, Callable[[], None]]]] = {
     "taskiq-redis": taskiq_redis,
     "saq": saq,
     "arq": arq,
+    "bullmq": bullmq,
+    "tarsk-redis": tarsk_redis,
+    "redis-work-queue": redis_work_queue,
     "celery": celery,
 }
 
@@ -316,7 +413,8 @@ def main() -> None:
     logging.disable(logging.ERROR)
     send, work = PEERS[peer](url)
     if verb == "work":
-        SEEN.watch(jobs)
+        if peer != "tarsk-redis":
+            SEEN.watch(jobs)
         work()
     else:
         SEEN.gap = GAP_S if verb == "lone" else 0.0

@@ -29,7 +29,8 @@ from headrace import AsyncQueue, Queue
 from tests.support.servers import Server, binaries
 
 PAYLOAD = b"x" * 100
-GOALS = {"enqueue": 1.3, "await enqueue": 1.0, "1,000 awaits": 0.43}
+GOALS = {"enqueue": 1.3, "8 threads": 1.3, "await enqueue": 1.0, "1,000 awaits": 0.43}
+THREADS = 8
 Timed = tuple[float, float]  # calls per second, client us of processor time per call
 
 
@@ -61,6 +62,36 @@ def sync_enqueue(server: Server, calls: int) -> Timed:
     with Queue("bench", url=server.url) as jobs:
         jobs.enqueue(PAYLOAD)
         return timed(calls, lambda: [jobs.enqueue(PAYLOAD) for _ in range(calls)])
+
+
+def threaded(calls: int, call: Callable[[], object]) -> Timed:
+    """Loops of a call by several threads at once."""
+
+    def loop() -> None:
+        for _ in range(calls // THREADS):
+            call()
+
+    def run() -> None:
+        threads = [threading.Thread(target=loop) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return timed(calls // THREADS * THREADS, run)
+
+
+def threads_xadd(server: Server, calls: int) -> Timed:
+    """Threads that share a client of redis-py."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        return threaded(calls, lambda: client.xadd("bare", {"data": PAYLOAD}))
+
+
+def threads_enqueue(server: Server, calls: int) -> Timed:
+    """Threads that share a `Queue`."""
+    with Queue("bench", url=server.url) as jobs:
+        jobs.enqueue(PAYLOAD)
+        return threaded(calls, lambda: jobs.enqueue(PAYLOAD))
 
 
 def async_xadd(server: Server, calls: int) -> Timed:
@@ -120,6 +151,7 @@ def concurrent(server: Server, calls: int) -> Timed:
 
 RATES: dict[str, tuple[Callable[[Server, int], Timed], Callable[[Server, int], Timed]]] = {
     "enqueue": (sync_xadd, sync_enqueue),
+    "8 threads": (threads_xadd, threads_enqueue),
     "await enqueue": (async_xadd, async_enqueue),
     "1,000 awaits": (raw_packed, concurrent),
 }
