@@ -111,11 +111,12 @@ class Peer:
         self.name, self._python = name, python
         self._url = server.url if name in BY_TCP else f"unix://{server.path}"
 
-    def begin(self, verb: str, jobs: int) -> subprocess.Popen[str]:
-        """Start one of its programs."""
+    def begin(self, verb: str, jobs: int, **more: int) -> subprocess.Popen[str]:
+        """Start one of its programs; *more* are `bytes` of a job, `queues`."""
         command = [self._python, str(RUNNER), self.name, verb, self._url, str(jobs)]
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         environ |= {"PYTHONPATH": str(ROOT / "src") if self.name not in PACKAGES else ""}
+        environ |= {f"BENCH_{name.upper()}": str(value) for name, value in more.items()}
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=RUNNER.parent, env=environ
         )

@@ -2,8 +2,9 @@
 
 python bench/peers.py rq enqueue unix:///tmp/redis.sock 1000
 
-A job's payload is 100 characters: its number, and when it was sent. A peer's handler notes both. Each peer is set up
-as its documentation advises for speed: see `SETTINGS`, which the comparison shows.
+A job's payload is 100 characters, or `BENCH_BYTES`: its number, and when it was sent. A peer's handler notes both. Its
+jobs are of one queue, or of `BENCH_QUEUES` by turns, where a worker of it serves several. Each peer is set up as its
+documentation advises for speed: see `SETTINGS`, which the comparison shows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -26,6 +28,9 @@ SETTLE_S = 0.5  # seconds after the last job, in which one may come twice
 STUCK_S = 30.0  # seconds without a job, after which the others are lost
 GAP_S = 0.1  # seconds between two lone jobs
 WARM_UP = 5  # lone jobs that do not count
+BYTES = int(os.environ.get("BENCH_BYTES", "100"))
+QUEUES = int(os.environ.get("BENCH_QUEUES", "1"))
+NAMES = [f"bench{number}" for number in range(QUEUES)] if QUEUES > 1 else ["bench"]
 
 Loop = Callable[[int, bool], None]  # sends so many jobs, one by one or in bulk
 AsyncLoop = Callable[[int, bool], Awaitable[None]]
@@ -50,7 +55,7 @@ def payload(number: int) -> str:
     """Make a job's payload; a lone one's after a while, in which the worker goes to rest."""
     if SEEN.gap:
         time.sleep(SEEN.gap)
-    return f"{number}:{time.time():.6f}:".ljust(100, "x")
+    return f"{number}:{time.time():.6f}:".ljust(BYTES, "x")
 
 
 class Seen:
@@ -66,7 +71,7 @@ class Seen:
     def run(self, text: str | bytes) -> None:
         """Note a job: the first line of each handler."""
         now = time.time()
-        number, sent, _ = (text.decode() if isinstance(text, bytes) else text).split(":", 2)
+        number, sent, _ = (text[:60].decode() if isinstance(text, bytes) else text[:60]).split(":", 2)
         self.counts[int(number)] = self.counts.get(int(number), 0) + 1
         self.waits.append((now - float(sent)) * 1e3)
         if len(self.waits) == 1:
@@ -85,7 +90,7 @@ class Seen:
         told = {
             "seconds": took, "lost": jobs - len(self.counts),
             "doubled": sum(count - 1 for count in self.counts.values()), "p50": cuts[49], "p99": cuts[98],
-            "processor": spent,
+            "processor": spent, "ran": len(self.counts),
         }  # fmt: skip
         print(json.dumps(told), flush=True)
         os._exit(0)
@@ -137,25 +142,31 @@ def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
 def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]:
     """This project."""
     ours: Any = import_module("headrace")
+    names = [f"bench/{name}" for name in NAMES] if QUEUES > 1 else NAMES  # of one group
 
     def send(jobs: int, bulk: bool) -> None:
-        with ours.Queue("bench", url=url) as queue:
+        with ExitStack() as stack:
+            where = {"client": import_module("redis").Redis.from_url(url)} if QUEUES > 1 else {"url": url}
+            queues = [stack.enter_context(ours.Queue(name, **where)) for name in names]
             if bulk:
-                queue.enqueue_many([payload(number) for number in range(jobs)])
+                for at in range(0, jobs, 100_000):
+                    queues[0].enqueue_many([payload(number) for number in range(at, min(jobs, at + 100_000))])
             for number in range(0 if bulk else jobs):
-                queue.enqueue(payload(number))
+                queues[number % QUEUES].enqueue(payload(number))
 
     def work() -> None:
         if threads:
             worker = ours.Worker(url=url)
-            worker.handler("bench", concurrency=8)(lambda job: SEEN.run(job.payload))
+            for name in names:
+                worker.handler(name, concurrency=8)(lambda job: SEEN.run(job.payload))
         else:
             worker = ours.AsyncWorker(url=url)
 
-            @worker.handler("bench", concurrency=100)
             async def run(job: Any) -> None:
                 SEEN.run(job.payload)
 
+            for name in names:
+                worker.handler(name, concurrency=100)(run)
         worker.run()
 
     return send, work
@@ -170,7 +181,8 @@ def rq(url: str) -> tuple[Loop, Callable[[], None]]:
     """RQ."""
     its: Any = import_module("rq")
     client: Any = import_module("redis").Redis.from_url(url)
-    queue = its.Queue("bench", connection=client)
+    queues = [its.Queue(name, connection=client) for name in NAMES]
+    queue = queues[0]
 
     def send(jobs: int, bulk: bool) -> None:
         function = "peers.handle"
@@ -178,10 +190,10 @@ def rq(url: str) -> tuple[Loop, Callable[[], None]]:
             some = range(at, min(jobs, at + 500))
             queue.enqueue_many([its.Queue.prepare_data(function, (payload(n),), result_ttl=0) for n in some])
         for number in range(0 if bulk else jobs):
-            queue.enqueue(function, payload(number), result_ttl=0)
+            queues[number % QUEUES].enqueue(function, payload(number), result_ttl=0)
 
     def work() -> None:
-        its.SimpleWorker([queue], connection=client).work(logging_level="WARNING")
+        its.SimpleWorker(queues, connection=client).work(logging_level="WARNING")
 
     return send, work
 
@@ -192,10 +204,12 @@ def dramatiq(url: str) -> tuple[Loop, Callable[[], None]]:
     broker = import_module("dramatiq.brokers.redis").RedisBroker(url=url)
     its.set_broker(broker)
     actor = its.actor(handle, queue_name="bench")
+    for name in NAMES:
+        broker.declare_queue(name)
 
     def send(jobs: int, bulk: bool) -> None:
         for number in range(jobs):
-            actor.send(payload(number))
+            broker.enqueue(actor.message(payload(number)).copy(queue_name=NAMES[number % QUEUES]))
 
     def work() -> None:
         its.Worker(broker, worker_threads=8).start()
@@ -382,11 +396,11 @@ def celery(url: str) -> tuple[Loop, Callable[[], None]]:
 
     def send(jobs: int, bulk: bool) -> None:
         for number in range(jobs):
-            task.delay(payload(number))
+            task.apply_async((payload(number),), queue=NAMES[number % QUEUES])
 
     def work() -> None:
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "CRITICAL"]
-        app.worker_main(["--quiet", "worker", "-P", "threads", "-c", "8", *quiet])
+        app.worker_main(["--quiet", "worker", "-P", "threads", "-c", "8", "-Q", ",".join(NAMES), *quiet])
 
     return send, work
 
@@ -412,7 +426,9 @@ def main() -> None:
     peer, verb, url, jobs = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     logging.disable(logging.ERROR)
     send, work = PEERS[peer](url)
-    if verb == "work":
+    if verb == "rest":  # until it is ended
+        work()
+    elif verb == "work":
         if peer != "tarsk-redis":
             SEEN.watch(jobs)
         work()

@@ -1,0 +1,217 @@
+"""What becomes of headrace and other queues as the backlog, the payloads, the idle workers and the queues grow.
+
+python bench/growth.py --server valkey-9.1 --write
+
+Each in its own environment, as in `compare.py`; what can't be had, or can't be filled in time, is left out. `--write`
+puts the figures to `bench/results/growth.json` and the tables to `docs/explanation/growth.md`; `--from` makes the
+tables of kept figures anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import redis
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.compare import BULK, OURS, ROOT, Peer, environment, processor
+from bench.peers import PEERS
+from tests.support.servers import Server, binaries
+
+RAW = ROOT / "bench" / "results" / "growth.json"
+PAGE = ROOT / "docs" / "explanation" / "growth.md"
+FILL_S = 240.0  # what would take longer to fill is left out
+BUDGET = 20_000_000  # bytes of payloads that are sent in one measurement
+REST_S = 10.0  # seconds for which idle workers are watched
+START_S = 300.0  # seconds in which idle workers have to connect
+SETTLE_S = 20.0  # seconds from then on, after which they are at rest
+MANY = (OURS, "headrace-threads", "rq", "dramatiq", "celery")  # a worker of theirs serves several queues
+Cells = dict[str, str]  # of a value: what its cell says
+
+TEXT = """<!-- Written by bench/growth.py from bench/results/growth.json. Do not edit. -->
+# As it grows
+
+What becomes of headrace, of other Python queues and of a bare loop of redis-py as there is more of something.
+Each in an environment of its own, set up as in the [comparison](comparison.md), one after the other on one server.
+Read along a row: what stays as it was does not mind.
+
+{tables}
+
+{server} over a unix socket without persistence, Python {python}, {cores} cores, a load of {before:.1f} before and
+{after:.1f} after, commit {commit}; each figure is of one measurement. Repeat it with `python bench/growth.py --write`.
+A dash: filling it would take more than {fill:.0f} s, as it has no call for many jobs; or a worker of it serves one
+queue; or it did not end in time.
+"""
+
+
+def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
+    """Send jobs one by one, and let a worker take as many of those that wait."""
+    one = jobs / peer.end(peer.begin("one", jobs, **more))["seconds"]
+    spent = processor(client)
+    told = peer.end(peer.begin("work", jobs, **more))
+    server = (processor(client) - spent) * 1e6 / told["ran"]
+    return f"{one:,.0f} · {(jobs - 1) / told['seconds']:,.0f} · {server:,.1f}"
+
+
+def waiting(peer: Peer, client: Any, jobs: int) -> str | None:
+    """Fill the queue, then measure beside what waits."""
+    rate = 1000 / peer.end(peer.begin("bulk" if peer.name in BULK else "one", 1000))["seconds"]
+    if jobs / rate > FILL_S:
+        return None
+    peer.end(peer.begin("bulk" if peer.name in BULK else "one", jobs - 1000))
+    return rates(peer, client, 2000)
+
+
+def payloads(peer: Peer, client: Any, size: int) -> str:
+    """Measure with payloads of so many bytes."""
+    return rates(peer, client, max(20, min(2000, BUDGET // size)), bytes=size)
+
+
+def queues(peer: Peer, client: Any, number: int) -> str | None:
+    """Measure one worker of so many queues."""
+    return rates(peer, client, max(2000, 2 * number), queues=number) if peer.name in MANY else None
+
+
+def calls(client: Any) -> int:
+    """Count the calls of all commands so far, with those that scripts make."""
+    return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
+
+
+def spent_by(processes: list[subprocess.Popen[str]]) -> float:
+    """The seconds of processor time of processes and of their children's, as far as they are told."""
+    ticks = 0
+    for process in processes:
+        with suppress(OSError):
+            ticks += sum(
+                map(int, Path(f"/proc/{process.pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[11:15])
+            )
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def workers(peer: Peer, client: Any, number: int) -> str:
+    """Watch so many idle workers, each a process."""
+    processes = [peer.begin("rest", 0) for _ in range(number)]
+    try:
+        end = time.monotonic() + START_S
+        while client.info("clients")["connected_clients"] <= number and time.monotonic() < end:
+            time.sleep(0.5)
+        time.sleep(SETTLE_S)
+        counted, server, mine, began = calls(client), processor(client), spent_by(processes), time.monotonic()
+        time.sleep(REST_S)
+        took = time.monotonic() - began
+        each_second = (calls(client) - counted) / took
+        servers, theirs = (processor(client) - server) / took, (spent_by(processes) - mine) / took
+        return f"{each_second:,.0f} · {100 * servers:.2f} · {100 * theirs:.1f}"
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+AXES: dict[str, tuple[str, list[int], Callable[[Peer, Any, int], str | None], str]] = {
+    "waiting": (
+        "Waiting jobs", [10_000, 1_000_000, 10_000_000], waiting,
+        "One by one, jobs/s · worker, jobs/s · the server's microseconds for a job of the worker's",
+    ),
+    "payloads": (
+        "Bytes of a payload", [100, 10_000, 1_000_000], payloads,
+        "One by one, jobs/s · worker, jobs/s · the server's microseconds for a job of the worker's",
+    ),
+    "workers": (
+        "Idle workers", [1, 10, 100], workers,
+        "Commands/s of the server, with those of scripts · % of a core of the server · % of a core of all workers",
+    ),
+    "queues": (
+        "Queues of one worker", [1, 100, 1000, 5000], queues,
+        "One by one, by turns, jobs/s · worker, jobs/s · the server's microseconds for a job of the worker's",
+    ),
+}  # fmt: skip
+
+
+def page(told: dict[str, Any]) -> str:
+    """The page of the docs."""
+    tables: list[str] = []
+    for axis, rows in told["axes"].items():
+        title, _, _, what = AXES[axis]
+        values = list(dict.fromkeys(value for cells in rows.values() for value in cells))
+        lines = [f"## {title}", "", f"{what}.", "", f"| | {' | '.join(f'{int(v):,}' for v in values)} |"]
+        lines.append("|---|" + "---|" * len(values))
+        lines += [
+            f"| {name} | {' | '.join(cells.get(v) or '–' for v in values)} |"
+            for name, cells in rows.items()
+            if any(cells.values())
+        ]
+        tables.append("\n".join(lines))
+    before, after = told["load"]
+    return TEXT.format(**told, tables="\n\n".join(tables), before=before, after=after, fill=FILL_S)
+
+
+def grow(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all that can be had."""
+    binary = next(b for b in binaries() if b.name == options.server)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    told: dict[str, Any] = {
+        "server": options.server, "python": platform.python_version(), "cores": os.cpu_count(),
+        "load": [os.getloadavg()[0]], "commit": commit.stdout.strip(), "axes": {},
+    }  # fmt: skip
+    with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
+        for axis in options.axes.split(","):
+            _, values, measure, _ = AXES[axis]
+            rows: dict[str, dict[str, str | None]] = told["axes"].setdefault(axis, {})
+            for name in options.only.split(","):
+                try:
+                    peer = Peer(name, environment(name, options.environments)[0], server)
+                except (subprocess.SubprocessError, OSError) as error:
+                    print(f"{name} is skipped: {error}", file=sys.stderr)
+                    continue
+                for value in values:
+                    client.flushall()
+                    if value > options.most:
+                        continue
+                    try:
+                        rows.setdefault(name, {})[str(value)] = cell = measure(peer, client, value)
+                    except (subprocess.SubprocessError, IndexError, ValueError, ZeroDivisionError) as error:
+                        cell = rows.setdefault(name, {})[str(value)] = None
+                        print(f"{name} fails: {error!r}", file=sys.stderr)
+                    print(axis, name, value, cell, file=sys.stderr, flush=True)
+            client.flushall()
+    told["load"].append(os.getloadavg()[0])
+    return told
+
+
+def main() -> None:
+    """Measure, print, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument("--axes", default=",".join(AXES))
+    parser.add_argument("--most", type=int, default=10_000_000, help="the largest value of any axis")
+    parser.add_argument("--only", default=",".join(PEERS), help="some of " + ", ".join(PEERS))
+    parser.add_argument("--environments", type=Path, default=ROOT / ".cache" / "compare")
+    parser.add_argument("--write", action="store_true", help="keep the figures and the tables")
+    parser.add_argument("--from", dest="kept", type=Path, help="make the tables of these figures")
+    options = parser.parse_args()
+    told = json.loads(options.kept.read_text("utf-8")) if options.kept else grow(options)
+    text = page(told)
+    print(text)
+    if options.write:
+        RAW.parent.mkdir(exist_ok=True)
+        RAW.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+    if options.write or options.kept:
+        PAGE.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
