@@ -19,6 +19,7 @@ from headrace._model.views import (
     QueuePage,
     QueueView,
     RunsPage,
+    ShardView,
     WorkerView,
 )
 from headrace._sync.inspector import Inspector
@@ -36,6 +37,7 @@ __all__ = [
     "QueuePage",
     "QueueView",
     "RunsPage",
+    "ShardView",
     "TrendPoint",
     "Trends",
     "WorkerView",

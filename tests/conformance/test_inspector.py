@@ -14,6 +14,7 @@ from headrace import Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
 from headrace._screens.texts import complaint
 from headrace.inspect import AsyncInspector, Inspector, reason_key
 from headrace.testing import run
+from tests.support.awaiting import until
 from tests.support.colours import Blocking
 from tests.support.records import kept
 from tests.support.servers import Server
@@ -71,6 +72,91 @@ def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
         assert inspector.find("done", ["q"]) == ["q"]
         assert inspector.job("q", "nowhere") is None
         assert not inspector.job("q", "waits").ended
+
+
+SHARDS = 4
+
+
+@pytest.fixture
+def sharded(server: Server) -> Iterator[Queue]:
+    """The sharded queue `s`."""
+    with Queue("s", url=server.url, shards=SHARDS) as queue:
+        yield queue
+
+
+def test_a_sharded_queue_is_one(look: Look, sharded: Queue, plain: Queue) -> None:
+    """Its counts are sums, and its shards are told besides; a plain queue has none."""
+    plain.enqueue(b"x")
+    sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(40)])
+    for lease in sharded.lease_many(8):
+        lease.complete()
+    inspector = look()
+    views = {one.name: one for one in inspector.overview().queues}
+    assert list(views) == ["q", "s"]
+    assert views["q"].shards == ()
+    for view in (views["s"], inspector.queue("s").queue, look().queue("s").queue):
+        assert view.counts == sharded.counts()
+        assert view.law.startswith("40 enqueued = 8 completed + ")
+        assert [one.number for one in view.shards] == list(range(SHARDS))
+        assert [one.counts for one in view.shards] == [one.counts for one in sharded.shards()]
+        assert view.lag == max(one.lag for one in view.shards) > 0
+        assert not view.paused
+    sharded.pause()
+    view = inspector.queue("s").queue
+    assert view.paused
+    assert all(one.paused for one in view.shards)
+
+
+def test_jobs_of_a_sharded_queue(look: Look, sharded: Queue) -> None:
+    """Page by page, shard after shard, each once; one by one, in whichever shard, with an id or without."""
+    names = {f"i{n}" for n in range(60)}
+    sharded.enqueue_many([NewJob(b"x", id=name) for name in names])
+    names.add(sharded.enqueue(b"y").id)
+    inspector = look()
+    seen: list[str] = []
+    cursor, pages = "", 0
+    while cursor or not pages:
+        page = inspector.jobs("s", "waiting", cursor, 7)
+        assert len(page.jobs) == 7 or not page.cursor
+        seen += (one.id for one in page.jobs)
+        cursor, pages = page.cursor, pages + 1
+    assert len(seen) == len(names)
+    assert set(seen) == names
+    for name in names:
+        found = inspector.job("s", name)
+        assert (found.id, found.queue, found.state) == (name, "s", "waiting")
+        assert inspector.find(name, ["q", "s"]) == ["s"]
+    assert inspector.job("s", "nowhere") is None
+    assert inspector.job("s", "1795307039451-0@2") is None
+    for wrong in ("9:", "x", "-1:"):
+        with pytest.raises(ValueError, match="give that of the page before"):
+            inspector.jobs("s", "waiting", wrong, 7)
+
+
+def test_dead_letters_schedules_and_workers_of_a_sharded_queue(look: Look, sharded: Queue, server: Server) -> None:
+    """Grouped, listed and counted over all shards; what is kept of a job that has ended is found."""
+    sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(20)])
+    for lease in sharded.lease_many(20):
+        lease.dead_letter(f"broken {lease.job.id[1:]}")
+    for name in ("a", "b", "c"):
+        sharded.schedule(name, b"x", every=3600)
+    result = sharded.enqueue(b"x", id="kept")
+    sharded.lease().complete(result=b"1")
+    inspector = look()
+    page = inspector.dead("s")
+    (group,) = page.groups
+    assert (group.number, page.seen, page.all) == (20, 20, 20)
+    assert set(inspector.dead_ids("s", group.key)) == {f"i{n}" for n in range(20)}
+    assert {one.name for one in inspector.schedules(["s"])["s"]} == {"a", "b", "c"}
+    assert {one.name for one in inspector.queue("s").schedules} == {"a", "b", "c"}
+    assert inspector.job("s", result.id).result.text == "1"
+    worker = Worker(server.url, heartbeat=0.5)
+    worker.handler("s", shards=SHARDS)(lambda _job: None)
+    with worker:
+        until(sharded.workers)
+        (one,) = inspector.overview().workers
+        assert one.queue == "s"
+        assert inspector.worker("s", one.name).state.alive
 
 
 def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue) -> None:

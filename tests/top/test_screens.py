@@ -52,6 +52,20 @@ def some(queue: Queue, newest: Server) -> Queue:
     return queue
 
 
+def test_a_sharded_queue(tell: Tell, newest: Server) -> None:
+    """It is one queue, and its page tells how many jobs wait in each shard."""
+    with Queue("s", url=newest.url, shards=3) as sharded:
+        sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(30)])
+        waiting = "  ".join(f"{one.number}: {one.counts.waiting}" for one in sharded.shards())
+
+        async def story(screen: Screen) -> None:
+            await screen.shows("s (3 shards)", "✓ balanced")
+            await screen.press("enter")
+            await screen.shows(f"3 shards, waiting in each  {waiting}", "30 enqueued = ")
+
+        tell(story)
+
+
 def same(name: str, text: str) -> None:
     """Compare a screen with what is kept of it."""
     kept, text = SHOWN / f"{name}.txt", text.strip("\n")

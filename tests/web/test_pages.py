@@ -72,6 +72,24 @@ def test_queue_page_by_page(site: Any, queue: Queue) -> None:
     assert seen == [f"i{n:03}" for n in range(120)]
 
 
+def test_a_sharded_queue(site: Any, newest: Server) -> None:
+    """It is one queue, with a row for each shard; an action reaches the shard of its job."""
+    with Queue("s", url=newest.url, shards=3) as sharded:
+        sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(30)])
+        anonymous = sharded.enqueue(b"x").id
+        one = site()
+        assert "s 3 shards" in text(one.get())
+        shown = text(one.get("queue", name="s"))
+        for shard in sharded.shards():
+            assert f"{shard.number} {shard.counts.waiting} 0 0 0 0" in shown
+        for name in ("i7", anonymous):
+            assert one.get("job", queue="s", id=name).status_code == 200
+            one.done("cancel", queue="s", id=name)
+            assert sharded.find(name) is None
+        one.done("pause", queue="s")
+        assert sharded.paused()
+
+
 def test_trends(site: Any, queue: Queue, newest: Server) -> None:
     """Charts with their figures in words, broken where nothing was kept, and the same as a table."""
     one = site()

@@ -11,7 +11,8 @@ from redis.exceptions import ResponseError
 from headrace._base.address import Address
 from headrace._base.connected import Connected
 from headrace._base.retrying import bounding
-from headrace._core.views import Redact, Views
+from headrace._core.showing import Redact
+from headrace._core.views import Views
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._protocol.op import pack

@@ -73,7 +73,7 @@ def views_of(look: Inspector, client: redis.Redis, names: Sequence[str] | None) 
     """Read these queues, or all, as `headrace.inspect` sees them. Raises `HeadraceError` if one can't be read."""
     if names:
         for name in names:
-            require_plain(client, name, look.views.namespace)
+            require(client, name, look.views.namespace)
         return [look.queue(name).queue for name in names]
     found = look.overview()
     while not found.whole:
@@ -274,9 +274,11 @@ def show_job(
 
 def _show_queue(name: str, in_json: bool, url: str | None, namespace: str) -> None:
     with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace) as look:
-        require_plain(client, name, namespace)
+        require(client, name, namespace)
         page = look.queue(name)
         row = {"queue": name, **_stats(look, page.queue), "priorities": page.queue.levels}
+        if page.queue.shards:
+            row["shards"] = len(page.queue.shards)
         if in_json:
             print_json({**row, "schedules": [attrs.asdict(one) for one in page.schedules]})
             return

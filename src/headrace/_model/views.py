@@ -17,10 +17,22 @@ ENDED = ("completed", "cancelled", "deleted")  # states of jobs that have left t
 
 
 @frozen
+class ShardView:
+    """A shard of a queue: its `number`, its `counts` of one instant, the age in seconds of its oldest job that is next
+    (`lag`), and whether it is `paused`.
+    """
+
+    number: int
+    counts: Counts
+    lag: float
+    paused: bool
+
+
+@frozen
 class QueueView:
     """A queue in an overview: `counts` of one instant, the age in seconds of the oldest job that is next (`lag`), and
     the jobs a second that were `enqueued` and `completed` in the last minute, as far as this reader has looked
-    (`rates`, empty at first).
+    (`rates`, empty at first). Of a sharded queue (`shards`) the counts are sums, of an instant for each shard.
     """
 
     name: str
@@ -32,6 +44,7 @@ class QueueView:
     rates: Mapping[str, float] = NO_RATES
     trail: tuple[tuple[float, float], ...] = ()
     """Jobs a second that were enqueued and completed between the latest looks, the oldest first: for a small chart."""
+    shards: tuple[ShardView, ...] = ()
 
     @property
     def balanced(self) -> bool:

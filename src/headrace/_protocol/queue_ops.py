@@ -61,7 +61,8 @@ class Ops(ResultOps):
     """
 
     @property
-    def _jobs(self) -> replies.Jobs:
+    def decoder(self) -> replies.Jobs:
+        """The decoder of this queue's jobs."""
         return replies.Jobs(self.keys.queue, self.codec)
 
     # -- producing ---------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ class Ops(ResultOps):
         args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), heir_of]
         for rate in s.rates:
             args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
-        jobs = self._jobs
+        jobs = self.decoder
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
@@ -395,16 +396,16 @@ class Ops(ResultOps):
 
     def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
         """List a page of the jobs in *state*: waiting, running, delayed or dead."""
-        return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self._jobs.page)
+        return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self.decoder.page)
 
     def find(self, name: str) -> Op[JobState[Any] | None]:
         """Find one job; of the dead letters, the newest 1,000 or 1 MiB are searched."""
-        jobs = self._jobs
+        jobs = self.decoder
         return self._op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
 
     def seek(self, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str]]:
         """Find one job, searching the dead letters on from *cursor*; the answer has the cursor to continue from."""
-        return self._op("find", [wire_id(name), cursor], self._jobs.found)
+        return self._op("find", [wire_id(name), cursor], self.decoder.found)
 
     def position(self, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
         """Count the jobs before one that waits, -1 if it does not wait; the answer has the cursor to continue from."""

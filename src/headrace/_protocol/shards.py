@@ -85,7 +85,8 @@ class PartOps(ShardedOps):
         return self.keys.shard
 
     @property
-    def _jobs(self) -> Jobs:
+    def decoder(self) -> Jobs:
+        """The decoder of this shard's jobs."""
         queue = self.keys.queue
         assert isinstance(queue, Sharded)  # noqa: S101
         return PartJobs(queue, self.codec)

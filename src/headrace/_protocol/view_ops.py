@@ -13,7 +13,7 @@ from headrace._model.state import JobState
 from headrace._model.trends import EVERY_S, KEPT, Every, TrendPoint, Trends
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Jobs, text
+from headrace._protocol.replies import text
 from headrace._protocol.script import script
 
 _RECORD = Struct(">9I")  # see lua/lib/rings.lua
@@ -92,7 +92,7 @@ def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
 
 def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, str]]:
     """Like `Ops.seek`, with the token of the job's delivery between."""
-    jobs = Jobs(ops.keys.queue, ops.codec)
+    jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[JobState[Any] | None, int, str]:
         now, row, more = reply
@@ -107,7 +107,7 @@ def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int
 
 def page(ops: Ops, state: str, cursor: str, limit: int) -> Op[tuple[list[JobState[Any]], str, float]]:
     """Like `Ops.listing`: a page, where to go on, and the time in seconds of the server's clock."""
-    jobs = Jobs(ops.keys.queue, ops.codec)
+    jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[list[JobState[Any]], str, float]:
         more, now, rows = reply

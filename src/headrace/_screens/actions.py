@@ -223,8 +223,9 @@ async def act(
 
     Raises `Refused`, redis-py's errors, and what the verb raises.
     """
-    levels = (await look.queue(name)).queue.levels
-    options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
+    view = (await look.queue(name)).queue
+    options: dict[str, Any] = {"priorities": view.levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
+    options["shards"] = max(1, len(view.shards))
     queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
     queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
     try:

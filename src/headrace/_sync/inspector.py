@@ -13,7 +13,7 @@ from headrace._base.address import Address, Client
 from headrace._base.closing import Closing
 from headrace._base.inspector import FRESH_S, BaseInspector, scanned, scanning
 from headrace._core.effects import Effect, Scan, Step
-from headrace._core.views import Redact
+from headrace._core.showing import Redact
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
 from headrace._model.state import Schedule

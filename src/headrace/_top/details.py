@@ -109,6 +109,7 @@ g       dead letters by reason
             + Text(f"  {state}" if state else "", style=style),
             law,
             f"oldest {span(q.lag) if q.lag else '–'} · {q.alive} of {len(q.workers)} workers alive",
+            *([Text(_shards(q), no_wrap=True)] if q.shards else []),
             f"in   {rate(q.rates.get('enqueued')):>7}/s {chart([pair[0] for pair in q.trail], wide)}",
             f"done {rate(q.rates.get('completed')):>7}/s {chart([pair[1] for pair in q.trail], wide)}",
             f"{tabs}  ({shown}{', n for more' if self._next else ''})",
@@ -308,3 +309,9 @@ F       fail the worker: declare it dead in this queue
             return job_deed(action, self.queue, *key) if key else None
         question = f"Declare {one_line(self.worker)} dead in {self.queue}? What it has leased goes to the front."
         return Deed(action, self.queue, (("worker", self.worker),), question)
+
+
+def _shards(queue: QueueView) -> str:
+    """Tell how many jobs wait in each shard."""
+    waiting = (f"{one.number}: {short(one.counts.waiting + one.counts.parked)}" for one in queue.shards)
+    return f"{len(queue.shards)} shards, waiting in each  {'  '.join(waiting)}"

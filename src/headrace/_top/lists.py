@@ -93,8 +93,9 @@ class QueuesPane(Pane):
 
     def _row(self, one: QueueView) -> Row:
         c, (state, style) = one.counts, state_of(one)
+        shards = f" ({len(one.shards)} shards)" if one.shards else ""
         texts = (
-            one.name, short(c.waiting + c.parked), short(c.leased), short(c.delayed), short(c.dead),
+            one.name + shards, short(c.waiting + c.parked), short(c.leased), short(c.delayed), short(c.dead),
             rate(one.rates.get("enqueued")), rate(one.rates.get("completed")),
             chart([pair[1] for pair in one.trail], CHART), span(one.lag) if one.lag else "", state,
         )  # fmt: skip

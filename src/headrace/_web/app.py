@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headrace._async.inspector import AsyncInspector
 from headrace._base.address import AsyncClient
-from headrace._core.views import Redact
+from headrace._core.showing import Redact
 from headrace._model.codec import Codec
 from headrace._screens.actions import ACTS, Refused, act
 from headrace._screens.texts import complaint

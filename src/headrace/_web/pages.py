@@ -198,9 +198,9 @@ async def run(visit: Visit) -> Answer:
     if found is None:
         raise NotThere(f"Nothing is known of run {called!r} of flow {name!r}.")
     page = await visit.look.runs(name)
-    show = visit.look.views.result_text
+    show = visit.look.views.showing.result_text
     results = {stage: show(name, called, data) for stage, data in found.results.items()}
-    attributes = visit.look.views.attributes(name, found)
+    attributes = visit.look.views.showing.attributes(name, found)
     return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, "now": page.now}
 
 

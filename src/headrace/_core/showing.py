@@ -1,0 +1,111 @@
+"""The texts of jobs as they may be shown: bounded, printable, and redacted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve
+
+from headrace._model.flow import FlowState
+from headrace._model.job import Job
+from headrace._model.shown import READ_BYTES, Payload, bounded, one_line, readable, spelled
+from headrace._model.state import JobState
+from headrace._model.views import ENDED, JobView, Moment
+
+Redact = Callable[[str, str, Job[Any]], str]
+WITHHELD = "(not shown: redact= failed)"
+
+
+class Showing:
+    """Maker of what is shown of jobs."""
+
+    def __init__(self, redact: Redact | None) -> None:
+        if redact is not None and not callable(redact):
+            raise TypeError(f"redact must be a function of (what, text, job), not {type(redact).__name__}")
+        self._redact = redact
+
+    def gone(self, name: str, id: str, end: JobState[Any] | None, result: bytes | None) -> JobView:
+        """Show a job that has ended: by the *end* that the queue's history has, if it has, and by its result."""
+        job: Job[Any] = Job(id, b"", name) if end is None else end.job
+        shown = None if result is None else self.payload(job, result, "result")
+        nothing, what = Payload("text", "", 0), "completed; its result is kept"
+        if end is None:
+            return JobView(id, name, ENDED[0], 0, 0, None, nothing, {}, result=shown, timeline=(Moment(None, what),))
+        attempt = f" in attempt {job.attempt}" if job.attempt else ""
+        worker = f", with {end.worker}" if end.worker else ""
+        reason = None if not end.reason else bounded(self.text("reason", end.reason, job), 2000)[0]
+        return JobView(
+            id, name, end.state, job.attempt, 0, None, nothing, {}, end.worker, end.since, None, reason,
+            result=shown, timeline=(Moment(end.since, f"{end.state}{attempt}{worker}"),),
+        )  # fmt: skip
+
+    def job(
+        self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
+        position: int | None = None, whole: bool = False,
+    ) -> JobView:  # fmt: skip
+        """Make what may be shown of a job; the beginnings of its texts only, unless it is to be shown *whole*."""
+        job = state.job
+        reason = None if not state.reason else self.text("reason", state.reason, job)
+        traceback = None if not (whole and state.traceback) else self.text("traceback", state.traceback, job)
+        headers = {
+            one_line(name): bounded(self.text(f"header {name}", value, job), 2000)[0]
+            for name, value in (job.headers.items() if whole else ())
+        }
+        view = JobView(
+            job.id, job.queue, state.state, job.attempt, job.priority, job.enqueued_at or None,
+            self.payload(job, job.payload, "payload"), headers, state.worker, state.since, state.due,
+            None if reason is None else bounded(reason, 2000)[0],
+            None if traceback is None else bounded(traceback)[0], token, until, position,
+        )  # fmt: skip
+        return evolve(view, timeline=tuple(_timeline(view))) if whole else view
+
+    def text(self, what: str, text: str, job: Job[Any]) -> str:
+        if self._redact is None:
+            return text
+        try:
+            return str(self._redact(what, text, job))
+        except Exception:  # of a function that the user gave: rather nothing than a secret
+            return WITHHELD
+
+    def payload(self, job: Job[Any], value: Any, what: str) -> Payload:
+        kind, text = spelled(value)
+        size = len(value) if isinstance(value, (bytes, str)) else len(text)
+        shown, cut = bounded(self.text(what, text, job))
+        return Payload(kind, shown, size, cut or (isinstance(value, bytes) and size > READ_BYTES))
+
+    def attributes(self, flow: str, run: FlowState) -> dict[str, str]:
+        """Show the attributes of a run, lists with commas."""
+        job: Job[Any] = Job(run.id, b"", flow)
+        texts = {name: value if isinstance(value, str) else ", ".join(value) for name, value in run.attributes.items()}
+        return {name: one_line(self.text(f"attribute {name}", text, job)) for name, text in texts.items()}
+
+    def result_text(self, flow: str, id: str, data: bytes) -> Payload:
+        """Show a result of a run's stage."""
+        kind, text = readable(data)
+        shown, cut = bounded(self.text("result", text, Job(id, data, flow)))
+        return Payload(kind, shown, len(data), cut or len(data) > READ_BYTES)
+
+
+def _timeline(job: JobView) -> list[Moment]:
+    """Tell what a job's data says of its life, in order."""
+    told = [Moment(job.enqueued_at, "enqueued")]
+    leased = job.state == "leased"
+    before = job.attempt - 1 if leased else job.attempt if job.reason or job.attempt > 1 else 0
+    if before and job.state != "dead":
+        told.append(Moment(None, f"delivered {before} {'time' if before == 1 else 'times'} before"))
+    if job.state == "dead":
+        told.append(Moment(job.since, f"died in attempt {job.attempt}, with {job.holder or 'no worker'}"))
+    elif leased:
+        token = "" if job.token is None else f" under token {job.token}"
+        told.append(Moment(job.since, f"attempt {job.attempt} leased or renewed by {job.holder}{token}"))
+        told.append(Moment(job.until, "its lease ends, unless it is renewed"))
+    elif job.state == "delayed":
+        told.append(Moment(job.due, "due"))
+    else:
+        states = {
+            "parked": "given back: in front of all that is new", "blocked": "waits for its children",
+            "waiting": "waits for its turn",
+        }  # fmt: skip
+        told.append(Moment(None, states.get(job.state, job.state)))
+    return told
