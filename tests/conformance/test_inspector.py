@@ -133,7 +133,7 @@ def test_jobs_of_a_sharded_queue(look: Look, sharded: Queue) -> None:
             inspector.jobs("s", "waiting", wrong, 7)
 
 
-def test_dead_letters_schedules_and_workers_of_a_sharded_queue(look: Look, sharded: Queue, server: Server) -> None:
+def test_dead_letters_and_schedules_of_a_sharded_queue(look: Look, sharded: Queue) -> None:
     """Grouped, listed and counted over all shards; what is kept of a job that has ended is found."""
     sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(20)])
     for lease in sharded.lease_many(20):
@@ -150,13 +150,20 @@ def test_dead_letters_schedules_and_workers_of_a_sharded_queue(look: Look, shard
     assert {one.name for one in inspector.schedules(["s"])["s"]} == {"a", "b", "c"}
     assert {one.name for one in inspector.queue("s").schedules} == {"a", "b", "c"}
     assert inspector.job("s", result.id).result.text == "1"
-    worker = Worker(server.url, heartbeat=0.5)
+
+
+def test_workers_of_a_sharded_queue(look: Look, server: Server) -> None:
+    """Each counts once, though it is registered in each shard."""
+    worker = Worker(server.url)
     worker.handler("s", shards=SHARDS)(lambda _job: None)
+    inspector = look()
     with worker:
-        until(sharded.workers)
-        (one,) = inspector.overview().workers
-        assert one.queue == "s"
-        assert inspector.worker("s", one.name).state.alive
+        until(lambda: len(inspector.queue("s").queue.workers) == SHARDS)
+        view = inspector.queue("s").queue
+        assert view.alive == 1
+        assert {inspector.worker("s", one.name).worker.name for one in view.workers} == {
+            one.name for one in view.workers
+        }
 
 
 def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue) -> None:

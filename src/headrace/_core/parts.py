@@ -12,7 +12,6 @@ from headrace._core.effects import Step, send_all
 from headrace._model.codec import Codec, chosen
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Part
-from headrace._model.state import WorkerState
 from headrace._protocol import view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
@@ -90,15 +89,3 @@ def place(cursor: str, parts: int) -> tuple[int, str]:
     if not number.isdecimal() or int(number) >= parts:
         raise ValueError(f"cursor {cursor!r:.100}: give that of the page before")
     return int(number), inner
-
-
-def merged(workers: Iterable[WorkerState]) -> list[WorkerState]:
-    """Return each worker once, of the registrations in all parts, by name."""
-    found: dict[str, WorkerState] = {}
-    for one in workers:
-        known = found.get(one.name)
-        found[one.name] = one if known is None else WorkerState(
-            one.name, one.queue, min(one.since, known.since), max(one.deadline, known.deadline),
-            one.leased + known.leased, one.alive or known.alive,
-        )  # fmt: skip
-    return [found[name] for name in sorted(found)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from attrs import astuple
 from headrace._core import calls, flow_calls
 from headrace._core.catalogue import SCANS_PER_LOOK, Catalogue
 from headrace._core.effects import Step, current_time, scan, send, send_all
-from headrace._core.parts import Parts, merged, place
+from headrace._core.parts import Parts, place
 from headrace._core.showing import Redact, Showing
 from headrace._model.checks import count
 from headrace._model.codec import Codec, chosen
@@ -173,7 +173,7 @@ class Views:
         )
         return QueueView(
             name, counts, max(lag for (_, lag), _ in read), any(about.paused for about in abouts),
-            max(about.levels for about in abouts), tuple(merged(one for _, workers in read for one in workers)),
+            max(about.levels for about in abouts), _by_name(one for _, workers in read for one in workers),
             rates, line, shards,
         )  # fmt: skip
 
@@ -348,7 +348,7 @@ class Views:
         def build() -> Step[WorkerView | None]:
             parts = yield from self._of(name)
             there = [one for some in (yield from send_all([ops.workers() for ops in parts])) for one in some]
-            state = next(iter(merged(one for one in there if one.name == worker)), None)
+            state = next((one for one in there if one.name == worker), None)
             if state is None:
                 return None
             mine, looked = list[JobState[Any]](), 0
@@ -412,6 +412,10 @@ def _rates(start: float, end: float, before: Any, after: Any) -> tuple[float, fl
     took = max(end - start, 0.001)
     enqueued, completed = ((b - a) / took for a, b in zip(before, after, strict=True))
     return enqueued, completed
+
+
+def _by_name(workers: Iterable[WorkerState]) -> tuple[WorkerState, ...]:
+    return tuple(sorted(workers, key=lambda one: one.name))
 
 
 def _asked(parts: Sequence[Ops], id: str) -> list[tuple[Ops, str]]:

@@ -61,8 +61,11 @@ class QueueView:
 
     @property
     def alive(self) -> int:
-        """Workers that are alive."""
-        return sum(one.alive for one in self.workers)
+        """Workers that are alive; in a sharded queue each is registered once a shard, by names that begin alike."""
+        names = {
+            one.name.rpartition(".")[0] or one.name if self.shards else one.name for one in self.workers if one.alive
+        }
+        return len(names)
 
 
 @frozen

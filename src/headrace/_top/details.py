@@ -103,12 +103,13 @@ g       dead letters by reason
             "blocked": c.blocked, "dead": c.dead,
         }  # fmt: skip
         tabs = "  ".join(f"[{one}]" if one == self.state else one for one in STATES)
+        workers = f"{q.alive} workers alive" if q.shards else f"{q.alive} of {len(q.workers)} workers alive"
         law = Text(("✓ " if q.balanced else "✗ ") + q.law, style="" if q.balanced else "bold red", no_wrap=True)
         return [
             Text("  ".join(f"{name} {short(number)}" for name, number in numbers.items()))
             + Text(f"  {state}" if state else "", style=style),
             law,
-            f"oldest {span(q.lag) if q.lag else '–'} · {q.alive} of {len(q.workers)} workers alive",
+            f"oldest {span(q.lag) if q.lag else '–'} · {workers}",
             *([Text(_shards(q), no_wrap=True)] if q.shards else []),
             f"in   {rate(q.rates.get('enqueued')):>7}/s {chart([pair[0] for pair in q.trail], wide)}",
             f"done {rate(q.rates.get('completed')):>7}/s {chart([pair[1] for pair in q.trail], wide)}",
