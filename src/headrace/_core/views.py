@@ -140,12 +140,14 @@ class Views:
 
     def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
         """Read some queues in two round trips: scripts want the streams of all levels, and know when one is missing."""
-        parts = yield from self._parts.levelled(names)
+        return (yield from self._read((yield from self._parts.levelled(names))))
+
+    def _read(self, parts: Mapping[str, Sequence[Ops]]) -> Step[list[QueueView]]:
         ops: list[Op[Any]] = []
-        for one in (one for name in names for one in parts[name]):
+        for one in (one for some in parts.values() for one in some):
             ops += (one.measure(), one.workers())
         replies: Iterator[Any] = iter((yield from send_all(ops)))
-        return [self._view(name, parts[name], [(next(replies), next(replies)) for _ in parts[name]]) for name in names]
+        return [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
 
     def _view(
         self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float], list[WorkerState]]]
@@ -182,8 +184,8 @@ class Views:
         self._parts.whole(name)  # refused before anything is sent
 
         def build() -> Step[QueuePage]:
-            (view,) = yield from self._queues([name])
-            parts = (yield from self._parts.of([name]))[name]
+            parts = yield from self._of(name)
+            (view,) = yield from self._read({name: parts})
             abouts = self._parts.about(parts)
             schedules: list[Schedule] = []
             for ops in parts:
