@@ -35,7 +35,7 @@ class Event(Protocol):
         """Wake the role."""
 
 
-class _Stirring:
+class _OneOf:
     """The event of a role of several consumers, for one of these."""
 
     def __init__(self, event: Event, together: Together, consumer: Consumer) -> None:
@@ -43,7 +43,7 @@ class _Stirring:
 
     def set(self) -> None:
         """Wake the role, if this consumer may be what it waits for."""
-        if self._together.stir(self._consumer):
+        if self._together.take_in(self._consumer):
             self._event.set()
 
 
@@ -102,7 +102,7 @@ class BaseEngine(ABC):
         self._all.append(event)
         if isinstance(whose, Together):
             for consumer in whose.consumers:
-                self._events[id(consumer)].append(_Stirring(event, whose, consumer))
+                self._events[id(consumer)].append(_OneOf(event, whose, consumer))
         elif whose is not None:
             self._events[id(whose)].append(event)
 

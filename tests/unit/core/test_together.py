@@ -123,10 +123,10 @@ def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
     everything, fresh = Hand(wait_for_all(together)), Hand(wait_for_fresh(together))
     assert queues(everything.go()) == ["q0", "q1"]
     assert isinstance(fresh.go(), Sleep)
-    assert not together.stir(consumers[2])  # it has something to lease still
+    assert not together.take_in(consumers[2])  # it has something to lease still
     consumers[2].available = False
-    assert together.stir(consumers[2])
-    together.stir(consumers[0])  # it is in the long read
+    assert together.take_in(consumers[2])
+    together.take_in(consumers[0])  # it is in the long read
     effect = fresh.go()
     assert queues(effect) == ["q2"]
     assert effect.command[effect.command.index("BLOCK") + 1] == SHORT_S * 1000

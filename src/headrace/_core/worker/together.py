@@ -31,7 +31,7 @@ class Together:
     """The consumers that share blocked reads."""
 
     consumers: Sequence[Consumer]
-    stirred: deque[Consumer] = field(factory=deque[Consumer])  # those that may have come to wait
+    woken: deque[Consumer] = field(factory=deque[Consumer])  # those that may have come to wait
     covered: set[int] = field(factory=set[int])  # those in the long read, by identity
 
     @property
@@ -39,11 +39,11 @@ class Together:
         """Whether there is anything to wait for."""
         return self.consumers[0].phase is Phase.RUNNING
 
-    def stir(self, consumer: Consumer) -> bool:
+    def take_in(self, consumer: Consumer) -> bool:
         """Take in that a consumer was woken; true if the short read should see to it. From any thread."""
         if consumer.available or not consumer.registered:
             return False
-        self.stirred.append(consumer)
+        self.woken.append(consumer)
         return True
 
     def idle(self) -> list[Consumer]:
@@ -57,8 +57,8 @@ class Together:
     def fresh(self) -> list[Consumer]:
         """List the consumers that have come to wait since the long read began."""
         found: dict[int, Consumer] = {}
-        for _ in range(len(self.stirred)):
-            consumer = self.stirred.popleft()
+        for _ in range(len(self.woken)):
+            consumer = self.woken.popleft()
             if id(consumer) not in self.covered and not consumer.paused and consumer.waits():
                 found[id(consumer)] = consumer
         return list(found.values())
@@ -122,7 +122,7 @@ def wait_for_fresh(together: Together) -> Role:
             yield Sleep(LONG_S)
             continue
         yield from _read(some, SHORT_S)
-        together.stirred.extend(some)
+        together.woken.extend(some)
 
 
 def wait_for_resumed(together: Together) -> Role:
