@@ -87,6 +87,17 @@ PARTS = {
         "hash",
         "Of a group, not of a queue: `<namespace>:{<group>}:shards`. `version`, and the number of each shard → the salt of its tag, the first and the last CRC-32 of its keys, and `open`.",
     ),
+    "outbox": (
+        "hash",
+        "Of a shard: name → a follow-up on its way to another shard: id or empty, `@<ms>` when it is due or empty, the list of its fields, packed with cmsgpack. "  # noqa: ISC004
+        "A name is the CRC-32 of its key or id in hexadecimal, its queue, and a nonce, with a blank between each.",
+    ),
+    "outdue": ("zset", "Name of a job in `outbox` → when it came there, in ms."),
+    "closing": ("zset", "`<shard> <queue> <nonce>` of what has come to its shard → since when that is known, in ms."),
+    "handed": (
+        "zset",
+        "Nonce of a job that came from another shard → until when it is kept, in ms, so that it comes once: 30 days, and ten minutes from when the outbox says that it is not sent again.",
+    ),
     "control": (
         "channel",
         (

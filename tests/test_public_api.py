@@ -60,8 +60,8 @@ MEMBERS = {
     },
     "Receipt": {"added", "id", "outcome", "result"},
     "Counts": {
-        "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "leased", "lost",
-        "parked", "present", "waiting",
+        "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "handing",
+        "leased", "lost", "parked", "present", "waiting",
     },
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
     "JobState": {"due", "entry", "job", "reason", "since", "state", "traceback", "worker"},

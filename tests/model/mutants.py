@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace._core import handing
 from tests.support.planted import EVERYBODY, UNRUNG, Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {
@@ -84,6 +85,34 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         )
     ],
 }
+
+HAND_OVER: dict[str, list[tuple[str, str, str]]] = {
+    "no tombstone": [("accept", "not redis.call('ZSCORE', handed, job.nonce)", "true")],
+    "a tombstone goes at once": [("close", "now + 600000", "now + 1")],
+    "a tombstone goes as it comes": [("accept", "now + OPEN)", "now + 1)")],
+    "what was read long ago is taken": [("accept", "if now - since > READ_WITHIN then", "if false then")],
+    "who loses leaves follow-ups, too": [
+        ("complete", "if reply[job.of] == 1 then\n    local due", "if true then\n    local due")
+    ],
+    "what has come stays in the outbox": [("hand", "redis.call('HDEL', outbox, unpack(names))", "")],
+    "what has come is not closing": [("hand", "redis.call('ZADD', closing, unpack(kept))", "")],
+    "nothing is closed": [("close", "redis.call('ZADD', handed, 'XX', unpack(moments))", "")],
+    "what is over stays": [("hand", "redis.call('ZREM', closing, unpack(gone))", "")],
+}
+"""Bugs in the scripts by which jobs go to other shards; see `hand_over`."""
+
+HAND_OVER_IN_MODULES = {
+    "what did not come leaves the outbox": (
+        handing, "if not answered:\n                return False", "if not answered:\n                return True"
+    ),
+    "what was refused leaves the outbox": (
+        handing, "self.late = True\n                return False", "self.late = True\n                return True"
+    ),
+    "what was not closed is over": (
+        handing, "if (yield from self._ask([op], target[1])):", "if (yield from self._ask([op], target[1])) or True:"
+    ),
+}  # fmt: skip
+"""The same in what sends."""
 
 SEEDS: dict[str, int] = {
     "a release spends an attempt": 2,

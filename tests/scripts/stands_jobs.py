@@ -48,6 +48,33 @@ def _(lua: Lua) -> None:
         assert lua("enqueue_one", PAYLOAD)
 
 
+@stand("hand")
+def _(lua: Lua) -> None:
+    """What is to go to other shards, a page after the other."""
+    (entry,) = lua.leased("a")
+    for number in range(MANY):
+        name = f"00c0ffee q/b n{number}"
+        lua("complete", "", 1, 0, 0, 0, entry, ">1", name, "", "", 2, "data", PAYLOAD, extra=outbox(lua))
+        (entry,) = lua.leased("a")
+    come: list[str] = []
+    while (page := lua("hand", 0, 1000, len(come) // 2, 0, *come))[1]:
+        come = [word for row in page[1] for word in (row[0], f"4 q/b {row[0][-2:]}")]
+    assert len(page[2]) == MANY
+
+
+@stand("accept")
+def _(lua: Lua) -> None:
+    """Its jobs are its own arguments; an id that is the name of an entry is looked up there."""
+    _, now, _ = lua("accept", 0)
+    for number, entry in enumerate(large(lua)):
+        assert lua("accept", now, f"n{number}", entry, "", 2, "data", "x")[0] == 1
+
+
+def outbox(lua: Lua) -> list[str]:
+    """The keys that a completion needs besides, if something of it goes to another shard."""
+    return [lua.key("outbox"), lua.key("outdue")]
+
+
 @stand("lease")
 def _(lua: Lua) -> None:
     for levels in each_way(lua):

@@ -24,9 +24,11 @@ JOBS = {"counts": 2, "delete": 2, "lease": 3, "measure": 3, "repair": 3}
 WITHOUT = {  # touch no payload, and nothing that grows with the queue
     "about": "three fields, one of at most 16 options",
     "beat": "two keys of one worker",
+    "close": "nonces, at most 1,000",
     "declare": "one field, of at most 16 options",
     "flow_events": "names of jobs, at most 200 of a stage",
     "flow_find": "names of runs, at most 1,000",
+    "handing": "one number",
     "lease_of": "one row of a pending list",
     "levels": "one field",
     "listen": "one field",

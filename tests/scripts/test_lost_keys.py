@@ -11,10 +11,12 @@ from tests.scripts.conftest import TERM, Lua
 ANY = object()
 NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and the reply when there is nothing
     "about": [([], [ANY, 0, 0, 0])],
+    "accept": [([0], [0, ANY, 0]), ([0, "n", "i", "", 4, "data", "a", "id", "i"], [0, ANY, 0])],
     "beat": [(["w", 10_000, TERM, 0], 0), (["w", 10_000, TERM, 1], 1)],
     "cancel": [(["i"], 0), (["5-0"], 0), (["99999999999999999999-0"], 0)],
     "cancel_payload": [(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["a", "delayed", "0", 500], [0, "", "0"])],
     "complete": [(["", 1, 0, 0, 0, "5-0"], [0]), (["w", 2, 0, 0, 0, "5-0", "6-0", 1, 1], [0, 0])],
+    "close": [([], 0), (["n"], 1)],
     "counts": [([], [0] * 11)],
     "dead_letter": [(["w", 1000, "5-0", 1, "why"], [0])],
     "delete": [([], [0, 0])],
@@ -31,6 +33,8 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
         (["w", 10, "", TERM, TERM, 0, 1000, 1], [1, -1, [], [], ANY, ANY]),
         (["v", 10, "", TERM, 0, 0, 1000, 0], [0, -1, [], [], ANY, ANY]),
     ],
+    "hand": [([0, 10, 0, 0], [0, [], []])],
+    "handing": [([], 0)],
     "lease_of": [(["5-0"], [])],
     "leave": [(["w", 500], [0, 0])],
     "levels": [([], 0)],

@@ -13,7 +13,9 @@ from tests.scripts.conftest import TERM, Lua
 
 UNRECORDED = {
     "about",
+    "accept",
     "beat",
+    "close",
     "counts",
     "declare",
     "ended",
@@ -21,6 +23,8 @@ UNRECORDED = {
     "flow_events",
     "flow_find",
     "flow_read",
+    "hand",
+    "handing",
     "lease_of",
     "shards",
     "leave",

@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from headrace._protocol import admission, base_ops, flow_ops, prepared, queue_ops, result_ops
+from headrace._protocol import admission, base_ops, flow_ops, handing, prepared, queue_ops, result_ops
 from headrace._protocol import script as scripts
 
-ROOMS: Sequence[Any] = [admission, base_ops, flow_ops, prepared, queue_ops, result_ops]  # all that make operations
+ROOMS: Sequence[Any] = [
+    admission,
+    base_ops,
+    flow_ops,
+    handing,
+    prepared,
+    queue_ops,
+    result_ops,
+]  # all that make operations
 
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace._async.cluster import executor_of
 from headrace._async.executor import AsyncExecutor
 from headrace._async.line import Line
-from headrace._base.connected import Connected, Timeout
+from headrace._base.connected import Connected, Timeout, least
 from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
@@ -85,8 +85,8 @@ class AsyncDriver(Connected):
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = None if end is None else max(0.001, end - time.monotonic())
         match effect:
-            case Send(ops) if len(ops) > 1:
-                return await self._executor.run_all(ops, within=within)
+            case Send(ops, bound) if len(ops) > 1 or bound is not None:
+                return await self._executor.run_all(ops, within=least(within, bound))
             case Send(ops):
                 return [await self._executor.run(ops[0], within=within)]
             case Now():

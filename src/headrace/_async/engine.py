@@ -187,14 +187,14 @@ class Engine(BaseEngine):
         driver = RoleDriver(self, whose, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
-    async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor) -> list[Any]:
+    async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None) -> list[Any]:
         """Send operations in one round trip, until they are answered."""
         since = time.perf_counter()
         replies: list[Any] | None = None
         while replies is None:
             with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
                 try:
-                    replies = await executor.run_all(ops)
+                    replies = await executor.run_all(ops, within=within)
                 except NotDurable as error:
                     replies = self.not_durable(error)
         self.answered(ops, replies, since)
@@ -400,8 +400,8 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
 
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:
         match effect:
-            case Send(ops):
-                return await self._engine.send(ops, self._executor)
+            case Send(ops, within):
+                return await self._engine.send(ops, self._executor, within)
             case Sleep(seconds):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):

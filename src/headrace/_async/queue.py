@@ -117,11 +117,14 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
         Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins.
-        *durable* as for `enqueue`: `NotDurable` means that it is done, and its `answers` say how. One script
-        (complete.lua), O(1).
+        enqueued (in queues of the same group), in the same script; those of other shards go there from it.
+        *fenced*: only the present holder wins. *durable* as for `enqueue`: `NotDurable` means that it is done, and its
+        `answers` say how. One script (complete.lua), O(1).
         """
-        return (await self._run(*self._complete(lease, result, then, fenced, durable), timeout))[0]
+        won = (await self._run(*self._complete(lease, result, then, fenced, durable), timeout))[0]
+        if won and (handing := self._handing(lease, then)) is not None:
+            await self._drive(handing, None, timeout)
+        return won
 
     async def complete_many(
         self, leases: Sequence[AsyncLease[T]], fenced: bool | None = None, *, timeout: Timeout = None,

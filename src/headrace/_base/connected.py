@@ -12,6 +12,11 @@ from headrace._base.address import Address
 Timeout = float | timedelta | None
 
 
+def least(*bounds: float | None) -> float | None:
+    """Return the least of some bounds, where `None` is none."""
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
 class Connected:
     """The base of queues and flows: an address, and connections to it, which are made by the first call."""
 

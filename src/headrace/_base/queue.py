@@ -227,6 +227,10 @@ class BaseQueue(Connected):
         ops = self._whole.at(claim)
         return lasts(ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
 
+    def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Step[list[str]] | None:
+        """Make the call that sends follow-ups to their shards, if there are any for another than that of the job."""
+        return self._whole.hand_over(lease.claim) if then and self._whole.hands_over(lease.claim, then) else None
+
     def _next(self, job: NewJob[Any]) -> Place:
         return self._place if job.queue is None else Place(job.queue, self._settings)
 
@@ -293,7 +297,8 @@ class BaseQueue(Connected):
         ]
 
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
-        return calls.drain(self._whole.counts, None if timeout is None else checks.seconds("timeout", timeout))
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        return calls.drain(self._whole.counts, limit, apart=self.ops.settings.shards > 1)
 
     def _bound(self, receipts: Sequence[Receipt], decode: Decode | None = None) -> Any:
         """Let *receipts* ask this queue for results, which *decode* makes of bytes, if the codec is not to."""

@@ -209,13 +209,23 @@ def pauses(first: float, last: float) -> Iterator[float]:
         first = min(last, 1.5 * first)
 
 
-def drain(count: Callable[[], Step[Counts]], timeout: float | None) -> Step[bool]:
-    """Wait until there is no job but dead ones; asks often at first, and twice a second in the end."""
+def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bool = False) -> Step[bool]:
+    """Wait until there is no job but dead ones; asks often at first, and twice a second in the end.
+
+    *apart*: not all is counted at one instant, and a job may go from what is counted late to what was counted early:
+    there is none if there was none twice in a row, and none came meanwhile.
+    """
     start = yield from current_time()
+    before: Counts | None = None
     for pause in pauses(0.02, 0.5):
         counts = yield from count()
-        if counts.present == counts.dead:
+        empty = counts.present == counts.dead
+        if empty and (not apart or (before is not None and before.enqueued == counts.enqueued)):
             return True
+        if empty and before is None:
+            before = counts
+            continue
+        before = None
         left = pause if timeout is None else start + timeout - (yield from current_time())
         if left <= 0:
             break

@@ -35,9 +35,12 @@ class Phase(IntEnum):
 
 @frozen
 class Send:
-    """Send these operations in one round trip; answered with their decoded replies."""
+    """Send these operations in one round trip, for so many seconds at most, if that is given; answered with their
+    decoded replies.
+    """
 
     ops: Sequence[Op[Any]]
+    within: float | None = None
 
 
 @frozen

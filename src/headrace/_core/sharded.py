@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import astuple, define, field
+from attrs import astuple, define, evolve, field
 
 from headrace._core import calls, results
 from headrace._core.bulk import bulk
 from headrace._core.effects import Sleep, Step, current_time, overlap, send, send_all
+from headrace._core.handing import Shores, hand_over
 from headrace._core.leasing import Peer, new_name
 from headrace._core.results import UNKNOWN, End
 from headrace._core.sharded_leasing import ShardedPeer
@@ -31,6 +32,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.shards import Table, apart
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
+from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.lasting import lasts
 from headrace._protocol.limits import JOBS_PER_SCRIPT
@@ -58,6 +60,7 @@ class Sharded:
     table: Table = field(init=False)
     _parts: list[PartOps] = field(init=False)
     _turn: int = field(init=False)
+    _shores: Shores = field(factory=Shores, init=False)
 
     def __attrs_post_init__(self) -> None:
         ops = self.ops
@@ -200,7 +203,11 @@ class Sharded:
 
     def peer(self) -> ShardedPeer:
         """Make what leases without a worker."""
-        return ShardedPeer([Peer(ops, new_name()) for ops in self._parts], self.ready)
+
+        def look() -> Step[list[str]]:
+            return hand_over(self._parts, self._shores)
+
+        return ShardedPeer([Peer(ops, new_name()) for ops in self._parts], self.ready, look)
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, durable: Durability | None
@@ -312,8 +319,19 @@ class Sharded:
         return Counts(*map(sum, zip(*map(astuple, counts), strict=True)))
 
     def part_counts(self) -> Step[list[Counts]]:
-        """Count the jobs of each shard."""
-        return self._all(lambda ops: ops.counts())
+        """Count the jobs of each shard, and those in its outbox."""
+        yield from self.ready()
+        ops: list[Op[Any]] = [make(part) for part in self._parts for make in (PartOps.counts, handing)]
+        found = yield from send_all(ops)
+        return [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
+
+    def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
+        """Tell whether one of these follow-ups is for another shard than that of the job that ends."""
+        return any(self.at(claim).away(job) for job in then)
+
+    def hand_over(self, claim: Claim) -> Step[list[str]]:
+        """Send what is in the outbox of a job's shard on its way; what fails is sent by the next that looks."""
+        return hand_over([self.at(claim)], self._shores, pages=1)
 
     def pages(self, state: str, limit: int) -> ShardedPages:
         """List the jobs in *state*."""

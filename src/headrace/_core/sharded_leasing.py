@@ -17,6 +17,8 @@ from headrace._protocol.op import Op
 
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two looks of a call that waits: at first, and in the end
 
+LOOK_EVERY_S = 1.0  # seconds between two looks for jobs that are on their way to other shards
+
 
 @define(eq=False)
 class ShardedPeer:
@@ -24,6 +26,8 @@ class ShardedPeer:
 
     peers: Sequence[Peer]
     ready: Callable[[], Step[None]]
+    hand_over: Callable[[], Step[list[str]]]
+    _look_at: float = 0.0  # when to look for jobs that are to go to other shards
     _turn: int = field(factory=lambda: random.randrange(1 << 16))
 
     @property
@@ -45,6 +49,9 @@ class ShardedPeer:
         taken: list[Claim] = []
         while True:
             self._turn += 1
+            if self._look_at <= (now := (yield from current_time())):
+                self._look_at = now + LOOK_EVERY_S
+                yield from self.hand_over()
             for at in range(len(self.peers)):
                 peer = self.peers[(self._turn + at) % len(self.peers)]
                 try:

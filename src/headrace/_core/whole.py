@@ -147,6 +147,15 @@ class Whole:
         """Take one step of a bulk action."""
         return bulk(self.ops, action, state, reason, kind, cursor)
 
+    def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:  # noqa: ARG002 - there are no other shards
+        """Tell whether one of these follow-ups is for another shard: none is."""
+        return False
+
+    def hand_over(self, claim: Claim) -> Step[list[str]]:  # noqa: ARG002 - there is no outbox
+        """Send what is for other shards: nothing."""
+        yield from ()
+        return []
+
     def purge(self) -> Step[int]:
         """Remove the jobs that wait."""
         return calls.purge(self.ops)

@@ -15,7 +15,8 @@ class Counts:
     """The number of jobs in each state, and of those that have left the queue, at one instant.
 
     Always: `enqueued == completed + cancelled + deleted + dead_trimmed + waiting + parked + leased + delayed + blocked
-    + dead`.
+    + dead`. Besides, `handing`: follow-ups on their way to another shard of a sharded queue, where each counts as
+    enqueued when it comes.
     """
 
     waiting: int = 0
@@ -29,17 +30,22 @@ class Counts:
     cancelled: int = 0
     deleted: int = 0
     dead_trimmed: int = 0
+    handing: int = 0
 
     @property
     def present(self) -> int:
-        """Jobs that are in the queue in any state."""
+        """Jobs that are in the queue in any state, or on their way from one shard to another."""
+        return self._here + self.handing
+
+    @property
+    def _here(self) -> int:
         return self.waiting + self.parked + self.leased + self.delayed + self.blocked + self.dead
 
     @property
     def lost(self) -> int:
         """Jobs that are missing by the law of conservation; not 0 only if foreign commands removed or added entries."""
         gone = self.completed + self.cancelled + self.deleted + self.dead_trimmed
-        return self.enqueued - gone - self.present
+        return self.enqueued - gone - self._here
 
 
 @frozen

@@ -56,7 +56,7 @@ class QueueView:
         """The law of conservation with this queue's numbers, all of one instant."""
         c = self.counts
         gone = f"{c.completed} completed + {c.cancelled} cancelled + {c.deleted} deleted + {c.dead_trimmed} trimmed"
-        text = f"{c.enqueued} enqueued {'=' if self.balanced else '≠'} {gone} + {c.present} present"
+        text = f"{c.enqueued} enqueued {'=' if self.balanced else '≠'} {gone} + {c.present - c.handing} present"
         return text if self.balanced else f"{text}: {abs(c.lost)} {'missing' if c.lost > 0 else 'too many'}"
 
     @property

@@ -202,7 +202,9 @@ class Ops(ResultOps):
         fence = self.settings.fenced if fenced is None else fenced
         with_ids = any(c.named for c in claims)
         results = results or {}
-        args: list[Arg] = [claims[0].worker if fence else "", len(claims), int(with_ids), len(results), len(then)]
+        away = [self.away(job) for job in then]
+        here = away.count("")
+        args: list[Arg] = [claims[0].worker if fence else "", len(claims), int(with_ids), len(results), here]
         args += [c.entry for c in claims]
         if fence:
             args += [c.count for c in claims]
@@ -218,11 +220,18 @@ class Ops(ResultOps):
         checks.together("then", [fields for _, _, _, fields in follows], JOBS_PER_SCRIPT, BYTES_PER_SCRIPT, instead)
         if results and then:
             checks.fits("result and then", [*results.values(), *(x for _, _, _, fields in follows for x in fields)])
-        for job, (keys, name, delay, fields) in zip(then, follows, strict=True):
+        handed: list[Arg] = []
+        for job, outbox, (keys, name, delay, fields) in zip(then, away, follows, strict=True):
+            if outbox:
+                handed += (">1", outbox, name, delay, len(fields), *fields)
+                continue
             args += (1, name, delay, job.priority, len(fields), *fields)
             extra += [keys.part(part) for part in script("enqueue").parts]
             extra.append([keys.part("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
         args += staying(claims) if with_ids else ()
+        if handed:
+            args += handed
+            extra += (self.keys.part("outbox"), self.keys.part("outdue"))
         if self.settings.history:
             args += [f"{claim.job.attempt} {claim.worker}" for claim in claims]
         alike = not (fence or results or then)
@@ -231,6 +240,10 @@ class Ops(ResultOps):
 
     def _complete_all(self, claims: Sequence[Claim]) -> Op[list[bool]]:
         return self.complete(claims, fenced=False)
+
+    def away(self, job: NewJob[Any]) -> str:  # noqa: ARG002 - one script reaches all that a plain queue's do
+        """Name a follow-up for the outbox, if it is for another shard; '' if it is not."""
+        return ""
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
         """Check a follow-up: its queue must be in this queue's group, which shares one hash slot."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
+from binascii import crc32
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from headrace._model.checks import Context
 from headrace._model.codec import Codec
@@ -23,6 +25,7 @@ from headrace._protocol.script import script
 from headrace.errors import ConfigurationError
 
 T = TypeVar("T")
+_ORDER = count()  # nonces of one program are in the order in which they were drawn
 
 
 def table(keys: Keys, rows: dict[str, str]) -> Op[dict[str, str]]:
@@ -109,18 +112,22 @@ class PartOps(ShardedOps):
         return read
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
-        """Check a follow-up: it must be in this shard, of this queue or of another one of the group."""
+        """Check a follow-up: it is in this shard, or in another one, of this queue or of another of the group."""
         made = super().follow(job)
-        named = job.id if job.key is None else job.key
-        if self.table is not None and named is not None and (there := self.table.part_of(named)) != self.shard.number:
-            what = f"id={job.id!r}" if job.key is None else f"key={job.key!r}"
-            raise ConfigurationError(
-                f"then: {what} is in shard {there}, the job that ends in shard {self.shard.number}, and one script "
-                "reaches one shard: give the follow-up the key= of the job that ends, or neither key nor id, or "
-                "enqueue it yourself"
-            )
         _unlike_an_entry(job)
         return made
+
+    def away(self, job: NewJob[Any]) -> str:
+        """Name a follow-up whose key, or id, is in another shard; without both it stays in this one."""
+        named = job.id if job.key is None else job.key
+        if self.table is None or named is None or self.table.part_of(named) == self.shard.number:
+            return ""
+        return name_of(named, job.queue or str(self.keys.queue), f"{next(_ORDER):08x}{secrets.token_hex(10)}")
+
+    def of_group(self, queue: str, number: int) -> PartOps:
+        """Return the maker of the operations of a shard of another queue of the group, or of this one."""
+        assert self.table is not None  # noqa: S101
+        return evolve(self, keys=Keys.of(queue, self.namespace).at(self.table.parts[number]))
 
     def _near(self, what: str, queue: str) -> Keys:
         keys = Keys.of(queue, self.namespace)
@@ -133,6 +140,11 @@ class PartOps(ShardedOps):
 
     def _target(self, to: str) -> Keys:
         return self._near("to", to)
+
+
+def name_of(named: str, queue: str, nonce: str) -> str:
+    """Name a job in an outbox by its key or id, which says its shard, and by what no other has, ever."""
+    return f"{crc32(named.encode()):08x} {queue} {nonce}"
 
 
 def _at_shard(made: Any, number: int) -> None:

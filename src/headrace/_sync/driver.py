@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace._base.connected import Connected, Timeout
+from headrace._base.connected import Connected, Timeout, least
 from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
@@ -86,8 +86,8 @@ class Driver(Connected):
     def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = None if end is None else max(0.001, end - time.monotonic())
         match effect:
-            case Send(ops) if len(ops) > 1:
-                return self._executor.run_all(ops, within=within)
+            case Send(ops, bound) if len(ops) > 1 or bound is not None:
+                return self._executor.run_all(ops, within=least(within, bound))
             case Send(ops):
                 return [self._executor.run(ops[0], within=within)]
             case Now():

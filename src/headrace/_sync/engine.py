@@ -92,7 +92,7 @@ class Engine(BaseEngine):
     def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> threading.Thread:
         return self._thread(name, RoleDriver(self, whose, channel, threading.Event()).run, role)
 
-    def send(self, ops: Sequence[Op[Any]], executor: Executor) -> list[Any]:
+    def send(self, ops: Sequence[Op[Any]], executor: Executor, within: float | None = None) -> list[Any]:
         """Send operations in one round trip, until they are answered or the worker has stopped."""
         since = time.perf_counter()
         replies: list[Any] | None = None
@@ -101,7 +101,7 @@ class Engine(BaseEngine):
                 raise TimeoutError("the worker has stopped")
             with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
                 try:
-                    replies = executor.run_all(ops)
+                    replies = executor.run_all(ops, within=within)
                 except NotDurable as error:
                     replies = self.not_durable(error)
         self.answered(ops, replies, since)
@@ -241,8 +241,8 @@ class RoleDriver(BaseRoleDriver, Driver):
 
     def _perform(self, effect: Effect, end: float | None = None) -> Any:
         match effect:
-            case Send(ops):
-                return self._engine.send(ops, self._executor)
+            case Send(ops, within):
+                return self._engine.send(ops, self._executor, within)
             case Sleep(seconds):
                 self._event.wait(seconds)
                 self._event.clear()

@@ -121,11 +121,14 @@ class Queue(Closing, Producing[T], Generic[T]):
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
         Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script. *fenced*: only the present holder wins.
-        *durable* as for `enqueue`: `NotDurable` means that it is done, and its `answers` say how.
-        One script (complete.lua), O(1).
+        enqueued (in queues of the same group), in the same script; those of other shards go there from it.
+        *fenced*: only the present holder wins. *durable* as for `enqueue`: `NotDurable` means that it is done, and its
+        `answers` say how. One script (complete.lua), O(1).
         """
-        return self._run(*self._complete(lease, result, then, fenced, durable), timeout)[0]
+        won = self._run(*self._complete(lease, result, then, fenced, durable), timeout)[0]
+        if won and (handing := self._handing(lease, then)) is not None:
+            self._drive(handing, None, timeout)
+        return won
 
     def complete_many(
         self, leases: Sequence[Lease[T]], fenced: bool | None = None, *, timeout: Timeout = None,

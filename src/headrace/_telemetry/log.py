@@ -43,6 +43,7 @@ EVENTS = {  # their levels
     "schedule_failed": logging.ERROR,
     "schedule_ended": logging.INFO,
     "declaration_differs": logging.WARNING,
+    "handing_failed": logging.ERROR,
     "hook_failed": logging.ERROR,
     "web_action": logging.INFO,
     "role_failed": logging.ERROR,

@@ -9,8 +9,10 @@
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
 -- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue; and
--- '=<job number> <ms>' of each whose id stays taken for so long; and for the history, if there are any more, `limit`
--- times attempt, blank, worker. At most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on
+-- '=<job number> <ms>' of each whose id stays taken for so long; {'><job number>', name, id, delay, number of fields,
+-- fields...} of each follow-up for another shard, which goes to the outbox under that name (see hand), with the keys
+-- outbox (hash) and outdue (zset) behind all others; and for the history, if there are any more, `limit` times attempt,
+-- blank, worker. At most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on
 -- later, to the next stage of its declaration, without a result.
 -- @include number
 -- @include record
@@ -101,6 +103,20 @@ while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '=' do
   at = at + 1
 end
 if #staying > 0 then require_types('ZCARD', taken) end
+local away = {} -- what is for other shards
+while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '>' do
+  local size = 2 * whole(ARGV[at + 4] / 2, 1, 3900)
+  due_at(ARGV[at + 3], 0)
+  away[#away + 1] = {
+    of = whole(string.sub(ARGV[at], 2), 1, limit), name = ARGV[at + 1], id = ARGV[at + 2], delay = ARGV[at + 3],
+    fields = {unpack(ARGV, at + 5, at + 4 + size)},
+  }
+  at = at + 5 + size
+end
+if #away > 0 then
+  require_types('HLEN', others[#others - 1])
+  require_types('ZCARD', others[#others])
+end
 local entries = {unpack(ARGV, items, counts - 1)}
 local held = {} -- who has them, where the caller does not say
 if heard.history and at > #ARGV then
@@ -163,7 +179,7 @@ for i = 1, results do
   local number, ttl, result = unpack(ARGV, kept + 3 * i - 3, kept + 3 * i - 1)
   if reply[tonumber(number)] == 1 then redis.call('SET', others[i], result, 'PX', ttl) end
 end
-local now = (follows > 0 or #staying > 0) and clock()
+local now = (follows > 0 or #staying > 0 or #away > 0) and clock()
 for i = 1, #staying, 2 do
   local id = ARGV[names + staying[i] - 1]
   if reply[staying[i]] == 1 and id ~= '' then take_until(taken, id, now + staying[i + 1], now) end
@@ -173,6 +189,14 @@ for _, job in ipairs(jobs_after) do
     local id, new, first = add(job.queue, now, job.id, job.delay, job.fields)
     if first then wake_one(job.queue.wake) end
     if new == 1 then table.insert(job.queue.ids_added, id) end
+  end
+end
+for _, job in ipairs(away) do
+  if reply[job.of] == 1 then
+    local due = due_at(job.delay, now)
+    due = due > 0 and '@' .. string.format('%.0f', due) or ''
+    redis.call('HSET', others[#others - 1], job.name, cmsgpack.pack({job.id, due, job.fields}))
+    redis.call('ZADD', others[#others], string.format('%.0f', now), job.name)
   end
 end
 for _, queue in ipairs(queues) do

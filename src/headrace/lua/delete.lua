@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
---        recurring (hash), taken (zset), gate (stream), trends (string), levels...
+--        recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -21,7 +21,7 @@ if known then return known end
 level_streams(stats, levels)
 local heard = listeners(stats, events, 'deleted')
 require_types('XLEN', jobs, wake, dead)
-require_types('HLEN', ids, released, bodies, blocked)
+require_types('HLEN', ids, released, bodies, blocked, outbox)
 require_types('ZCARD', leases, delayed, flows, limited)
 -- Jobs of flows that are here: unmarked, or redriven. The others have left, and their flow has not taken that in yet.
 -- The first and the third range are from before there were nonces.
@@ -50,6 +50,7 @@ if #listed > 250 then
   if heard.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end
   return answer({gone, 1})
 end
+local away = redis.call('HLEN', outbox) -- on their way to other shards, and not enqueued yet
 gone = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('HLEN', blocked) + redis.call('XLEN', dead)
 for _, stream in ipairs(levels) do gone = gone + redis.call('XLEN', stream) end
 -- Entries of foreign producers, which only the streams had counted.
@@ -78,10 +79,10 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
-  recurring, taken, gate, trends)
+  recurring, taken, gate, trends, outbox, outdue)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')
 if heard.deleted then publish(events, 'deleted') end
-return answer({gone, 0})
+return answer({gone + away, 0})

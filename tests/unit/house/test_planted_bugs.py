@@ -21,7 +21,7 @@ def edits() -> Iterator[tuple[str, str, str]]:
     for bug, mutant in chaos.MUTANTS.items():
         for script_name, old, _ in mutant.edits:
             yield bug, script_name, old
-    for bug, changes in (*model.MUTANTS.items(), *flows.MUTANTS.items()):
+    for bug, changes in (*model.MUTANTS.items(), *model.HAND_OVER.items(), *flows.MUTANTS.items()):
         for script_name, old, _ in changes:
             yield bug, script_name, old
 
@@ -38,3 +38,9 @@ IN_MODULES = cluster.MUTANTS | cluster.SENTINEL | cluster.DURABLE
 def test_it_fits_a_module(bug: str) -> None:
     mutant = IN_MODULES[bug]
     assert inspect.getsource(mutant.module).count(mutant.old) == 1
+
+
+@pytest.mark.parametrize("bug", model.HAND_OVER_IN_MODULES)
+def test_it_fits_what_hands_over(bug: str) -> None:
+    module, old, _ = model.HAND_OVER_IN_MODULES[bug]
+    assert inspect.getsource(module).count(old) == 1

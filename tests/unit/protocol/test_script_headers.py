@@ -15,8 +15,8 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Timing
+from headrace._protocol import handing, view_ops
 from headrace._protocol import script as scripts
-from headrace._protocol import view_ops
 from headrace._protocol.admission import Admission
 from headrace._protocol.answers import DueSchedules
 from headrace._protocol.keys import Keys
@@ -128,11 +128,14 @@ FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
 CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
+INTENT = handing.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
 SAMPLES: dict[str, Op[object]] = {
     "about": view_ops.about(OPS),
+    "accept": handing.accept(OPS, 5, [INTENT]),
     "beat": OPS.beat("w", 10.0),
     "cancel": OPS.cancel("i"),
     "cancel_payload": OPS.cancel_payload(b"x", "jobs", "-"),
+    "close": handing.close(OPS, [INTENT.nonce]),
     "complete": OPS.complete(CLAIMS),
     "counts": OPS.counts(),
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
@@ -149,6 +152,8 @@ SAMPLES: dict[str, Op[object]] = {
     "flow_find": FLOW.ops.found("a", "b", ""),
     "flow_read": FLOW.ops.read(["i", "j"]),
     "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
+    "hand": handing.hand(OPS, 0, [(INTENT.name, "1 shop/orders n1")], ["1 shop/orders n0"]),
+    "handing": handing.handing(OPS),
     "lease": Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1))).lease("w", 10),
     "lease_of": view_ops.lease_of(OPS, "1-0"),
     "leave": OPS.leave("w"),
@@ -192,7 +197,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     arguments = wire[3 + int(wire[2]) :]
     assert op.script.name == name
     named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
-    more = 8 if name == "move" else 0  # those of the other queue
+    more = {"move": 8, "accept": 9}.get(name, 0)  # those of the other queue, or the streams of all levels
     if "flow" in name:
         assert len(keys) >= len(named)
     else:
@@ -207,7 +212,8 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
         return
     own = len(keys) if "flow" in name else len(named)
     assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
-    assert all(str(key).startswith("headrace:{shop}:shop/bills:") for key in keys[own:])
+    others = "orders:jobs:" if name == "accept" else "bills:"
+    assert all(str(key).startswith(f"headrace:{{shop}}:shop/{others}") for key in keys[own:])
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:

@@ -15,6 +15,7 @@ from headrace._core.worker.control import listen
 from headrace._core.worker.fetch import fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle, many
+from headrace._core.worker.outbox import hand
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
@@ -48,6 +49,8 @@ def all_roles(
         yield "renew", renew(worker, part), None, "pulse"
         yield "keep", keep(worker, part), None, "work"
         yield "listen", listen(worker, part), None, "work"
+        if sharded := [consumer for consumer in part if consumer.shared is not None]:
+            yield "hand", hand(worker, sharded), None, "work"
     for consumer in worker.consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:

@@ -1,0 +1,132 @@
+"""Jobs that go from one shard to another: what the outbox of a shard holds, and how it comes to its own. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from headrace._model.checks import LEVELS_AT_MOST
+from headrace._model.shards import RANGE, Part, Table
+from headrace._protocol.keys import QUEUE
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.op import Arg, Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import raw, text
+from headrace._protocol.script import script
+
+_NAME = re.compile(rf"[0-9a-f]{{1,8}} {QUEUE.pattern} \w+")
+Target = tuple[str, int]  # a queue, and the number of one of its shards
+
+
+@frozen
+class Intent:
+    """A job in an outbox: its name there, and its arguments for `accept`."""
+
+    name: str
+    args: Sequence[Arg] = field(repr=False)
+
+    @property
+    def queue(self) -> str:
+        """The queue to which it goes."""
+        return self.name.split(" ")[1]
+
+    @property
+    def nonce(self) -> str:
+        """The name by which its shard knows it."""
+        return self.name.split(" ")[2]
+
+    def target(self, table: Table) -> Target:
+        """Return the shard to which it goes."""
+        return self.queue, int(self.name[:8], 16) * len(table.parts) // RANGE
+
+    def closing(self, table: Table) -> str:
+        """Return its name once it has come."""
+        return f"{self.target(table)[1]} {self.queue} {self.nonce}"
+
+
+@frozen
+class Pending:
+    """A page of an outbox: where the next one begins (0: there is none), the jobs, and what has come and is kept."""
+
+    next: int
+    intents: Sequence[Intent]
+    closing: Sequence[str]
+
+
+@frozen
+class Accepted:
+    """The answer of a shard: whether it has the jobs, its time in ms, and how many replicas its node has."""
+
+    taken: bool
+    now: int
+    replicas: int
+
+
+def closing_target(name: str) -> Target | None:
+    """Return the shard that a name in closing tells; `None` if it is not one of ours."""
+    number, _, rest = name.partition(" ")
+    queue, _, nonce = rest.partition(" ")
+    return (queue, int(number)) if _readable(f"0 {queue} {nonce}") and re.fullmatch(r"\d{1,3}", number) else None
+
+
+def _readable(name: Any) -> str | None:
+    known = text(name)
+    return known if _NAME.fullmatch(known) else None  # else it is foreign
+
+
+def _intents(rows: Any) -> Iterator[Intent]:
+    for name, job, delay, fields in rows:
+        if (known := _readable(name)) is not None:
+            yield Intent(known, [raw(job), raw(delay), len(fields), *map(raw, fields)])
+
+
+def hand(
+    ops: Ops, at: int = 0, come: Sequence[tuple[str, str]] = (), over: Sequence[str] = (), avoided: Sequence[Part] = ()
+) -> Op[Pending]:
+    """Take in what has *come* to its shard (its name, and that in closing) and what is *over*; tell what is to be sent,
+    but to the shards that are *avoided*.
+    """
+
+    def decode(reply: Any) -> Pending:
+        following, rows, closing = reply
+        return Pending(following, list(_intents(rows)), list(map(text, closing)))
+
+    args: list[Arg] = [at, JOBS_PER_SCRIPT, len(come), len(over)]
+    for names in come:
+        args += names
+    args += over
+    for part in avoided:
+        args += (str(part.number), part.first, part.last)
+    return _op(ops, "hand", args, decode)
+
+
+def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
+    """Add these jobs to the shard of *ops*, each once; *since*: a time that it told before they were read."""
+    args: list[Arg] = [since]
+    for one in intents:
+        args += (one.nonce, *one.args)
+
+    def decode(reply: Any) -> Accepted:
+        taken, now, replicas = reply
+        return Accepted(taken == 1, now, replicas)
+
+    op = _op(ops, "accept", args, decode)
+    return evolve(op, keys=[*op.keys, *ops.keys.levels(LEVELS_AT_MOST)])
+
+
+def close(ops: Ops, nonces: Sequence[str]) -> Op[int]:
+    """Let the shard of *ops* forget these."""
+    return _op(ops, "close", list(nonces), int)
+
+
+def handing(ops: Ops) -> Op[int]:
+    """Count what is in an outbox."""
+    return _op(ops, "handing", [], int)
+
+
+def _op(ops: Ops, name: str, args: Sequence[Arg], decode: Any) -> Op[Any]:
+    source = script(name)
+    return Op(name, source, [ops.keys.part(part) for part in source.parts], args, decode)

@@ -1,0 +1,68 @@
+-- accept: add jobs that come from other shards, each once, however often it comes, and by whomever it is sent.
+-- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel),
+--        handed (zset), streams...
+-- ARGV   since int, items...
+-- REPLY  {taken, now, replicas}: 1 they are in the queue, or were before · 0 `since` is too long ago: nothing was done;
+--        and the time here in ms, and how many replicas there are
+-- COST   25 us + 6-8 us per job, at most 1,000 of them, or 1 MiB
+-- since: a time that this shard told before the jobs were read from their outbox (0: none is known): what was read too
+-- long ago may have come meanwhile, and gone, and been forgotten. Items: nonce, id or '', delay, number of fields, the
+-- fields. streams: those of all levels behind the first. A nonce stays in `handed` until the outbox is sure not to send
+-- it again (close); for 30 days, where it never says so. A job whose id is taken is left as it is.
+-- @include add
+-- @include clock
+-- @include due_at
+-- @include forget_handed
+-- @include levels
+-- @include number
+-- @include publish
+-- @include require_types
+-- @include wake_one
+local READ_WITHIN, OPEN = 300000, 2592000000 -- ms: half of what close leaves; 30 days
+local now = clock()
+local info = redis.pcall('INFO', 'replication')
+local replicas = tonumber(type(info) == 'string' and string.match(info, 'connected_slaves:(%d+)') or 0)
+local heard = listeners(stats, events, 'added')
+require_types('XLEN', jobs, wake)
+require_types('HLEN', ids, bodies, stats)
+require_types('ZCARD', delayed, handed)
+local at, some = items, {}
+while at <= #ARGV do -- a bad item means that none of them is added
+  due_at(ARGV[at + 2], 0)
+  local size = 2 * whole(ARGV[at + 3] / 2, 1, 3900)
+  some[#some + 1] = {nonce = ARGV[at], id = ARGV[at + 1], delay = ARGV[at + 2], fields = {unpack(ARGV, at + 4, at + 3 + size)}}
+  at = at + 4 + size
+end
+whole(at - #ARGV, 1, 1)
+if now - since > READ_WITHIN then return {0, now, replicas} end
+local fresh, tombs, open = {}, {}, string.format('%.0f', now + OPEN)
+for _, job in ipairs(some) do
+  if not tombs[job.nonce] and not redis.call('ZSCORE', handed, job.nonce) then
+    fresh[#fresh + 1] = job
+    tombs[#tombs + 1], tombs[#tombs + 2], tombs[job.nonce] = open, job.nonce, true
+  end
+end
+local queues, ids_added = {}, {} -- by level
+for _, job in ipairs(fresh) do
+  local level = level_of(job.fields, #streams)
+  if level > 0 then require_types('XLEN', streams[level]) end
+  queues[level] = queues[level] or {
+    jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, added = 0, enqueued = 0,
+    levels = {n = level, [level] = streams[level]},
+  }
+  job.queue = queues[level]
+end
+if #fresh > 0 then
+  -- pcall: an error of the first write (OOM, READONLY) comes out with its own code on 6.2 too
+  local written = redis.pcall('ZADD', handed, unpack(tombs))
+  if type(written) == 'table' and written.err then return written end
+end
+for _, job in ipairs(fresh) do
+  local id, new, first = add(job.queue, now, job.id, job.delay, job.fields)
+  if first then wake_one(wake) end
+  if new == 1 then ids_added[#ids_added + 1] = id end
+end
+for _, queue in pairs(queues) do count_added(queue) end
+forget_handed(handed, now) -- writes, always: a caller that waits for replicas waits for what it repeats
+if heard.added then publish(events, 'added', ids_added) end
+return {1, now, replicas}

@@ -1,0 +1,6 @@
+-- handing: count the jobs of a shard's outbox, which are on their way to other shards.
+-- KEYS   outbox (hash)
+-- ARGV   (none)
+-- REPLY  their number
+-- COST   3 us
+return redis.call('HLEN', outbox)

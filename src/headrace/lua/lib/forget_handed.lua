@@ -1,0 +1,8 @@
+-- Forget what has come from other shards and is kept no longer, at most 2,000 at a time: `handed`, a sorted set of
+-- nonces by the ms until which each is kept. It goes with the last of them.
+local function forget_handed(handed, now)
+  local gone = redis.call('ZRANGEBYSCORE', handed, '-inf', string.format('%.0f', now), 'LIMIT', 0, 2000)
+  if #gone > 0 then redis.call('ZREM', handed, unpack(gone)) end
+  local latest = redis.call('ZRANGE', handed, -1, -1, 'WITHSCORES')[2]
+  if latest then redis.call('PEXPIRE', handed, string.format('%.0f', math.max(1, tonumber(latest) - now))) end
+end

@@ -1,0 +1,251 @@
+"""Jobs that go to other shards, while whoever sends them dies at any step, repeats it, or comes late.
+
+Sweepers are generators, and each step of one is taken by a rule: so a step of another, a consumer that is quick, and
+any time may come between two of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import redis
+from attrs import define, evolve
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace import NewJob
+from headrace._core.effects import Now, Send
+from headrace._core.handing import Shores, hand_over
+from headrace._model.settings import QueueSettings
+from headrace._protocol.handing import handing
+from headrace._protocol.keys import Keys
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import PartOps, parts_of
+from tests.support.servers import Server
+
+SHARDS = 3
+KEYS = [f"k{n}" for n in range(12)]
+QUEUES = ("g/a", "g/b")
+MINUTE_MS = 60_000
+WHICH = st.integers(0, 3)
+
+
+@define(eq=False)
+class Sweeper:
+    """One that hands over: what it knows is its own, or shared with the next."""
+
+    outboxes: list[PartOps]
+    shores: Shores
+    call: Any = None
+    effect: Any = None
+    clock: float = 0.0
+
+    def begin(self) -> None:
+        """Go on to what is to be sent next."""
+        if self.call is None:
+            self.call = hand_over(self.outboxes, self.shores, pages=3)
+            self.effect = next(self.call)
+            self.settle()
+
+    def settle(self) -> None:
+        """Answer what asks for the time."""
+        while isinstance(self.effect, Now):
+            self.clock += 100.0
+            self.answer(self.clock)
+
+    def answer(self, reply: Any) -> None:
+        """Give it an answer."""
+        try:
+            self.effect = self.call.send(reply)
+        except StopIteration:
+            self.call = self.effect = None
+        else:
+            self.settle()
+
+    def fail(self) -> None:
+        """Have what it sent fail, as far as it knows."""
+        try:
+            self.effect = self.call.throw(redis.ConnectionError("cut"))
+        except StopIteration:
+            self.call = self.effect = None
+        else:
+            self.settle()
+
+    def die(self) -> None:
+        """End it where it is."""
+        if self.call is not None:
+            self.call.close()
+        self.call = self.effect = None
+        self.shores = Shores()
+
+
+class Machine(RuleBasedStateMachine):
+    """Follow-ups for any shard, sweepers and consumers; each job is done once."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.client: Any = redis.Redis(unix_socket_path=server.path)
+        self.client.flushall()
+        settings = QueueSettings(shards=SHARDS)
+        self.parts = [part for queue in QUEUES for part in parts_of(Ops(Keys.of(queue), settings))]
+        shared = Shores()
+        self.sweepers = [
+            Sweeper(self.parts, shared), Sweeper(self.parts, shared),
+            Sweeper(self.parts, Shores()), Sweeper(self.parts[:SHARDS], Shores()),
+        ]  # fmt: skip
+        self.late: list[Op[Any]] = []
+        self.expected: set[bytes] = set()
+        self.done: Counter[bytes] = Counter()
+        self.number = 0
+
+    def teardown(self) -> None:
+        try:
+            self.calm()
+        finally:
+            self.client.close()
+
+    def run_op(self, op: Op[Any]) -> Any:
+        """Run a script, as a caller that never repeats it."""
+        reply = self.client.execute_command(*op.wire("EVAL", "machine", ""))
+        if isinstance(reply, Exception):
+            raise reply
+        return op.decode(reply)
+
+    def fresh(self) -> bytes:
+        """Draw a payload that no other job has."""
+        self.number += 1
+        payload = b"%d" % self.number
+        self.expected.add(payload)
+        return payload
+
+    @initialize()
+    def some(self) -> None:
+        for part in self.parts:
+            self.run_op(part.enqueue([self.fresh(), self.fresh()]))
+
+    @rule(
+        where=st.integers(0, 5),
+        keys=st.lists(st.sampled_from(KEYS), max_size=4),
+        late=st.booleans(),
+        twice=st.booleans(),
+    )
+    def finish(self, where: int, keys: list[str], late: bool, twice: bool) -> None:
+        """Complete a job, which leaves others for any shard; *twice*: another holder does, too, and is too late."""
+        part = self.parts[where % len(self.parts)]
+        grant = self.run_op(part.lease("w", 1, ttl=3600.0))
+        if not grant.claims:
+            return
+        for again in (False, True)[: 1 + twice]:
+            then = [
+                NewJob(b"never" if again else self.fresh(), key=key, queue=QUEUES[n % 2], delay=0.001 if late else None)
+                for n, key in enumerate(keys)
+            ]
+            (won,) = self.run_op(part.complete(grant.claims, then=then))
+            assert won is not again
+        self.done[grant.claims[0].job.payload] += 1
+
+    @rule(where=st.integers(0, 5))
+    def consume(self, where: int) -> None:
+        """Do all that is there."""
+        part = self.parts[where % len(self.parts)]
+        self.run_op(part.reclaim("w", 3600.0))
+        grant = self.run_op(part.lease("w", 100, ttl=3600.0))
+        if grant.claims:
+            assert all(self.run_op(part.complete(grant.claims)))
+            self.done.update(claim.job.payload for claim in grant.claims)
+
+    @rule(which=WHICH, steps=st.integers(1, 12))
+    def sweep(self, which: int, steps: int) -> None:
+        """Take some steps."""
+        one = self.sweepers[which]
+        for _ in range(steps):
+            one.begin()
+            if one.call is not None:
+                assert isinstance(one.effect, Send)
+                one.answer([self.run_op(op) for op in one.effect.ops])
+
+    @rule(which=WHICH, ran=st.booleans())
+    def die(self, which: int, ran: bool) -> None:
+        """Die before a step, or after it."""
+        one = self.sweepers[which]
+        one.begin()
+        if ran and one.call is not None:
+            for op in one.effect.ops:
+                self.run_op(op)
+        one.die()
+
+    @rule(which=WHICH, ran=st.booleans(), arrives=st.booleans())
+    def cut(self, which: int, ran: bool, arrives: bool) -> None:
+        """Lose a reply, or a call, which may arrive later."""
+        one = self.sweepers[which]
+        one.begin()
+        if one.call is None:
+            return
+        for op in one.effect.ops:
+            if ran:
+                self.run_op(op)
+            if arrives:
+                self.late.append(op)
+        one.fail()
+
+    @precondition(lambda self: self.late)
+    @rule(at=st.integers(0, 50))
+    def arrive(self, at: int) -> None:
+        """Run what comes late."""
+        self.run_op(self.late.pop(at % len(self.late)))
+
+    @rule(minutes=st.sampled_from([1, 4, 6, 9, 11]))
+    def pass_time(self, minutes: int) -> None:
+        """Let time pass, on the servers: all that was noted of it is so much longer ago."""
+        ms = minutes * MINUTE_MS
+        for part in self.parts:
+            key = part.keys.part("handed")
+            for nonce, score in self.client.zrange(key, 0, -1, withscores=True):
+                self.client.zadd(key, {nonce: score - ms})
+        for shores in {id(one.shores): one.shores for one in self.sweepers}.values():
+            for target in shores.since:
+                shores.since[target] -= ms
+        for one in self.sweepers:
+            if one.call is None:
+                continue
+            running = one.call.gi_frame.f_locals["self"]
+            for target in running.since if running.since is not one.shores.since else ():
+                running.since[target] -= ms
+            one.effect = Send([_older(op, ms) for op in one.effect.ops], one.effect.within)
+        self.late = [_older(op, ms) for op in self.late]
+
+    @invariant()
+    def nothing_is_doubled(self) -> None:
+        assert not [payload for payload, times in self.done.items() if times > 1]
+        assert set(self.done) <= self.expected
+
+    def calm(self) -> None:
+        """Have all go on to its end: nothing is lost, and nothing kept."""
+        for op in self.late:
+            self.run_op(op)
+        for one in self.sweepers:
+            one.die()
+        last = Sweeper(self.parts, Shores())
+        for _ in range(3):
+            last.begin()
+            while last.call is not None:
+                last.answer([self.run_op(op) for op in last.effect.ops])
+        while any(self.run_op(part.counts()).present for part in self.parts):
+            for where in range(len(self.parts)):
+                self.consume(where)
+        assert self.done == dict.fromkeys(self.expected, 1)
+        for part in self.parts:
+            assert self.run_op(part.counts()).lost == 0
+            assert self.run_op(handing(part)) == 0
+            assert not self.client.exists(*(part.keys.part(name) for name in ("outbox", "outdue", "closing")))
+            latest = self.client.zrange(part.keys.part("handed"), -1, -1, withscores=True)
+            seconds, _ = self.client.time()
+            assert not latest or latest[0][1] < (seconds + 700) * 1000, "what has come is kept for ten minutes"
+
+
+def _older(op: Op[Any], ms: int) -> Op[Any]:
+    if op.name != "accept" or not op.args[0]:
+        return op
+    return evolve(op, args=[max(0, int(op.args[0]) - ms), *op.args[1:]])

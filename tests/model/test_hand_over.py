@@ -1,0 +1,40 @@
+"""The machine of `hand_over` on every server, and the bugs that it must find.
+
+HAND_OVER_EXAMPLES=5000 HAND_OVER_SEED=7 pytest tests/model/test_hand_over.py -k holds -n 2 --timeout 0
+
+is a long run of other examples.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.model.hand_over import Machine
+from tests.model.mutants import HAND_OVER, HAND_OVER_IN_MODULES, SEEDS
+from tests.support.machines import hunt, run_machine
+from tests.support.planted import ROOMS, plant, planted
+from tests.support.servers import Server, binaries
+
+EXAMPLES = int(os.environ.get("HAND_OVER_EXAMPLES", "10"))
+STEPS = int(os.environ.get("HAND_OVER_STEPS", "50"))
+SEED = int(os.environ.get("HAND_OVER_SEED", "1"))
+
+
+def test_what_holds(server: Server) -> None:
+    """Other examples for each server."""
+    run_machine(lambda: Machine(server), SEED + 1_000_000 * binaries().index(server.binary), EXAMPLES, STEPS)
+
+
+@pytest.mark.parametrize("mutant", [*HAND_OVER, *HAND_OVER_IN_MODULES])
+def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found: the seed is one of those that find it soon."""
+    if mutant in HAND_OVER:
+        scripts = planted(HAND_OVER[mutant])
+        for room in ROOMS:
+            monkeypatch.setattr(room, "script", scripts)
+    else:
+        plant(monkeypatch, *HAND_OVER_IN_MODULES[mutant])
+    with pytest.raises(AssertionError):
+        hunt(lambda: Machine(newest), SEEDS.get(mutant, 1), STEPS)

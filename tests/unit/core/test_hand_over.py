@@ -1,0 +1,121 @@
+"""What is sent when jobs go to other shards, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace._core.effects import Now, Send
+from headrace._core.handing import Shores, hand_over
+from headrace._model.settings import QueueSettings
+from headrace._protocol.handing import Accepted, Intent, Pending
+from headrace._protocol.keys import Keys
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import name_of, parts_of
+from headrace.errors import NotDurable
+
+PARTS = parts_of(Ops(Keys.of("q"), QueueSettings(shards=2)))
+TO = ["k0", next(f"k{n}" for n in range(99) if PARTS[0].table.part_of(f"k{n}") != PARTS[0].table.part_of("k0"))]  # type: ignore[union-attr]
+INTENTS = [Intent(name_of(key, "q", f"n{place}"), ["", "", 2, "data", b"x"]) for place, key in enumerate(TO)]
+
+
+class Run:
+    """A call, driven by hand: `sent` is what it sends now, by name."""
+
+    def __init__(self, shores: Shores, pages: int = 1) -> None:
+        self._call = hand_over(PARTS[:1], shores, pages)
+        self.effect: Any = None
+        self.value: list[str] | None = None
+        self._now = 0.0
+        self._next(lambda: next(self._call))
+
+    def _next(self, take: Any) -> None:
+        try:
+            self.effect = take()
+            while isinstance(self.effect, Now):
+                self.effect = self._call.send(self._now)
+        except StopIteration as end:
+            self.effect, self.value = None, end.value
+
+    @property
+    def sent(self) -> list[Any]:
+        """The name of the script, and its first argument."""
+        assert isinstance(self.effect, Send)
+        (op,) = self.effect.ops
+        return [op.name, op.args[0]]
+
+    def answer(self, reply: Any) -> None:
+        """Answer it."""
+        self._next(lambda: self._call.send([reply]))
+
+    def fail(self, error: Exception) -> None:
+        """Have it fail."""
+        self._next(lambda: self._call.throw(error))
+
+
+def test_the_time_is_what_a_shard_told_before_the_page_was_read() -> None:
+    """Another call of this program may have heard from it since: then the page may be older than that."""
+    shores = Shores(since={INTENTS[0].target(PARTS[0].table): 100, INTENTS[1].target(PARTS[0].table): 200})  # type: ignore[arg-type]
+    run = Run(shores)
+    run.answer(Pending(0, INTENTS, []))
+    assert run.sent == ["accept", 100]
+    shores.since[INTENTS[1].target(PARTS[0].table)] = 900_000  # type: ignore[arg-type]
+    run.answer(Accepted(True, 150, 0))
+    assert run.sent == ["accept", 200]
+    run.answer(Accepted(True, 900_100, 0))
+    assert run.effect.ops[0].args[2:4] == [2, 0]  # two have come
+
+
+def test_a_shard_that_tells_its_time_is_asked_again_for_a_page_read_anew() -> None:
+    run = Run(Shores())
+    run.answer(Pending(0, INTENTS[:1], []))
+    assert run.sent == ["accept", 0]
+    run.answer(Accepted(False, 500, 0))
+    assert run.effect.ops[0].args[:4] == [0, 1000, 0, 0]
+    run.answer(Pending(0, INTENTS[:1], []))
+    assert run.sent == ["accept", 500]
+    run.answer(Accepted(True, 501, 0))
+    assert run.effect.ops[0].args[2] == 1
+    run.answer(Pending(0, [], []))
+    assert run.value == []
+
+
+def test_what_fails_is_left_alone_for_a_while_and_others_go_on() -> None:
+    run = Run(Shores(), pages=3)
+    run.answer(Pending(0, INTENTS, []))
+    run.fail(ConnectionError("cut"))
+    assert run.sent == ["accept", 0]  # the other one
+    run.answer(Accepted(False, 500, 0))
+    assert len(run.effect.ops[0].args) == 4 + 3  # but for the shard that failed
+    run.answer(Pending(0, INTENTS[1:], []))
+    run.answer(Accepted(True, 501, 0))
+    assert run.effect.ops[0].args[2] == 1
+    run.answer(Pending(0, [], []))
+    assert run.value == ["ConnectionError: cut"]
+
+
+def test_only_what_a_replica_has_leaves_the_outbox() -> None:
+    for late in (True, False):
+        run = Run(Shores(since={INTENTS[0].target(PARTS[0].table): 100}))  # type: ignore[arg-type]
+        run.answer(Pending(0, INTENTS[:1], []))
+        assert run.effect.ops[0].lasting is None
+        run.answer(Accepted(True, 101, 1))
+        (op,) = run.effect.ops
+        assert (op.name, op.lasting.wanted.replicas) == ("accept", 1)
+        if late:
+            run.fail(NotDurable("replicas:1", 0, False, "", [Accepted(True, 102, 1)]))
+            assert run.value == []
+            continue
+        op.lasting.replicas = 1
+        run.answer(Accepted(True, 102, 1))
+        assert run.effect.ops[0].args[2] == 1
+
+
+def test_what_has_come_is_closed_and_then_over() -> None:
+    run = Run(Shores(), pages=2)
+    run.answer(Pending(0, [], ["1 q n0", "9 q n1", "what is this"]))
+    assert run.sent == ["close", "n0"]
+    run.answer(1)
+    assert run.effect.ops[0].args[:4] == [0, 1000, 0, 3]
+    assert set(run.effect.ops[0].args[4:]) == {"1 q n0", "9 q n1", "what is this"}
+    run.answer(Pending(0, [], []))
+    assert run.value == []
