@@ -13,23 +13,27 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from importlib import import_module
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from attrs import evolve
 from hypothesis import settings
 
 from tests.support.awaiting import until
+from tests.support.cases import CLUSTER, chosen
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.servers import Binary, Server, binaries
 
 settings.register_profile("beside others", deadline=None)
 settings.load_profile("beside others")
+FOLDER = Path(__file__).parent
+gc.disable()  # until all is collected, see below: nothing of that is garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,15 +59,45 @@ def pytest_xdist_auto_num_workers() -> int:
     return 4 * min(os.cpu_count() or 2, 8)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each process import the tests from another one on: what one has compiled, the others read.
+
+    If all began with the first, each would compile everything, which is most of what the start of a fresh checkout takes.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and session.config.args_source is session.config.ArgsSource.TESTPATHS:
+        files = sorted([*FOLDER.glob("*/test_*.py"), *FOLDER.glob("unit/*/test_*.py")])
+        first = len(files) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        for file in files[first:] + files[:first]:
+            with suppress(Exception, pytest.skip.Exception):  # it is told of when the file is collected
+                import_module(".".join(file.relative_to(FOLDER.parent).with_suffix("").parts))
+
+
+LEFT_OUT: set[object] = set()  # the bodies of which no case runs
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Make those cases of a body only that run: to make the others, in every process, takes seconds."""
+    yield
+    made, options = metafunc._calls, metafunc.config.option
+    if found := chosen(made, metafunc.definition, options.servers, full=options.full):
+        made[:] = found
+    elif made:
+        LEFT_OUT.add(metafunc.function)
+        del made[1:]  # none at all would be a body without parameters
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the options leave out."""
-    chosen: list[pytest.Item] = []
+    """Leave out the bodies of which no case runs, and say which come first."""
+    runs: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        (chosen if wanted(item, config.option.servers, full=config.option.full) else left_out).append(item)
+        (left_out if getattr(item, "function", None) in LEFT_OUT else runs).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-    items[:] = slow_first(chosen, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    items[:] = slow_first(runs, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
@@ -83,62 +117,8 @@ def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: the garbage collector need not look at it again and again."""
-    gc.collect()
     gc.freeze()
-
-
-def wanted(item: pytest.Item, servers: str, *, full: bool) -> bool:
-    """Whether a case runs: each body on every server that is asked for, and in both colours, but not each in each.
-
-    Both colours send the same bytes, and what differs between servers is what scripts meet there. Of a body's cases
-    (its other parameters) all run on the newest server, from threads; asyncio there, and each other server, have the
-    first and every third, a different third each.
-    """
-    if not (isinstance(item, pytest.Function) and hasattr(item, "callspec")):
-        return True
-    params = item.callspec.params
-    found = [value for value in params.values() if isinstance(value, Binary)]
-    if not found:
-        return True
-    if found[0].cluster:
-        return wanted_on_cluster(item, servers, full=full)
-    place = binaries().index(found[0])
-    newest, oldest = place == 0, place == len(binaries()) - 1
-    chosen = {"newest": newest, "ends": newest or oldest, "cluster": False, "all": True}[servers]
-    if full or not chosen:
-        return chosen
-    is_async = params.get("colour") == "async"
-    if (is_async and not newest) or (params.get("protocol") == 3 and not (newest or oldest)):
-        return False
-    return (newest and not is_async) or nth(item) == 0 or nth(item) % 3 == place % 3
-
-
-def nth(item: pytest.Function) -> int:
-    """The number of a case among those of its body, whatever the server and the colour."""
-    params, ways = item.callspec.params, ("colour", "protocol")
-    return sum(
-        i for name, i in item.callspec.indices.items() if name not in ways and not isinstance(params[name], Binary)
-    )
-
-
-def wanted_on_cluster(item: pytest.Function, servers: str, *, full: bool) -> bool:
-    """Whether a case runs on a cluster of one node, which serves all slots: a script with keys in two fails there.
-
-    Both colours send the same bytes: by default it is one, and of a body's cases the first and every third. Clusters of
-    several nodes have tests of their own.
-    """
-    if item.originalname in OFF_CLUSTERS or not any(part in item.path.parts for part in ON_CLUSTERS):
-        return False
-    some = item.callspec.params.get("colour") != "async" and nth(item) % 3 == 0
-    return servers == "cluster" or (servers == "all" and (full or some))
-
-
-ON_CLUSTERS = ("conformance", "flows")  # folders of tests
-# Transactions with keys of their own; the model of flows, whose scripts are those of any server.
-OFF_CLUSTERS = ("test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds")
-
-
-CLUSTER = evolve(binaries()[0], name="cluster", cluster=True)
+    gc.enable()
 
 
 class Servers:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
+from itertools import product
+from math import prod
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.support.cases import CLUSTER, chosen
 from tests.support.servers import MATRIX, binaries, on_path
 
 README = Path(__file__).parents[1] / "README.md"
@@ -57,3 +62,49 @@ def test_a_server_is_found_behind_others_of_its_name(tmp_path: Path, monkeypatch
     assert on_path("redis-server", "7.0") == tmp_path / "system" / "redis-server"
     assert on_path("redis-server", "6.2") == tmp_path / "environment" / "redis-server"
     assert on_path("redis-server", "8.2") is None
+
+
+SHAPES: dict[str, list[tuple[str, int]]] = {  # the names that each mark gives values, and how many cases it has
+    "plain": [],
+    "two": [("a", 2)],
+    "pairs": [("a, b", 4)],
+    "triples": [("a,b,c", 5)],
+    "a table": [("a,b", 3), ("c", 3)],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_body_runs_on_every_server(shape: list[tuple[str, int]]) -> None:
+    """In both colours and by both protocols; all of its cases on the newest, on others a third of them at least."""
+    body: Any = SimpleNamespace(
+        name="test_body",
+        path=Path("tests/conformance/test_file.py"),
+        iter_markers=lambda _: [SimpleNamespace(args=(names,)) for names, _ in shape],
+    )
+    servers = [*binaries(), CLUSTER]
+    numbers = [range(len(servers)), range(2), range(2), *(range(size) for _, size in shape)]
+    cases = []
+    for server, colour, protocol, *rest in product(*numbers):
+        indices = {"server": server, "colour": colour, "protocol": protocol}
+        for number, (names, _) in zip(rest, shape, strict=True):
+            indices |= dict.fromkeys(re.findall(r"\w", names), number)
+        params = {**indices, "server": servers[server], "colour": ["sync", "async"][colour], "protocol": protocol + 2}
+        cases.append(SimpleNamespace(params=params, indices=indices))
+    every = prod(size for _, size in shape)
+
+    def run(which: str, *, full: bool = False, **wanted: object) -> int:
+        found = chosen(cases, body, which, full=full)
+        return sum(all(one.params[name] == value for name, value in wanted.items()) for one in found)
+
+    newest, *_, oldest = binaries()
+    third = {every // 3, -(-every // 3)} if every > 2 else {1}
+    assert run("all", server=newest, colour="sync", protocol=2) == every
+    assert run("all", server=newest, colour="sync", protocol=3) == every
+    assert run("all", server=newest, colour="async", protocol=2) in third
+    assert run("all", server=oldest, colour="sync", protocol=3) in third
+    assert all(run("all", server=other, colour="sync", protocol=2) in third for other in servers[1:])
+    assert run("all", server=oldest, colour="async") == 0
+    assert run("all", full=True) == len(cases)
+    assert run("cluster") == run("cluster", server=CLUSTER) == 4 * every
+    assert run("newest") == run("newest", server=newest)
+    assert run("ends") == run("ends", server=newest) + run("ends", server=oldest)

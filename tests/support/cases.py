@@ -1,0 +1,78 @@
+"""Which cases of a test run: of those that its servers, colours, protocols and other parameters make.
+
+Both colours send the same bytes, and what differs between servers is what scripts meet there. So a body runs on every
+server that is asked for, and in both colours, but not in each on each: asyncio on the newest only, RESP3 on the newest
+and the oldest, and one colour on a cluster of one node.
+
+Of its other parameters all run on the newest server, from threads; asyncio there, and each other server, have a third,
+another third each, and one case at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from tests.support.servers import Binary, binaries
+
+# It serves all slots: a script with keys in two fails there. Clusters of several nodes have tests of their own.
+CLUSTER = evolve(binaries()[0], name="cluster", cluster=True)
+ON_CLUSTERS = {"conformance", "flows"}  # folders of tests
+# Transactions with keys of their own; the model of flows, whose scripts are those of any server.
+OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
+
+ALL, NONE = (0, 1, 2), ()  # thirds
+
+
+def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool) -> list[Any]:
+    """Choose the cases that run. *servers* and *full* are the options of tests/conftest.py."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for case in cases:
+        binary = next((value for value in case.params.values() if isinstance(value, Binary)), None)
+        groups.setdefault((binary, case.params.get("colour"), case.params.get("protocol")), []).append(case)
+    named = followers(body)
+    runs: set[int] = set()
+    for (binary, colour, protocol), group in groups.items():
+        wanted = thirds(binary, colour, protocol, body, servers, full=full)
+        found = [case for case in group if number(case, named) % 3 in wanted]
+        runs.update(map(id, found or (group[:1] if wanted else [])))
+    return [case for case in cases if id(case) in runs]
+
+
+def thirds(
+    binary: Binary | None, colour: str | None, protocol: int | None, body: pytest.Item, servers: str, *, full: bool
+) -> Sequence[int]:
+    """Which thirds of a body's cases run on a server, in a colour, by a protocol."""
+    if binary is None:
+        return ALL
+    if binary.cluster:
+        off = body.name in OFF_CLUSTERS or ON_CLUSTERS.isdisjoint(body.path.parts)
+        if off or servers not in {"cluster", "all"}:
+            return NONE
+        return ALL if full or servers == "cluster" else NONE if colour == "async" else (0,)
+    place = binaries().index(binary)
+    newest, oldest = place == 0, place == len(binaries()) - 1
+    if not {"newest": newest, "ends": newest or oldest, "cluster": False, "all": True}[servers]:
+        return NONE
+    if full or (newest and colour != "async"):
+        return ALL
+    return NONE if (colour == "async" and not newest) or (protocol == 3 and not (newest or oldest)) else (place % 3,)
+
+
+def number(case: Any, named: set[str]) -> int:
+    """The number of a case among those of its body, whatever the server and the colour: by it, thirds are cut."""
+    params, ways = case.params, {"colour", "protocol"} | named
+    return sum(i for name, i in case.indices.items() if name not in ways and not isinstance(params[name], Binary))
+
+
+def followers(body: pytest.Item) -> set[str]:
+    """The parameters that a mark gives together with the one before: their numbers are that one's."""
+    found: set[str] = set()
+    for mark in body.iter_markers("parametrize"):
+        names = mark.args[0]
+        listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        found.update(listed[1:])
+    return found
