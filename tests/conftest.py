@@ -63,7 +63,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection(session: pytest.Session) -> None:
     """Have each process import the tests from another one on: what one has compiled, the others read.
 
-    If all began with the first, each would compile everything, which is most of what the start of a fresh checkout takes.
+    If all began with the first, each would compile everything, most of what a start from a fresh checkout takes.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and session.config.args_source is session.config.ArgsSource.TESTPATHS:

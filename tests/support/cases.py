@@ -1,4 +1,4 @@
-"""Which cases of a test run: of those that its servers, colours, protocols and other parameters make.
+"""The cases of a test that run: of those that its servers, colours, protocols and other parameters make.
 
 Both colours send the same bytes, and what differs between servers is what scripts meet there. So a body runs on every
 server that is asked for, and in both colours, but not in each on each: asyncio on the newest only, RESP3 on the newest
@@ -45,7 +45,7 @@ def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool)
 def thirds(
     binary: Binary | None, colour: str | None, protocol: int | None, body: pytest.Item, servers: str, *, full: bool
 ) -> Sequence[int]:
-    """Which thirds of a body's cases run on a server, in a colour, by a protocol."""
+    """Say which thirds of a body's cases run on a server, in a colour, by a protocol."""
     if binary is None:
         return ALL
     if binary.cluster:
@@ -63,13 +63,13 @@ def thirds(
 
 
 def number(case: Any, named: set[str]) -> int:
-    """The number of a case among those of its body, whatever the server and the colour: by it, thirds are cut."""
+    """Count a case among those of its body, whatever the server and the colour: by it, thirds are cut."""
     params, ways = case.params, {"colour", "protocol"} | named
     return sum(i for name, i in case.indices.items() if name not in ways and not isinstance(params[name], Binary))
 
 
 def followers(body: pytest.Item) -> set[str]:
-    """The parameters that a mark gives together with the one before: their numbers are that one's."""
+    """Find the parameters that a mark gives together with the one before: their numbers are that one's."""
     found: set[str] = set()
     for mark in body.iter_markers("parametrize"):
         names = mark.args[0]
