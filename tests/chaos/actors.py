@@ -73,7 +73,7 @@ QUEUE = "chaos"
 LEVELS: Any = {"priorities": 3, "ageing": 0.5, "max_attempts": None}
 METERED = "metered"
 RATE = Rate(60, burst=6)
-EVERY = 2.0  # seconds between two jobs of the schedule: several look after it meanwhile
+EVERY = 1.0  # seconds between two jobs of the schedule: several look after it meanwhile
 ASIDE = 60.0  # seconds for which a job is put back that is enqueued again meanwhile
 CALM = "calm"  # a file beside the log: nothing more is to be produced
 PACE = 0.02  # seconds between two calls of a producer, or two jobs of a loop; half of it on average
@@ -186,8 +186,7 @@ class Actor:
                     continue
                 self.write(*(f"job {self.name} {x.job.payload.decode()} {x.job.id} {x.token}" for x in leases))
                 done: list[Lease] = []
-                if self.dice.random() < 0.25:
-                    self.enqueued(queue, f"{self.name}-k{self.dice.randrange(1 << 30)}")
+                self.enqueued(queue, f"{self.name}-k{self.dice.randrange(1 << 30)}")
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())
                     if self.dice.random() < DAWDLE:
@@ -244,7 +243,7 @@ class Actor:
             self.fenced(lease, lease.release)
         elif chance < 0.49:
             self.fenced(lease, lease.retry, self.dice.choice([0.0, 0.1]), "again")
-        elif chance < 0.5 and lease.job.queue == QUEUE:
+        elif chance < 0.52 and lease.job.queue == QUEUE:
             self.fenced(lease, lease.dead_letter, "enough")
         else:
             return False
@@ -339,17 +338,17 @@ class Actor:
         """Cancel a run, or a child in either way; look."""
         name, chance = self.late[-self.dice.randint(1, min(4, len(self.late)))], self.dice.random()
         child = f"{name}/1/{self.dice.randint(0, 4)}"
-        if chance < 0.1:
+        if chance < 0.15:
             self.verdict("can", "off", f"run|{name}", flow.cancel, name)
-        elif chance < 0.14:
+        elif chance < 0.19:
             self.verdict("can", "off", f"run|{child}", flow.cancel, child)
-        elif chance < 0.2:
+        elif chance < 0.25:
             stage = self.dice.choice(["pack", "weigh"])
             self.verdict("can", "off", f"{stage}|{child}", queues[stage].cancel, child)
-        elif chance < 0.25:
+        elif chance < 0.29:
             state = flow.state(name)
             assert state is None or state.id == name
-        elif chance < 0.3:
+        elif chance < 0.33:
             assert all(state.attributes == {"who": self.name} for state in flow.find(who=self.name))
         elif chance < 0.4:
             redrive(queues)

@@ -66,6 +66,8 @@ class Clock:
 
     folder: Path
     ahead: float = 0.0
+    furthest: float = 0.0
+    """As far ahead as it has ever been."""
 
     @staticmethod
     def possible() -> bool:
@@ -84,5 +86,6 @@ class Clock:
     def jump(self, seconds: float) -> None:
         """Go forward, or back."""
         self.ahead += seconds
+        self.furthest = max(self.furthest, self.ahead)
         with (self.folder / "clock").open("r+b" if (self.folder / "clock").exists() else "wb") as shared:
             shared.write(struct.pack("q", int(1000 * self.ahead)))

@@ -41,7 +41,7 @@ class Plan:
     @classmethod
     def drawn(cls, dice: Random) -> Self:
         """Any."""
-        kind = dice.choices(["well", "sick", "dead"], [7, 2, 1])[0]
+        kind = dice.choices(["well", "sick", "dead"], [6, 2, 2])[0]
         least = 0 if kind == "well" else 1
         return cls(kind, dice.choice(["fail", "continue", "cancel"]), dice.randint(least, 5), dice.choice(STAGES))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 End = Callable[[], object]
 LASTS = 1.5  # seconds that a fault lasts at most, if it does
-QUICK = ["--repl-diskless-sync-delay", "0"]  # a replica is wanted now
+QUICK = ["--repl-diskless-sync-delay", "0"]  # a primary waits for more replicas, by default five seconds
 
 
 def full(storm: Storm) -> End:
@@ -62,8 +62,12 @@ def frozen(storm: Storm) -> None:
 
 
 def jumped(storm: Storm) -> None:
-    """The server's clock goes forward or back."""
-    storm.clock.jump(storm.dice.choice([-30.0, -5.0, -2.0, 2.0, 5.0, 30.0]))
+    """The server's clock goes back, or forward, and by more than it went back: what is due by it comes soon."""
+    behind = storm.clock.ahead < storm.clock.furthest
+    far = storm.dice.choice([2.0, 5.0, 30.0])
+    back = not behind and storm.dice.random() < 0.5
+    storm.did["back"] += back
+    storm.clock.jump(-far if back else storm.clock.furthest - storm.clock.ahead + far)
 
 
 def promoted(storm: Storm) -> None:
@@ -73,11 +77,17 @@ def promoted(storm: Storm) -> None:
     with redis.Redis(unix_socket_path=heir.path) as replica:
         replica.replicaof("127.0.0.1", former.port)
         until(lambda: replica.info("replication")["master_link_status"] == "up", "the replica to be in step")
+        until(lambda: _kept(replica), "the replica's own file: until it is written, that of before is what it has")
         storm.client.execute_command("CLIENT", "PAUSE", 20_000, "WRITE")
         until(lambda: _offset(replica, "slave_repl_offset") >= _offset(storm.client, "master_repl_offset"), "the last")
         replica.replicaof("NO", "ONE")
     storm.lead(heir)
     former.kill()
+
+
+def _kept(client: redis.Redis) -> bool:
+    said = client.info("persistence")
+    return not (said["aof_rewrite_in_progress"] or said["aof_rewrite_scheduled"])
 
 
 def _offset(client: redis.Redis, name: str) -> int:

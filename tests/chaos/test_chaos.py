@@ -19,7 +19,7 @@ from tests.support.awaiting import until
 from tests.support.servers import Binary, binaries
 
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
-SECONDS = float(os.environ.get("CHAOS_SECONDS", "8"))
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))
 
 
 @pytest.mark.slow

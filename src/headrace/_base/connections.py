@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import selectors
-from functools import partialmethod
+from functools import cache, partialmethod
 from ssl import SSLSocket
 from typing import Any, Protocol
 
@@ -38,7 +38,17 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
     timeout = settings.get("socket_timeout")
     ours["socket_timeout"] = max(timeout or 10.0, AT_LEAST_S)
     ours["decode_responses"] = False
-    return ours
+    return ours if ours.keys() & {"driver_info", "lib_name", "lib_version"} else ours | _driver()
+
+
+@cache
+def _driver() -> dict[str, Any]:
+    """Return what connections tell servers of redis-py: left to itself it reads its version from disk for each."""
+    try:
+        from redis.driver_info import DriverInfo  # noqa: PLC0415 - earlier ones have none, and read it once
+    except ImportError:
+        return {}
+    return {"driver_info": DriverInfo()}
 
 
 def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manager) -> Any:
