@@ -77,7 +77,6 @@ EVERY = 1.0  # seconds between two jobs of the schedule: several look after it m
 ASIDE = 60.0  # seconds for which a job is put back that is enqueued again meanwhile
 CALM = "calm"  # a file beside the log: nothing more is to be produced
 PACE = 0.02  # seconds between two calls of a producer, or two jobs of a loop; half of it on average
-DAWDLE = 0.01  # of so many jobs, a loop takes longer than its lease
 RUNS = 40  # jobs in the stages of the flow at which nobody starts more of them
 BACKLOG = 300  # waiting jobs at which producers pause, so that a slow machine has no more to do than a fast one
 GAVE_UP = 75  # the exit code of a process that saw no end of the faults
@@ -94,6 +93,7 @@ class Orders:
     log: Path
     seed: int
     mutant: str | None
+    dawdle: float = mutants.DAWDLE
 
 
 @define
@@ -189,7 +189,7 @@ class Actor:
                 self.enqueued(queue, f"{self.name}-k{self.dice.randrange(1 << 30)}")
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())
-                    if self.dice.random() < DAWDLE:
+                    if self.dice.random() < self.orders.dawdle:
                         time.sleep(LEASE * (1 + self.dice.random() / 2))
                     if "-k" in lease.job.id and lease.job.attempt == 1:
                         self.doubled(queue, lease)
@@ -368,7 +368,7 @@ class Actor:
                 self.write(*(f"job {self.name} {x.job.payload.decode()} {load.named(x.job)} {x.token}" for x in leases))
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())
-                    if self.dice.random() < 2 * DAWDLE:
+                    if self.dice.random() < 2 * self.orders.dawdle:
                         time.sleep(LEASE * (1 + self.dice.random() / 2))
                     if not self.settled(lease):
                         self.move(flow, lease)

@@ -10,6 +10,7 @@ from tests.support.planted import EVERYBODY, ROOMS, UNRUNG, Edit, planted
 
 PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
 FLOW = ["runs", "hand", "flow threads", "flow tasks"]
+DAWDLE = 0.01  # of so many jobs, a loop takes longer than its lease
 CAST = ["producer", "producer with ids", "loop", "loop", "batches", "operator", "metered", "metered", *FLOW]
 
 # Every script that decides an end counts it by id: killing the caller can't hide that a job was completed twice. A
@@ -68,10 +69,13 @@ class Mutant:
     edits: Sequence[Edit]
     complaint: str
     cast: Sequence[str] = PLAIN
+    dawdle: float = DAWDLE
 
 
 LOOPS = ["producer", "producer with ids", *["loop"] * 5]  # it is loops that tell what they asked for as holders
+OFTEN = 0.1  # so that their leases expire, and others have the jobs, when they settle them
 LATE = [*["producer with ids"] * 3, "loop"]  # and producers that cancel and reschedule
+HELD = [*["producer with ids"] * 3, *["loop"] * 4]  # and cancel what these hold
 OPERATED = ["producer", "producer with ids", "loop", "loop", *["operator"] * 4]
 METERED = ["metered"] * 3
 WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batches"]  # and workers that are found dead
@@ -79,7 +83,7 @@ WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batc
 
 def unfenced(script: str) -> Mutant:
     """One that asks no owner."""
-    return Mutant([(script, " = held_by(jobs, worker, entries, counts)", " = entries")], "fence", LOOPS)
+    return Mutant([(script, " = held_by(jobs, worker, entries, counts)", " = entries")], "fence", LOOPS, OFTEN)
 
 
 MUTANTS = {
@@ -112,6 +116,7 @@ MUTANTS = {
             ),
         ],
         "double",
+        HELD,
     ),
     "everybody completes": Mutant(
         EVERYBODY,

@@ -24,7 +24,7 @@ from tests.chaos.actors import CALM, GAVE_UP, LEVELS, METERED, QUEUE, RATE, TIME
 from tests.chaos.clock import Clock
 from tests.chaos.flow_load import FLOW, STAGES
 from tests.chaos.judge import PREFIX, PREFIXES, Judge
-from tests.chaos.mutants import CAST, MUTANTS
+from tests.chaos.mutants import CAST, DAWDLE, MUTANTS
 from tests.chaos.proxy import Proxy
 from tests.chaos.server_faults import FAULTS, LASTS, QUICK, End, jumped, promoted
 from tests.support.awaiting import until
@@ -127,7 +127,8 @@ class Storm:
     def start(self, role: str) -> None:
         self.started += 1
         who = f"{role.partition(' ')[0]}{self.started}"
-        orders = Orders(role, who, self.proxy.url, self.judge.log, self.dice.randrange(1 << 30), self.mutant)
+        seed, dawdle = self.dice.randrange(1 << 30), MUTANTS[self.mutant].dawdle if self.mutant else DAWDLE
+        orders = Orders(role, who, self.proxy.url, self.judge.log, seed, self.mutant, dawdle)
         process = FORKS.Process(target=run, args=(orders,), name=who, daemon=True)
         process.start()
         self.players.append(Player(role, process))

@@ -29,7 +29,8 @@ from tests.support.engines import Running
 
 Job = tuple[str, str]
 """A queue, and an id."""
-BATCH = 40  # jobs that a producer adds at once
+BATCH = 10  # jobs that a producer adds at once
+PAUSE_S = 0.03  # between two calls of a producer
 AHEAD = 2_000  # jobs that a queue holds, before its producer waits
 CHILDREN = 3
 
@@ -117,7 +118,7 @@ class Storm:
                     self.acknowledged |= {(name, str(receipt.id)) for receipt in receipts}
                 if not all(receipt.added for receipt in receipts):
                     self.complain("twice", f"{name}: ids are taken by this very call: {receipts}")
-                self._over.wait(0.1 if behind > AHEAD * len(self.groups) else 0.005)
+                self._over.wait(0.1 if behind > AHEAD * len(self.groups) else PAUSE_S)
 
     def _lease(self, name: str) -> None:
         with Queue(name, url=self._cluster.url) as queue:

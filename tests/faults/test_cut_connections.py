@@ -44,6 +44,8 @@ class Case:
     """Where the conversation begins that is cut: at the first request that has this word."""
     tap: Callable[[Queue, bytes], None] | None = None
     step: int = 1
+    leases: bool = False
+    """Whether it ends with a call to lease, whose request is that of "lease": every seventh byte of it will do."""
 
 
 def nothing(queue: Queue) -> None:
@@ -158,9 +160,9 @@ CASES = [
     Case("lease", waits, lambda q, _: q.lease(), is_leased, LEASED),
     Case(
         "lease after blocking", nothing, lambda q, _: q.lease(block=5), is_leased, LEASED,
-        start="XREADGROUP", tap=arrives,
+        start="XREADGROUP", tap=arrives, leases=True,
     ),
-    Case("lease of an expired one", expired, lambda q, _: soon(q), is_taken_over, LEASED),
+    Case("lease of an expired one", expired, lambda q, _: soon(q), is_taken_over, LEASED, leases=True),
     Case("complete", leased, lambda q, x: q.complete(x, b"r", THEN), is_completed, FOLLOWED),
     Case("complete fenced", leased, lambda q, x: q.complete(x, fenced=True), yes, COMPLETED),
     Case("retry", leased, lambda q, x: q.retry(x), is_retried, ADDED),
@@ -231,7 +233,9 @@ class Bench:
         step = case.step * self.step
         requests, replies = bytes(self.proxy.requests), bytes(self.proxy.replies)
         begin = max(0, requests.find(case.start.encode()) - 30) if case.start else 0
-        yield from (("requests", n) for n in range(begin, len(requests) + 1, step))
+        last = requests.rfind(b"EVALSHA") if case.leases else len(requests)
+        yield from (("requests", n) for n in range(begin, last + 1, step))
+        yield from (("requests", len(requests) - n) for n in range(0, len(requests) - last, 7 * step))
         yield from (("replies", n) for n in range(0, len(replies) + 1, step))
 
     def close(self) -> None:

@@ -17,4 +17,4 @@ def until(condition: Callable[[], object], what: str = "", patience: float = PAT
     while not condition():
         passed = time.monotonic() - began
         assert passed < patience, f"waited {patience:g} s in vain: {what or condition}"
-        time.sleep(min(max(0.002, passed / 20), 0.03))
+        time.sleep(min(max(0.002, passed / 20), 0.1))

@@ -45,7 +45,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 def _driver() -> dict[str, Any]:
     """Return what connections tell servers of redis-py: left to itself it reads its version from disk for each."""
     try:
-        from redis.driver_info import DriverInfo  # noqa: PLC0415 - earlier ones have none, and read it once
+        from redis.driver_info import DriverInfo
     except ImportError:
         return {}
     return {"driver_info": DriverInfo()}
