@@ -43,7 +43,7 @@ async function complete(some) {
 }
 
 /** After so many jobs it dies, but not between a completion and its verdict. */
-let left = 50 + Math.floor(60 * dice());
+let left = 40 + Math.floor(40 * dice());
 async function live() {
   if (--left > 0) return;
   while (completing) await sleep(1);

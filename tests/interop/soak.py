@@ -86,7 +86,7 @@ class Actor:
         timeout = self.timeout / 1000
         worker = ""
         tidied = 0.0
-        left = self.dice.randint(50, 110)  # after so many jobs it dies
+        left = self.dice.randint(40, 80)  # after so many jobs it dies
         while not self.over:
             if not worker or not run(ops.beat(worker, timeout)):
                 worker = f"{self.who}.{secrets.token_hex(6)}"

@@ -30,7 +30,7 @@ from tests.support.awaiting import until
 from tests.support.servers import Server
 
 SEED = int(os.environ.get("SOAK_SEED", "11"))
-JOBS = int(os.environ.get("SOAK_JOBS", "600"))
+JOBS = int(os.environ.get("SOAK_JOBS", "360"))
 PATIENCE = 60.0 + JOBS / 20  # seconds; on an idle machine it takes seven
 LEASE, HEARTBEAT, TIMEOUT = 500, 100, 1000  # ms
 QUEUE = "soak"
