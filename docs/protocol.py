@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from headrace._protocol.keys import BELL, GROUP, LIMITED, PARKED, Keys
+from headrace._protocol.keys import BEHIND, BELL, GROUP, LIMITED, PARKED, Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header, names
 
@@ -112,6 +112,16 @@ PARTS = {
     "limited": (
         "zset",
         "Entry → when its turn is, in ms, for those that a rate limit holds back, or that were released with a pause.",
+    ),
+    "turns": (
+        "hash",
+        "Where jobs of a key are handed out one at a time: `k<key>` → the entry whose turn it is, `e<entry>` → the key, of "  # noqa: ISC004
+        "that entry and of those read behind it.",
+    ),
+    "behind": (
+        "zset",
+        "The entries read behind another of their key, by key and entry: `<bytes of the key>:<key>`, and for both numbers "  # noqa: ISC004
+        "of the entry ID a letter for how many digits they have (`a` 1) and these. All scores are 0.",
     ),
     "rates": (
         "zset",
@@ -307,15 +317,17 @@ def page() -> str:
         JOBS,
         "## Reserved consumers",
         "",
-        f"The group `{GROUP}` has one consumer per worker, and three that are nobody:",
+        f"The group `{GROUP}` has one consumer per worker, and four that are nobody:",
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
         f"- `{BELL}` owns entries that woke a blocked reader and that nobody has leased yet.",
         "  They come next.",
         f"- `{LIMITED}` owns entries that a rate limit holds back.",
         "  They come before all others once it is their turn.",
+        f"- `{BEHIND}` owns entries that wait behind another of their key, where one of a key is handed out at a time.",
+        f"  When that one leaves the queue, the next goes to `{PARKED}`.",
         "",
-        "What these two hold belongs to whoever calls `lease` next.",
+        "What these hold belongs to whoever calls `lease` next.",
         "So nothing has to be adopted after an error: a job that a blocking wait brought while its reply was lost",
         "is with `bell`, and what a `lease` handed out while its reply was lost is in the answer to the same call, sent again.",
         "A worker that gives such a call up does not know what it holds:",

@@ -142,3 +142,46 @@ SEEDS: dict[str, int] = {
     "an id is free with its job": 24,
 }
 """With what seed a bug is found in the first few examples, where it is not 1. Any finds it, sooner or later."""
+
+# Found by walks over ordered queues.
+ORDERED: dict[str, Sequence[Edit]] = {
+    "a job behind another is handed out": [
+        (
+            "lease",
+            "  q.places[#q.places + 1], q.places[#q.places + 2] = 0, place(key, entry)\n  return false",
+            "  return true",
+        )
+    ],
+    "a turn is not noted": [
+        (
+            "lease",
+            "    q.turns_set[#q.turns_set + 1], q.turns_set[#q.turns_set + 2] = 'k' .. key, entry\n",
+            "",
+        )
+    ],
+    "a turn is not passed on": [("*", "  pass_turns(q, over)\n", "")],
+    "the last of a key is the next": [
+        (
+            "*",
+            "'ZRANGEBYLEX', q.behind, '[' .. of_key(key), '(' .. of_key(key) .. '\\255', 'LIMIT', 0, 1)",
+            "'ZREVRANGEBYLEX', q.behind, '(' .. of_key(key) .. '\\255', '[' .. of_key(key), 'LIMIT', 0, 1)",
+        )
+    ],
+    "entries are in the order of text": [("*", "string.char(96 + #number) .. number", "number .. 'a'")],
+    "a retried job goes to the back": [("retry", "redis.call('HGET', turns, 'e' .. entry)", "false")],
+    "a retry in its place spends nothing": [
+        ("retry", "elseif stays then\n", "elseif stays then\n      releases = releases + 1\n")
+    ],
+    "one that is behind keeps its place when it is cancelled": [("*", "  call_with('ZREM', q.behind, left)\n", "")],
+    "complete forgets no turn": [("complete", "  if q.turns then forget_turns(q, names) end\n", "")],
+    "the plain way forgets no turn": [
+        (
+            "complete",
+            "redis.call('EXISTS', leases, released, limited, turns, with_ids",
+            "redis.call('EXISTS', leases, released, limited, with_ids",
+        )
+    ],
+    "the next of a buried job waits for another call": [
+        ("lease", "q.heads, passed = {}, true end -- the next", "end -- the next")
+    ],
+}

@@ -42,7 +42,8 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "measure": [([], [0] * 12)],
     "move": [
         (["-", 200], [0, "bell:0 - 0-0"]),
-        (["bell:0 -", 200], [0, "new:0 - 0-0"]),
+        (["bell:0 -", 200], [0, "behind:0 - 0-0"]),
+        (["behind:0 -", 200], [0, "new:0 - 0-0"]),
         (["new:0 -", 200], [0, "delayed 0"]),
         (["delayed 0", 200], [0, ""]),
         (["-", 200, "i", "5-0"], [0, ""]),

@@ -69,7 +69,8 @@ def test_what_rang_moves_before_what_is_new_and_was_not_delivered(lua: Lua) -> N
     lua.lease()  # makes the group
     a, b = lua.add("a", "b")
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
-    assert lua("move", "bell:0 -", 200) == [1, f"new:0 - {b}"]
+    assert lua("move", "bell:0 -", 200) == [1, f"behind:0 - {b}"]
+    assert lua("move", "behind:0 -", 200) == [0, f"new:0 - {b}"]
     assert lua("move", "new:0 -", 200) == [1, "delayed 0"]
     moved = [fields for _, fields in lua.redis.xrange("headrace:{q}:q/to:jobs")]
     assert [(fields["id"], fields["enq"]) for fields in moved] == [(a, a.split("-")[0]), (b, b.split("-")[0])]

@@ -49,6 +49,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
     - *shards*: streams over which its jobs are spread, 1-256, each in a slot of its own of a cluster; the same for all
       queues of a group, and fixed by the first use of one (`ShardsMismatch`). See `shards`.
+    - *ordered*: jobs of the same `key` are handed out one at a time, in their order; the others of its key wait until
+      one is completed, cancelled or dead. `complete` is fenced. All that lease from the queue must say so.
 
     For one event loop.
     """

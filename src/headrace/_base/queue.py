@@ -207,6 +207,10 @@ class BaseQueue(Connected):
         once: bool,
     ) -> tuple[Step[list[Claim]], ReceiveSpan | None]:
         checks.count("n", limit)
+        if once and self.ops.settings.ordered:
+            raise ConfigurationError(
+                "at_most_once: not where the queue is ordered, as a job's turn ends as it completes, before it runs"
+            )
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
         if self._pid != os.getpid():  # a fork has a name of its own

@@ -167,6 +167,10 @@ class BaseWorker(Hooked):
 
         *persistent*: a job that does not end when the handler returns, but runs again, on one worker at a time.
 
+        *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order, over all workers; one
+        that is retried or released keeps its place, and the others of its key wait. Give it to all workers of the
+        queue, at its `Queue` or here.
+
         All other options are the queue's, as in `Queue`.
         """
         name, queue_settings, codec = self._declared("handler", queue, codec, options, HandlerOptions)
@@ -218,7 +222,7 @@ class BaseWorker(Hooked):
         settings = QueueSettings.of(caller, options, kind)
         if not isinstance(queue, BaseQueue):
             return queue, settings, codec
-        given = sorted([*options, *(["codec"] if codec is not None else [])])
+        given = sorted([*(options.keys() - {"ordered"}), *(["codec"] if codec is not None else [])])
         if given:
             raise ConfigurationError(
                 f"{given[0]}: queue {queue.name!r} declares its options itself: give it there, not at its {caller}"
@@ -227,7 +231,8 @@ class BaseWorker(Hooked):
             raise ConfigurationError(
                 f"queue {queue.name!r} is in namespace {queue.ops.namespace!r}, this worker in {self.namespace!r}"
             )
-        return queue.name, queue.ops.settings, queue.ops.codec
+        ordered = queue.ops.settings.ordered or settings.ordered
+        return queue.name, evolve(queue.ops.settings, ordered=ordered), queue.ops.codec
 
     def tasks(self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None) -> None:
         """Register all tasks of *tasks*, and those that it declares later, until this worker runs.

@@ -27,7 +27,18 @@ from headrace.errors import ConfigurationError
 
 KIND = "kind"  # the header by which a queue's handlers share its jobs
 # options that are the queue's, not one user's
-AGREED = ("max_attempts", "priorities", "rate", "ageing", "history", "trends", "max_waiting", "full", "unique_for")
+AGREED = (
+    "max_attempts",
+    "priorities",
+    "rate",
+    "ageing",
+    "history",
+    "trends",
+    "max_waiting",
+    "full",
+    "unique_for",
+    "ordered",
+)
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
 HISTORY_AT_MOST = 1_000_000  # ends that a queue keeps
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
@@ -100,6 +111,7 @@ class HandlerOptions(BatchOptions, total=False):
     """Keyword arguments that become `QueueSettings`: those of a handler."""
 
     result_ttl: float | timedelta
+    ordered: bool
 
 
 class QueueOptions(HandlerOptions, total=False):
@@ -134,6 +146,7 @@ class QueueSettings:
     unique_for: float | None = field(default=None, converter=_unique_for)
     durable: Durability | None = field(default=None, converter=_durable)
     shards: int = field(default=1, converter=shard_count)
+    ordered: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._for_shards()
@@ -148,10 +161,16 @@ class QueueSettings:
         if self.max_waiting is not None:
             count("max_waiting", self.max_waiting)
         checked_full(self.full)
-        for name in ("fenced", "tracebacks", "trends"):
+        for name in ("fenced", "tracebacks", "trends", "ordered"):
             given = getattr(self, name)
             if not isinstance(given, bool) and (given is not None or name != "trends"):
                 raise TypeError(f"{name} must be a bool, not {type(given).__name__}")
+        if self.ordered and self.priorities > 1:
+            raise ConfigurationError("ordered: not with priorities, which are another order: leave out one of them")
+        if self.ordered and any(rate.key is not None for rate in self.rates):
+            raise ConfigurationError(
+                "ordered: not with Rate(key=…), which puts jobs off one by one: give a Rate without key"
+            )
 
     def _for_shards(self) -> None:
         """Refuse what counts the jobs of a queue in one script, where the queue has several shards."""
@@ -255,6 +274,9 @@ class HandlerSettings:
             raise TypeError(f"retry must be a Retry(...), not {type(self.retry).__name__}")
         if not isinstance(self.persistent, bool):
             raise TypeError(f"persistent must be a bool, not {type(self.persistent).__name__}")
+        if self.queue_settings.ordered and (self.batch or self.persistent or self.flow is not None):
+            what = "a batch handler" if self.batch else "persistent" if self.persistent else "the stage of a flow"
+            raise ConfigurationError(f"ordered: not for {what}: one job of a key at a time is for @worker.handler")
         limits = {
             "deadline": self.deadline,
             "max_attempts": self.queue_settings.max_attempts,

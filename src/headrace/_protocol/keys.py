@@ -15,6 +15,7 @@ PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front
 JOB_HEADER_PREFIX = "headrace-"  # of headers that describe one job, and are not handed on to another
 FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
 LIMITED = "limited"  # reserved consumer: entries that a rate limit holds back
+BEHIND = "behind"  # reserved consumer: entries that wait behind another of their key
 BELL = "bell"  # reserved consumer: entries that woke a blocked reader, until a lease takes them
 QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
 NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -126,10 +127,10 @@ def worker_name(value: object) -> str:
     """Return *value* if it may be a worker's name. Raises `TypeError` or `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"name must be a str, not {type(value).__name__}")
-    if not WORKER.fullmatch(value) or value in (PARKED, BELL, LIMITED):
+    if not WORKER.fullmatch(value) or value in (PARKED, BELL, LIMITED, BEHIND):
         raise ValueError(
             f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; "
-            f"{PARKED!r}, {BELL!r} and {LIMITED!r} are reserved"
+            f"{PARKED!r}, {BELL!r}, {LIMITED!r} and {BEHIND!r} are reserved"
         )
     return value
 

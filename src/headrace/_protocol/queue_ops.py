@@ -177,6 +177,7 @@ class Ops(ResultOps):
         args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), heir_of]
         for rate in s.rates:
             args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
+        args += (KEY, 0, 1) if s.ordered else ()
         jobs = self.decoder
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
@@ -199,7 +200,7 @@ class Ops(ResultOps):
             raise TypeError(f"then must be a list of NewJob objects, not {type(then).__name__}")
         if fenced is not None and not isinstance(fenced, bool):
             raise TypeError(f"fenced must be a bool or None, not {type(fenced).__name__}")
-        fence = self.settings.fenced if fenced is None else fenced
+        fence = self.settings.fenced or self.settings.ordered if fenced is None else fenced
         with_ids = any(c.named for c in claims)
         results = results or {}
         away = [self.away(job) for job in then]

@@ -1,6 +1,7 @@
 -- complete: remove jobs for good. Decided by XDEL, so exactly one caller wins each; effects are the winner's.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
---        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), others...
+--        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), wake (stream),
+--        turns (hash), behind (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 0 another call already had, or (fenced) it is not this worker's any
 --        more
@@ -22,7 +23,7 @@ if known then return known end
 
 -- 1. The plain way: no fence, results or follow-ups, no flows or listeners, and nothing noted of entries.
 if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV
-  and redis.call('EXISTS', leases, released, limited, with_ids and flows or limited) == 0
+  and redis.call('EXISTS', leases, released, limited, turns, with_ids and flows or limited) == 0
 then
   local told = redis.call('HMGET', stats, 'heard', 'history')
   if not (told[1] or told[2]) then
@@ -64,11 +65,12 @@ require_types('HLEN', ids)
 local heard = listeners(stats, events, 'completed')
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
-  unnoted = redis.call('EXISTS', leases, released, limited) == 0,
+  wake = wake, turns = turns, behind = behind, unnoted = redis.call('EXISTS', leases, released, limited, turns) == 0,
 }
 if not q.unnoted then
-  require_types('ZCARD', leases, limited)
-  require_types('HLEN', released)
+  require_types('ZCARD', leases, limited, behind)
+  require_types('HLEN', released, turns)
+  require_types('XLEN', wake)
 end
 if with_ids then require_types('ZCARD', flows) end
 require_history(heard.history, ends, ended)

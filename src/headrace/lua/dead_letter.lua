@@ -1,6 +1,7 @@
 -- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
---        events (channel), flows (zset), limited (zset), ends (hash), ended (zset)
+--        events (channel), flows (zset), limited (zset), ends (hash), ended (zset), wake (stream), turns (hash),
+--        behind (zset)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
@@ -21,10 +22,11 @@ local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
+  wake = wake, turns = turns, behind = behind,
 }
-require_types('HLEN', ids, released, stats)
-require_types('ZCARD', leases, flows, limited)
-require_types('XLEN', dead)
+require_types('HLEN', ids, released, stats, turns)
+require_types('ZCARD', leases, flows, limited, behind)
+require_types('XLEN', dead, wake)
 local heard = listeners(stats, events, 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, reasons, reply, buried, why, attempts = {}, {}, {}, {}, {}, {}, {}

@@ -2,7 +2,8 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
---        recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), levels...
+--        recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), turns (hash),
+--        behind (zset), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -21,8 +22,8 @@ if known then return known end
 level_streams(stats, levels)
 local heard = listeners(stats, events, 'deleted')
 require_types('XLEN', jobs, wake, dead)
-require_types('HLEN', ids, released, bodies, blocked, outbox)
-require_types('ZCARD', leases, delayed, flows, limited)
+require_types('HLEN', ids, released, bodies, blocked, outbox, turns)
+require_types('ZCARD', leases, delayed, flows, limited, behind)
 -- Jobs of flows that are here: unmarked, or redriven. The others have left, and their flow has not taken that in yet.
 -- The first and the third range are from before there were nonces.
 local listed = {}
@@ -38,7 +39,7 @@ local gone = 0
 if #listed > 250 then
   local q = {
     jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
-    stats = stats, limited = limited, flows = flows, levels = levels,
+    stats = stats, limited = limited, flows = flows, levels = levels, turns = turns, behind = behind,
   }
   local held = {}
   for i = 1, 250 do
@@ -79,9 +80,9 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
-  recurring, taken, gate, trends, outbox, outdue)
+  recurring, taken, gate, trends, outbox, outdue, turns, behind)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
-redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends')
+redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')
 if heard.deleted then publish(events, 'deleted') end

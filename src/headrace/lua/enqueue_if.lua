@@ -1,7 +1,7 @@
 -- enqueue_if: add jobs under conditions: room in the queue, and of an id whether its job may be added, moved, replaced.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), leases (zset), released (hash), limited (zset), flows (zset), taken (zset), gate (stream),
---        levels...
+--        turns (hash), behind (zset), levels...
 -- ARGV   call, most int, awaits int, together flag, items...
 -- REPLY  {waiting, last, id, outcome, id, outcome, ...}: outcome 0 present, 1 added, 2 replaced, 3 moved, 4 dropped, 5
 --        refused for lack of room, 6 not looked at, for lack of time: ask again · waiting jobs there were, and the last
@@ -37,11 +37,12 @@ if known then return known end
 -- 1. Everything is checked before the first write.
 local heard = listeners(stats, events, 'added')
 require_types('XLEN', jobs, wake, gate)
-require_types('HLEN', ids, bodies, released, stats)
-require_types('ZCARD', delayed, leases, limited, flows, taken)
+require_types('HLEN', ids, bodies, released, stats, turns)
+require_types('ZCARD', delayed, leases, limited, flows, taken, behind)
 local q = {
   jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, leases = leases,
   released = released, limited = limited, flows = flows, levels = level_streams(stats, levels), added = 0, enqueued = 0,
+  turns = turns, behind = behind,
 }
 local now, wanted, at = clock(), {}, items
 while at <= #ARGV do

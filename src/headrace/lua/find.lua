@@ -46,7 +46,7 @@ if entry and fields then
       local due = tonumber(redis.call('ZSCORE', limited, entry) or now)
       return {now, {entry, fields, 'delayed', row[4], releases(entry), '', due}, ''}
     end
-    local state = row[2] == 'bell' and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
+    local state = (row[2] == 'bell' or row[2] == 'behind') and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
     local count = row[2] == 'bell' and 0 or row[4] -- to wake a reader is no delivery
     return {now, {entry, fields, state, count, releases(entry), row[2], row[3]}, ''}
   end

@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), ends (hash), ended (zset), gate (stream),
---        control (channel), levels...
+--        control (channel), turns (hash), behind (zset), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out · 2
@@ -18,7 +18,9 @@
 -- heartbeat, 0 when it must be registered already. heir_of: '', or the worker that had our name before and may still
 -- hold jobs: these come before all others, and those beyond `limit` go to the front. Buckets, of rate limits: {header
 -- or '' for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not
--- admit goes to the consumer `limited` until it is due, and is handed out then, before all others. levels: the streams
+-- admit goes to the consumer `limited` until it is due, and is handed out then, before all others. One of no ms: of the
+-- jobs with this header one of a value is handed out at a time, in the order of their entries, and the others wait with
+-- the consumer `behind`. levels: the streams
 -- of the priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its
 -- `enq`.
 -- @include clock
@@ -129,20 +131,29 @@ end
 -- @include require_types
 -- @include retire
 -- @include take_over
+-- @include take_turns
 -- @include tell_holders
+-- @include turns
 -- @include wake_many
 
 -- 4. Arguments.
 if duration ~= '' then whole(duration) end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
-  stats = stats, limited = limited, flows = flows, levels = level_streams(stats, levels),
+  stats = stats, limited = limited, flows = flows, levels = level_streams(stats, levels), turns = turns,
+  behind = behind,
 }
 local now = clock()
 local limits, keyed = {}, false
 for i = buckets, #ARGV, 3 do
-  limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
-  keyed = keyed or ARGV[i] ~= ''
+  if tonumber(ARGV[i + 1]) == 0 then
+    begin_turns(q, ARGV[i])
+    require_types('HLEN', turns)
+    require_types('ZCARD', behind)
+  else
+    limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
+    keyed = keyed or ARGV[i] ~= ''
+  end
 end
 
 -- 5. The group is there, and the worker is registered.
@@ -210,8 +221,8 @@ if state[3] then
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-local put_off, front -- functions cost, and most calls need none of these
-if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
+local put_off, front, passed -- functions cost, and most calls need none of these
+if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
   -- A job that is handed out, or has had its last attempt. *count*: its deliveries, this one included.
   local function hand_out(entry, fields, count)
     weigh(fields)
@@ -222,7 +233,9 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
       require_types('HLEN', ids, released, stats)
       require_types('ZCARD', leases, limited, flows)
       require_types('XLEN', dead)
+      if q.order then write_turns(q) end
       retire(q, entry, own.id, DIED)
+      if q.order then q.heads, passed = {}, true end -- the next of its key is in front now
       own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
       own.enq = own.enq or string.match(entry, '^%d+')
       local reason = 'no attempts left: its workers died, or let its leases expire'
@@ -249,8 +262,13 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     local entry = row[1]
     local body = redis.call('XRANGE', jobs, entry, entry)[1]
     local due = body and admit(rates, limited, limits, exact, body[2], waited)
+    if body and q.order then read_turns(q, {body}) end
     if not body then
       redis.call('XACK', jobs, 'workers', entry)
+    elseif q.order and not takes_turn(q, entry, body[2]) then
+      weigh(body[2])
+      redis.call('ZREM', limited, entry)
+      put_behind(q, {entry}, count)
     elseif due then
       weigh(body[2])
       put_off({entry}, {math.ceil(due), entry}, not waited and count)
@@ -272,15 +290,29 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
     end
     if bell then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
     local got = redis.call('XCLAIM', jobs, 'workers', worker, 0, unpack(list))
+    if q.order then read_turns(q, got) end
     for i = 1, #got do
       if got[i] then
-        there[got[i][1]] = true
-        hand_out(got[i][1], got[i][2], counts[got[i][1]])
+        local entry, fields = got[i][1], got[i][2]
+        there[entry] = true
+        if not q.order or takes_turn(q, entry, fields) then
+          hand_out(entry, fields, counts[entry])
+        else
+          weigh(fields)
+          put_behind(q, {entry}, counts[entry] - 1)
+        end
       end
     end
     -- Removed by XDEL by hand: 7.0 and later have dropped them from the pending list, 6.2 has not.
     for i = from, to do
-      if not there[rows[i][1]] then redis.call('XACK', jobs, 'workers', rows[i][1]) end
+      if not there[rows[i][1]] then
+        redis.call('XACK', jobs, 'workers', rows[i][1])
+        if q.order then
+          write_turns(q)
+          forget_turns(q, {rows[i][1]})
+          q.heads, passed = {}, true
+        end
+      end
     end
   end
   -- Others take the place of those that are gone or buried, or new jobs would overtake them; for a bounded while.
@@ -322,8 +354,9 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.levels.n > 0 then
 end
 
 -- 9. New jobs: chunk by chunk, until there is no more.
-local seen, further = 0, keyed
-local most_seen = keyed and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
+local putting = keyed or q.order ~= nil
+local seen, further = 0, putting
+local most_seen = putting and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
 local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases from an earlier entry
 local carry = not plain
 plain = plain and not keyed
@@ -332,12 +365,14 @@ local function unflatten()
   for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end
   fresh, plain = {}, false
 end
+local others = {} -- behind another of their key
 local function read()
   while left() > 0 and seen < most_seen and not short do
     local number = fits(left())
     local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
     rows = rows and rows[1][2] or {}
     local count, at, later, dues = #entries, #fresh, {}, {}
+    if q.order then read_turns(q, rows) end
     for i = 1, #rows do
       local entry, fields = rows[i][1], rows[i][2]
       local bytes = #fields[2]
@@ -348,7 +383,9 @@ local function read()
         if plain then unflatten() end
         bytes = size_of(fields)
         local due = keyed and admit(rates, limited, limits, exact, fields, false)
-        if due then
+        if q.order and not takes_turn(q, entry, fields) then
+          others[#others + 1] = entry
+        elseif due then
           later[#later + 1] = entry
           dues[#dues + 1], dues[#dues + 2] = math.ceil(due), entry
         else
@@ -368,7 +405,12 @@ local function read()
     end
   end
 end
-read()
+-- Where one is put off, those that were there when the group was lost are not yet all in front: they come first.
+if not (putting and state[3] and redis.call('HEXISTS', stats, 'healed') == 1) then read() end
+if q.order then
+  write_turns(q)
+  put_behind(q, others, 0)
+end
 
 -- 10. The levels behind the first, as far as there is room.
 local risen = 0 -- each takes as long as several others
@@ -385,7 +427,7 @@ for level = 1, left() > 0 and not short and q.levels.n or 0 do
   end
 end
 further = further or risen == 150
-if keyed and left() > 0 and seen >= most_seen then further = true end
+if putting and left() > 0 and seen >= most_seen then further = true end
 if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
 -- 11. Notes and events of the jobs that were handed out; and when to come again.
@@ -407,7 +449,7 @@ if first[2] then
   local due = math.max(0, tonumber(first[2]) - now)
   next_due = next_due < 0 and due or math.min(next_due, due)
 end
-if further or short then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
+if further or short or passed then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
 spend(rates, limits, exact, #entries)
 local cut = limit < wanted and #entries == limit -- by the limit: there may be more, when there is the next token
 if cut then limit, next_due = room(rates, limits, exact, 1) end

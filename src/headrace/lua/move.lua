@@ -1,6 +1,7 @@
 -- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster one of the group.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
---        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), target...
+--        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), wake (stream),
+--        turns (hash), behind (zset), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
@@ -31,13 +32,13 @@ if known then return known end
 local half = (#target - 8) / 2 -- the streams of our levels, then those of the target's
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
-  levels = level_streams(stats, {unpack(target, 9, 8 + half)}),
+  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 9, 8 + half)}),
 }
 local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 9 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))
-require_types('XLEN', jobs, to_jobs, to_wake, unpack(other.levels))
-require_types('HLEN', ids, released, bodies, stats, to_ids, to_released, to_bodies, to_stats)
-require_types('ZCARD', delayed, to_delayed, flows, leases, limited)
+require_types('XLEN', jobs, wake, to_jobs, to_wake, unpack(other.levels))
+require_types('HLEN', ids, released, bodies, stats, turns, to_ids, to_released, to_bodies, to_stats)
+require_types('ZCARD', delayed, to_delayed, flows, leases, limited, behind)
 local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
 require_history(heard.history, ends, ended)
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()
@@ -92,7 +93,7 @@ if wanted <= #ARGV then
     elseif entry and entry ~= 'blocked' then
       local stream, number, behind_first = entry_of(q, entry)
       local row = not behind_first and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
-      local waits = not row or is_parked(row[2]) or row[2] == 'bell' or row[2] == 'limited'
+      local waits = not row or is_parked(row[2]) or row[2] == 'bell' or row[2] == 'behind' or row[2] == 'limited'
       if stream and waits and not fields then
         local body = redis.call('XRANGE', stream, number, number)[1]
         fields = body and body[2]

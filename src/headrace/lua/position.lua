@@ -40,6 +40,8 @@ for at = 0, q.levels.n do
   before = before + (held[front_of(at)] or 0)
   if at == 0 and owner == 'bell' then return pending_before() end
   if at == 0 then before = before + (held.bell or 0) end
+  if at == 0 and owner == 'behind' then return pending_before() end
+  if at == 0 then before = before + (held.behind or 0) end
   if at == (level or 0) and not row then
     local last = at == 0 and delivered(jobs)
     return before < limit and stream_before(last and '(' .. last or '-', before) or {limit, ''}

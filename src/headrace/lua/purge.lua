@@ -1,7 +1,7 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), limited (zset), events (channel), flows (zset), ends (hash), ended (zset),
---        levels...
+--        wake (stream), turns (hash), behind (zset), levels...
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
@@ -24,11 +24,11 @@ local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
-  flows = flows, levels = level_streams(stats, levels),
+  flows = flows, wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
 }
-require_types('XLEN', jobs)
-require_types('HLEN', ids, released, bodies, stats)
-require_types('ZCARD', leases, delayed, limited, flows)
+require_types('XLEN', jobs, wake)
+require_types('HLEN', ids, released, bodies, stats, turns)
+require_types('ZCARD', leases, delayed, limited, flows, behind)
 local heard = listeners(stats, events, 'deleted')
 require_history(heard.history, ends, ended)
 local gone, ids_gone, budget = 0, {}, new_budget()
@@ -66,7 +66,7 @@ order[#order + 1] = 'jobs'
 function steps.jobs(last)
   last = last or last_of(budget, jobs)
   if not last then return nil end
-  local owners = {'bell', 'limited'}
+  local owners = {'behind', 'bell', 'limited'}
   for level = 0, levels.n do owners[#owners + 1] = front_of(level) end
   for _, owner in ipairs(owners) do
     local rows = redis.pcall('XPENDING', jobs, 'workers', '-', last, limit, owner)

@@ -1,7 +1,8 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote what is due.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), events (channel),
---        blocked (hash), dead (stream), trends (string), levels...
+--        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset),
+--        levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again ms until this caller is to come again, if
 --        that is within a second, or nothing is to be done soon, or -1 · declared workers newly found dead · more 1 = a
@@ -29,6 +30,7 @@
 -- @include raise_level
 -- @include record
 -- @include rewind
+-- @include stale_turns
 -- @include sweep
 -- @include take_over
 -- @include wake_many
@@ -61,7 +63,7 @@ if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
-  levels = level_streams(stats, levels),
+  turns = turns, behind = behind, levels = level_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven') -- all there are
@@ -103,6 +105,7 @@ if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
 moved = moved + expired
 -- Entries that woke a reader which never came for them wake another.
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
+pass_stale_turns(q, stats, 20)
 
 -- 5. Jobs that are due, and those that have waited for too long behind others.
 -- Each of these takes several times as long as one that is parked.

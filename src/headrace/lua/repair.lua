@@ -1,7 +1,7 @@
 -- repair: find and mend what foreign commands broke, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
---        limited (zset), ends (hash), ended (zset), levels...
+--        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), levels...
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
@@ -21,17 +21,18 @@
 -- @include require_types
 -- @include retire
 -- @include stored
+-- @include turns
 -- @include wake_many
 whole(lease)
 local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
-  levels = level_streams(stats, levels),
+  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
 }
 require_types('XLEN', jobs, wake, dead)
-require_types('HLEN', ids, registered, released, bodies, blocked, stats, ends)
-require_types('ZCARD', workers, leases, delayed, flows, limited, ended)
+require_types('HLEN', ids, registered, released, bodies, blocked, stats, ends, turns)
+require_types('ZCARD', workers, leases, delayed, flows, limited, ended, behind)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
 
 -- 1. Lookups, and findings.
@@ -185,7 +186,7 @@ local function walk_hash(key, check)
     return following == '0' and '' or following
   end
 end
-local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers', 'ends', 'ended'}
+local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers', 'ends', 'ended', 'turns'}
 local steps = {
   jobs = walk_jobs,
   ids = walk_hash(ids, function(id, marker)
@@ -241,6 +242,16 @@ local steps = {
   ended = walk_set(ended, function(id)
     if redis.call('HEXISTS', ends, id) == 0 then
       redis.call('ZREM', ended, id)
+      mended('leftovers')
+    end
+  end),
+  turns = walk_hash(turns, function(name, head)
+    local kind, rest = string.sub(name, 1, 1), string.sub(name, 2)
+    if kind == 'e' and not there(rest) then
+      forget_turns(q, {rest})
+      mended('leftovers')
+    elseif kind == 'k' and redis.call('HEXISTS', turns, 'e' .. (head or redis.call('HGET', turns, name) or '')) == 0 then
+      pass_turns(q, {rest})
       mended('leftovers')
     end
   end),

@@ -1,6 +1,7 @@
 -- reschedule: bring a delayed job forward, or push it back.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), stats (hash), limited (zset), events (channel), levels...
+--        bodies (hash), stats (hash), limited (zset), events (channel), turns (hash), behind (zset),
+--        levels...
 -- ARGV   call, id, delay
 -- REPLY  1 done · 0 no delayed job has that id
 -- COST   10 us
@@ -23,10 +24,11 @@ if known then return known end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
   stats = stats, limited = limited, levels = level_streams(stats, levels),
+  turns = turns, behind = behind,
 }
 require_types('XLEN', jobs, wake)
-require_types('HLEN', ids, released, bodies)
-require_types('ZCARD', leases, limited)
+require_types('HLEN', ids, released, bodies, turns)
+require_types('ZCARD', leases, limited, behind)
 local heard = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
 -- One that is held back leaves its entry and becomes as if it had been delayed. Freed first: a full server permits the

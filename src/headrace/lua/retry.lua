@@ -1,11 +1,12 @@
 -- retry: try jobs again later: to the back of their level, or after a delay. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset), ends (hash),
---        ended (zset), levels...
+--        ended (zset), turns (hash), behind (zset), levels...
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
--- Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
+-- A job whose turn it is of its key keeps its place, with all that is behind it: it goes to the front, or until its delay
+-- is over to the consumer `limited`, without its reason. Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
 -- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason (behind it,
 -- after the byte 255, the traceback, if it is to be kept). At most 1,000 jobs. A job that goes round again has the
 -- first 500 bytes of its reason, and 4,096 of the traceback, as fields `headrace-reason` and `headrace-traceback`,
@@ -20,26 +21,28 @@
 -- @include link_attempt
 -- @include marks
 -- @include number
+-- @include park
 -- @include publish
 -- @include reason
 -- @include record
 -- @include require_types
 -- @include retire
+-- @include wake_many
 -- @include wake_one
 local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
-  flows = flows, levels = level_streams(stats, levels),
+  flows = flows, levels = level_streams(stats, levels), turns = turns, behind = behind,
 }
-require_types('HLEN', ids, released, bodies, stats)
-require_types('ZCARD', leases, delayed, flows, limited)
+require_types('HLEN', ids, released, bodies, stats, turns)
+require_types('ZCARD', leases, delayed, flows, limited, behind)
 require_types('XLEN', dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
 local reply, first, retried, buried, why, why_buried, attempts = {}, false, {}, {}, {}, {}, {}
-local now = clock()
+local now, keyed = clock(), redis.call('EXISTS', turns) == 1
 for i = items, #ARGV, 5 do
   local at = #entries + 1
   entries[at], counts[at], dues[at], spends[at], reasons[at] = unpack(ARGV, i, i + 4)
@@ -60,16 +63,26 @@ for i, entry in ipairs(entries) do
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
     local ours = not registered or registered == entry -- or else a bare XADD gave a second job this id
-    remove_entry(q, entry) -- first, so that a full server permits the rest
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     local reason = set_reason(own_fields, reasons[i])
     local short = own_fields.reason or ''
-    if max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1' then
+    local last = max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1'
+    local stays = keyed and not last and redis.call('HGET', turns, 'e' .. entry)
+    if not stays then remove_entry(q, entry) end -- first, so that a full server permits the rest
+    if last then
       free_id(q, id, entry, DIED)
       keep_dead(dead, stats, dead_limit, reason, worker, releases, own_fields, headers)
       reply[i], buried[#buried + 1], why_buried[#buried + 1] = 2, id, short
       attempts[#buried] = string.format('%.0f', deliveries - releases)
+    elseif stays then
+      local due = dues[i]
+      redis.call('ZREM', leases, entry)
+      park_at(jobs, due > 0 and 'limited' or 'parked', {entry})
+      if due > 0 then redis.call('ZADD', limited, string.format('%.0f', due), entry) else wake_many(wake, 1) end
+      first = first or due > 0 and redis.call('ZRANK', limited, entry) == 0
+      if releases > 0 then redis.call('HSET', released, entry, releases) end
+      reply[i], retried[#retried + 1], why[#retried + 1] = 1, id, short
     else
       local due, key = dues[i], ours and id or entry
       if due > 0 then

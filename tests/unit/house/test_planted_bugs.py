@@ -21,7 +21,8 @@ def edits() -> Iterator[tuple[str, str, str]]:
     for bug, mutant in chaos.MUTANTS.items():
         for script_name, old, _ in mutant.edits:
             yield bug, script_name, old
-    for bug, changes in (*model.MUTANTS.items(), *model.HAND_OVER.items(), *flows.MUTANTS.items()):
+    some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, flows.MUTANTS)
+    for bug, changes in (item for mutants in some for item in mutants.items()):
         for script_name, old, _ in changes:
             yield bug, script_name, old
 

@@ -171,6 +171,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         None,
         None,
         1,
+        False,
     )
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S, None)
     assert attrs.astuple(Retry()) == (20, None, None, None, {})

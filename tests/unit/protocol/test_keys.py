@@ -109,11 +109,13 @@ def test_worker_names(name: str) -> None:
     assert worker_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "parked", "bell", "a b", "a:b", "x" * 201, "ä", "w\n", 5, None])
+@pytest.mark.parametrize(
+    "name", ["", "parked", "bell", "limited", "behind", "a b", "a:b", "x" * 201, "ä", "w\n", 5, None]
+)
 def test_what_no_worker_may_be_called(name: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="name"):
         worker_name(name)
 
 
 def test_reserved_names_are_those_of_the_scripts() -> None:
-    assert (keys.GROUP, keys.PARKED, keys.BELL) == ("workers", "parked", "bell")
+    assert (keys.GROUP, keys.PARKED, keys.BELL, keys.BEHIND) == ("workers", "parked", "bell", "behind")

@@ -118,6 +118,8 @@ def settlements(consumer: Consumer) -> Settling:
         groups.setdefault(alike(verdict), []).append(verdict)
     for some in groups.values():
         ops += consumer.operations(some)
+    if ops and consumer.ops.settings.ordered and not consumer.paused:
+        consumer.available = True  # the next of a key can be leased in the same round trip
     return Settling(plain, verdicts, ops)
 
 

@@ -86,7 +86,7 @@ local function oldest_due(limited, now, limit)
 end
 -- Admit a job by the limits of its keys: nil if they do, and its tokens are spent; else when it is due. Jobs that wait
 -- for a bucket are due one step after the other, and a job that comes meanwhile waits behind them.
-local turns = {}
+local given = {} -- when the last job that waited for a bucket is due
 local function admit(rates, limited, limits, now, fields, waited)
   local charge, due, behind = {}, 0, {}
   for _, limit in ipairs(limits) do
@@ -101,7 +101,7 @@ local function admit(rates, limited, limits, now, fields, waited)
       local last = last_due(rates, limited, 'w' .. member, now)
       charge[#charge + 1] = {full + limit.step, 'k' .. member}
       if first > now + EARLY or not waited and (last > now or unseen and last > unseen - 1) then
-        local turn = waited and turns[member] or not waited and last or 0
+        local turn = waited and given[member] or not waited and last or 0
         due = math.max(due, first, turn + limit.step)
         behind[#behind + 1] = {member, last}
       end
@@ -109,7 +109,7 @@ local function admit(rates, limited, limits, now, fields, waited)
   end
   for _, pair in ipairs(due == 0 and charge or {}) do set_score(pair[2], pair[1]) end
   for _, pair in ipairs(behind) do
-    turns[pair[1]] = due
+    given[pair[1]] = due
     if due > pair[2] then set_score('w' .. pair[1], due) end
   end
   return due > 0 and due or nil

@@ -1,13 +1,16 @@
 -- A job leaves its queue: its entry goes, and what is kept by the entry's name, and its id, if that is its own.
--- q: jobs, ids, leases, released, limited, flows; levels, unless all are of the jobs stream, as is what was leased; and
--- `unnoted`, if nothing is kept of any entry.
+-- q: jobs, ids, leases, released, limited, flows; turns and behind, but for flows, and wake, if the next of its key is
+-- to wake a reader; levels, unless all are of the jobs stream, as is what was leased; and `unnoted`, if nothing is kept
+-- of any entry.
 -- @include levels
 -- @include marks
--- Forget what is kept of entries: deadlines, releases, and due times of rate limits.
+-- @include turns
+-- Forget what is kept of entries: deadlines, releases, due times of rate limits, turns of keys.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))
   redis.call('ZREM', q.limited, unpack(names))
   redis.call('HDEL', q.released, unpack(names))
+  if q.turns then forget_turns(q, names) end
 end
 -- Answers 1, or 0 if it had gone before; and whether it was leased or parked.
 local function remove_entry(q, name)

@@ -14,7 +14,7 @@ end
 -- Whether XAUTOCLAIM might take entries that are not leased: it takes from any consumer. What is behind many of those
 -- is unknown, and so are entries that are held back without a due time: only `page` looks at those.
 local function exposed(q, cursor, lease)
-  for _, owner in ipairs({'parked', 'bell', 'limited'}) do
+  for _, owner in ipairs({'parked', 'bell', 'limited', 'behind'}) do
     local rows = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 100, owner)
     if #rows == 100 or #rows > 0 and owner == 'limited' and redis.call('EXISTS', q.limited) == 0 then return true end
     for i = 1, #rows do

@@ -2,7 +2,7 @@
 -- @include added
 -- @include is_reserved
 local function tally(q)
-  local pending, parked, bell, limited, behind_first = 0, 0, 0, 0, 0
+  local pending, parked, bell, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
   local length = redis.call('XLEN', q.jobs)
   for _, stream in ipairs(q.levels) do behind_first = behind_first + redis.call('XLEN', stream) end
   local summary = redis.pcall('XPENDING', q.jobs, 'workers')
@@ -12,12 +12,13 @@ local function tally(q)
       if is_parked(consumer[1]) then parked = parked + consumer[2] end
       if consumer[1] == 'bell' then bell = tonumber(consumer[2]) end
       if consumer[1] == 'limited' then limited = tonumber(consumer[2]) end
+      if consumer[1] == 'behind' then behind = tonumber(consumer[2]) end
     end
   end
   local numbers = redis.call('HMGET', q.stats, 'enqueued', 'completed', 'cancelled', 'deleted', 'dead_trimmed', 'added')
   for i = 1, 6 do numbers[i] = tonumber(numbers[i] or 0) end
   numbers[1] = numbers[1] + math.max(0, (ever_added(q.jobs, q.levels) or 0) - numbers[6])
-  local waiting, leased = length - pending + bell, pending - parked - bell - limited
+  local waiting, leased = length - pending + bell + behind, pending - parked - bell - behind - limited
   if waiting < 0 then -- leased or parked entries that were removed by XDEL by hand are in no state any more
     waiting, leased = 0, leased + waiting
     if leased < 0 then parked, leased = parked + leased, 0 end

@@ -1,6 +1,7 @@
--- A page of waiting jobs, level by level: parked ones, those that only woke a reader (of the first level), new ones.
+-- A page of waiting jobs, level by level: parked ones, those that only woke a reader and those that wait behind another
+-- of their key (of the first level), new ones.
 -- *place*: where to look, such as 'new:1 -'; at first anything else. *last*: where it ends, or nil. Answers rows
--- {entry, fields, consumer, ms idle, count}, without fields if the entry was removed by hand; which of the three they
+-- {entry, fields, consumer, ms idle, count}, without fields if the entry was removed by hand; which of the four they
 -- are, their level, and where to go on, '' at the end.
 -- @include delivered
 -- @include levels
@@ -10,14 +11,16 @@ local function waiting_page(q, place, limit, last)
   part, level, from = part or 'parked', tonumber(level or 0), from or '-'
   if level > q.levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
   local page, more, budget = {}, false, new_budget()
-  local following = part == 'parked' and level == 0 and 'bell:0 -' or 'new:' .. level .. ' -'
+  local following = 'new:' .. level .. ' -'
+  if level == 0 and part == 'parked' then following = 'bell:0 -' end
+  if part == 'bell' then following = 'behind:0 -' end
   if part == 'new' then
     local handed = level == 0 and from == '-' and delivered(q.jobs)
     if handed then from = '(' .. handed end
     page, more = stretch(budget, 'XRANGE', q.levels[level] or q.jobs, from, last or '+', limit)
     following = level < q.levels.n and 'parked:' .. level + 1 .. ' -' or ''
   else
-    local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, part == 'bell' and 'bell' or front_of(level))
+    local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, part == 'parked' and front_of(level) or part)
     more = #rows == limit
     for i = 1, #rows do
       local body = entry_at(budget, q.jobs, rows[i][1])

@@ -1,0 +1,51 @@
+-- Hand out jobs of a key one at a time. q.order: the header with the key. What is found is written by `write_turns`.
+-- @include turns
+local function begin_turns(q, order)
+  if q.levels.n > 0 then error('ARGUMENT ' .. order .. ': no order over several levels', 0) end
+  q.order, q.heads, q.turns_set, q.places = order, {}, {}, {}
+end
+local function key_of(q, fields)
+  local key
+  for i = 1, #fields - 1, 2 do
+    if fields[i] == q.order then key = fields[i + 1] end
+  end
+  return key
+end
+-- Read whose turn it is for the keys of these rows, as far as it is not known.
+local function read_turns(q, rows)
+  local asked = {}
+  for i = 1, #rows do
+    local key = rows[i] and key_of(q, rows[i][2])
+    if key and q.heads[key] == nil then asked[#asked + 1], q.heads[key] = 'k' .. key, false end
+  end
+  local heads = #asked > 0 and redis.call('HMGET', q.turns, unpack(asked)) or {}
+  for i = 1, #heads do q.heads[string.sub(asked[i], 2)] = heads[i] end
+end
+-- Whether it is the turn of this job, or its key has none; else it is noted as one behind.
+local function takes_turn(q, entry, fields)
+  local key = key_of(q, fields)
+  if not key then return true end
+  if q.heads[key] == nil then q.heads[key] = redis.call('HGET', q.turns, 'k' .. key) end
+  if q.heads[key] == entry then return true end
+  q.turns_set[#q.turns_set + 1], q.turns_set[#q.turns_set + 2] = 'e' .. entry, key
+  if not q.heads[key] then
+    q.heads[key] = entry
+    q.turns_set[#q.turns_set + 1], q.turns_set[#q.turns_set + 2] = 'k' .. key, entry
+    return true
+  end
+  q.places[#q.places + 1], q.places[#q.places + 2] = 0, place(key, entry)
+  return false
+end
+local function put_behind(q, entries, count)
+  for i = 1, #entries, 1000 do
+    local some = {unpack(entries, i, math.min(#entries, i + 999))}
+    some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
+    redis.call('XCLAIM', q.jobs, 'workers', 'behind', 0, unpack(some))
+  end
+end
+local function write_turns(q)
+  if #q.turns_set == 0 then return end
+  call_with('HSET', q.turns, q.turns_set)
+  call_with('ZADD', q.behind, q.places)
+  q.turns_set, q.places, q.turned = {}, {}, true
+end

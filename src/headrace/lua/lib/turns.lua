@@ -1,0 +1,64 @@
+-- Turns of the jobs of a key, where these are handed out one at a time, in the order of their entries. `turns` has
+-- 'k<key>', the entry whose turn it is until it leaves the queue, and 'e<entry>', the key: of that entry, and of each
+-- that was read behind it. These are with the consumer `behind`, and in the sorted set `behind`, by key and entry.
+-- @include wake_many
+local function of_key(key) return #key .. ':' .. key end
+-- All have the same score, so they are in the order of bytes; longer numbers are larger ones.
+local function place(key, entry)
+  local ms, number = string.match(entry, '^(%d+)%-(%d+)$')
+  return of_key(key) .. string.char(96 + #ms) .. ms .. string.char(96 + #number) .. number
+end
+local function entry_at_place(key, name)
+  local rest = string.sub(name, #of_key(key) + 1)
+  local ms = string.byte(rest) - 96
+  return string.sub(rest, 2, ms + 1) .. '-' .. string.sub(rest, ms + 3)
+end
+local function call_with(command, key, list)
+  for i = 1, #list, 4000 do redis.call(command, key, unpack(list, i, math.min(#list, i + 3999))) end
+end
+-- It is the turn of the next job of each of these keys, if there is one: it goes to the front.
+local function pass_turns(q, keys)
+  local set, free, passed, front = {}, {}, {}, {}
+  local others = #keys > 0 and redis.call('EXISTS', q.behind) == 1
+  for _, key in ipairs(keys) do
+    local row = others and redis.call('ZRANGEBYLEX', q.behind, '[' .. of_key(key), '(' .. of_key(key) .. '\255', 'LIMIT', 0, 1)[1]
+    if row then
+      local entry = entry_at_place(key, row)
+      set[#set + 1], set[#set + 2], passed[#passed + 1], front[#front + 1] = 'k' .. key, entry, row, entry
+    else
+      free[#free + 1] = 'k' .. key
+    end
+  end
+  call_with('HDEL', q.turns, free)
+  if #front == 0 then return end
+  call_with('HSET', q.turns, set)
+  call_with('ZREM', q.behind, passed)
+  for i = 1, #front, 1000 do
+    local some = {unpack(front, i, math.min(#front, i + 999))}
+    some[#some + 1] = 'JUSTID'
+    redis.pcall('XCLAIM', q.jobs, 'workers', 'parked', 0, unpack(some)) -- there may be no group any more
+  end
+  if q.wake then wake_many(q.wake, #front) end
+end
+-- Entries leave the queue: those whose turn it was pass it on.
+local function forget_turns(q, names)
+  if q.turned == nil then q.turned = redis.call('EXISTS', q.turns) == 1 end
+  if not q.turned or #names == 0 then return end
+  local fields, of, gone, heads = {}, {}, {}, {}
+  for i = 1, #names do fields[i] = 'e' .. names[i] end
+  local keys = redis.call('HMGET', q.turns, unpack(fields))
+  for i = 1, #names do
+    if keys[i] then
+      gone[#gone + 1], of[#of + 1], heads[#heads + 1] = fields[i], i, 'k' .. keys[i]
+    end
+  end
+  if #gone == 0 then return end
+  heads = redis.call('HMGET', q.turns, unpack(heads))
+  redis.call('HDEL', q.turns, unpack(gone))
+  local over, left = {}, {}
+  for n, i in ipairs(of) do
+    if heads[n] == names[i] then over[#over + 1] = keys[i] else left[#left + 1] = place(keys[i], names[i]) end
+  end
+  call_with('ZREM', q.behind, left)
+  pass_turns(q, over)
+end

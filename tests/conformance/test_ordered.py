@@ -1,0 +1,346 @@
+"""Ordered queues: of the jobs of a key one at a time is handed out, in their order, whatever becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Rate, Repairs, Worker
+from tests.support.awaiting import until
+
+
+@pytest.fixture
+def queue(connect: Any) -> Any:
+    return connect(ordered=True)
+
+
+def of(*keys: str, times: int = 1) -> list[NewJob[bytes]]:
+    """Jobs named by their key and their number in it."""
+    return [NewJob(f"{key}{n}".encode(), key=key, id=f"{key}{n}") for n in range(times) for key in keys]
+
+
+def names(leases: Any) -> list[str]:
+    return [lease.job.payload.decode() for lease in leases]
+
+
+def nothing_left(client: redis.Redis, queue: Any) -> bool:
+    """Nothing is kept of turns."""
+    return not any(client.exists(queue.ops.keys.part(part)) for part in ("turns", "behind"))
+
+
+def test_one_of_a_key_at_a_time_in_order(queue: Any, client: redis.Redis) -> None:
+    queue.enqueue_many([*of("a", "b", times=3), b"c", b"d"])
+    first = queue.lease_many(100)
+    assert names(first) == ["a0", "b0", "c", "d"]
+    assert queue.lease_many(100) == []
+    assert queue.counts() == Counts(waiting=4, leased=4, enqueued=8)
+    assert first[0].complete()
+    (second,) = queue.lease_many(100)
+    assert (second.job.id, second.job.attempt) == ("a1", 1)
+    assert all(queue.complete_many([*first[1:], second]))
+    assert names(third := queue.lease_many(100)) == ["b1", "a2"] or names(third) == ["a2", "b1"]
+    assert all(queue.complete_many(third))
+    (last,) = queue.lease_many(100)
+    assert last.job.id == "b2"
+    assert last.complete()
+    assert queue.counts() == Counts(enqueued=8, completed=8)
+    assert nothing_left(client, queue)
+
+
+def test_jobs_that_wait_for_their_turn_are_waiting_jobs(queue: Any) -> None:
+    """Wherever one looks: they are of no state of their own."""
+    queue.enqueue_many(of("a", times=4))
+    (lease,) = queue.lease_many(10)
+    assert [one.job.id for one in queue.waiting()] == ["a1", "a2", "a3"]
+    assert queue.peek().id == "a1"
+    assert list(queue.delayed()) == []
+    found = queue.find("a2")
+    assert (found.state, found.job.key) == ("waiting", "a")
+    assert queue.position("a3") == 2
+    assert [one.job.id for one in queue.running()] == ["a0"]
+    assert queue.repair() == Repairs()
+    assert queue.purge() == 3
+    assert lease.complete()
+    assert queue.counts() == Counts(enqueued=4, completed=1, deleted=3)
+
+
+@pytest.mark.parametrize("how", ["release", "retry", "later", "expire", "fail"])
+def test_what_comes_back_keeps_its_place(queue: Any, how: str) -> None:
+    """The later ones of its key wait; other keys pass."""
+    queue.enqueue_many(of("a", "b", times=2))
+    lease, other = queue.lease_many(10)
+    assert {
+        "release": lease.release,
+        "retry": lease.retry,
+        "later": lambda: lease.retry(0.05, "why"),
+        "expire": lambda: queue.expire("a0"),
+        "fail": lambda: queue.fail_worker(queue._peer.name),
+    }[how]()
+    if how == "fail":
+        assert [lease.job.id for lease in queue.lease_many(10)] == ["a0", "b0"]
+        return
+    assert other.complete()
+    found: list[Any] = []
+    until(lambda: _more(queue, found, 2))
+    assert sorted(lease.job.id for lease in found) == ["a0", "b1"]
+    again = next(lease for lease in found if lease.job.id == "a0")
+    assert again.job.attempt == (1 if how == "release" else 2)
+    assert again.token > lease.token
+    assert queue.lease_many(10) == []
+    assert again.complete()
+    assert names(queue.lease_many(10)) == ["a1"]
+
+
+def _more(queue: Any, found: list[Any], wanted: int) -> bool:
+    found += queue.lease_many(10)
+    return len(found) >= wanted
+
+
+def test_a_delayed_retry_is_delayed(queue: Any) -> None:
+    queue.enqueue_many(of("a", times=2))
+    (lease,) = queue.lease_many(10)
+    assert lease.retry(600, "busy")
+    assert queue.counts() == Counts(waiting=1, delayed=1, enqueued=2)
+    assert [one.job.id for one in queue.delayed()] == ["a0"]
+    assert queue.lease_many(10) == []
+
+
+def test_attempts_end_and_the_next_follows(connect: Any) -> None:
+    queue = connect(ordered=True, max_attempts=2)
+    queue.enqueue_many(of("a", times=2))
+    for attempt in (1, 2):
+        lease = queue.lease()
+        assert (lease.job.id, lease.job.attempt) == ("a0", attempt)
+        assert lease.retry(reason=f"no {attempt}")
+    assert [(one.job.id, one.reason, one.job.attempt) for one in queue.dead()] == [("a0", "no 2", 2)]
+    assert queue.lease().job.id == "a1"
+
+
+def test_one_whose_workers_died_too_often_is_buried_and_the_next_follows(connect: Any) -> None:
+    queue = connect(ordered=True, max_attempts=1)
+    queue.enqueue_many(of("a", times=2))
+    assert queue.lease().job.id == "a0"
+    assert queue.expire() == 1
+    assert queue.lease().job.id == "a1"
+    assert [one.job.id for one in queue.dead()] == ["a0"]
+
+
+def test_a_retry_that_spends_nothing(queue: Any) -> None:
+    queue.enqueue(b"x", key="a")
+    for spend, attempt in ((0, 1), (1, 1), (1, 2), (-1, 3), (1, 1)):
+        lease = queue.lease()
+        assert lease.job.attempt == attempt
+        assert queue._run(queue.ops.retry([(lease.claim, None, spend, "")])) == [True]
+    assert queue.lease().job.attempt == 2
+
+
+@pytest.mark.parametrize("how", ["cancel", "cancel_payload", "dead_letter", "move", "XDEL"])
+def test_the_turn_is_passed_on_however_a_job_leaves(connect: Any, client: redis.Redis, how: str) -> None:
+    queue = connect("g/a", ordered=True)
+    queue.enqueue_many(of("a", times=2))
+    lease = queue.lease()
+    if how == "move":
+        assert lease.release()
+    if how == "XDEL":
+        client.xdel(queue.ops.keys.part("jobs"), lease.claim.entry)
+        assert not lease.complete()
+    else:
+        assert {
+            "cancel": lambda: queue.cancel("a0"),
+            "cancel_payload": lambda: queue.cancel_payload(b"a0"),
+            "dead_letter": lambda: lease.dead_letter("no"),
+            "move": lambda: queue.move("g/b", "a0"),
+        }[how]()
+    last = queue.lease()
+    assert last.job.id == "a1"
+    assert last.complete()
+    assert nothing_left(client, queue)
+
+
+def test_one_that_waits_behind_may_be_cancelled(queue: Any, client: redis.Redis) -> None:
+    queue.enqueue_many(of("a", times=4))
+    lease = queue.lease()
+    assert queue.lease() is None  # the others were read
+    assert queue.cancel("a1")
+    assert queue.cancel("a3")
+    assert lease.complete()
+    last = queue.lease()
+    assert last.job.id == "a2"
+    assert last.complete()
+    assert nothing_left(client, queue)
+
+
+def test_a_former_holder_does_not_end_the_turn(queue: Any) -> None:
+    """Completing is fenced: else the next would run beside the present holder's."""
+    queue.enqueue_many(of("a", times=2))
+    lease = queue.lease()
+    assert queue.expire() == 1
+    again = queue.lease()
+    assert not lease.complete()
+    assert queue.lease() is None
+    assert again.complete()
+    assert queue.lease().job.id == "a1"
+
+
+def test_who_completes_first_wins_if_that_is_wanted(queue: Any) -> None:
+    queue.enqueue_many(of("a", times=2))
+    lease = queue.lease()
+    assert queue.expire() == 1
+    assert queue.lease()
+    assert lease.complete(fenced=False)
+
+
+def test_a_redriven_job_goes_to_the_end_of_its_key(queue: Any) -> None:
+    queue.enqueue_many(of("a", times=3))
+    assert queue.lease().dead_letter("no")
+    lease = queue.lease()
+    assert queue.redrive() == 1
+    order = [lease.job.id]
+    while lease:
+        assert lease.complete()
+        lease = queue.lease()
+        order += [lease.job.id] if lease else []
+    assert order == ["a1", "a2", "a0"]
+
+
+def test_a_blocked_reader_is_woken_as_a_turn_is_passed_on(connect: Any, client: redis.Redis) -> None:
+    """By a token: nothing new comes to the stream."""
+    queue = connect(ordered=True)
+    queue.enqueue_many(of("a", times=2))
+    lease = queue.lease()
+    assert queue.lease() is None
+    assert client.xlen(queue.ops.keys.part("wake")) == 0
+    assert lease.complete()
+    assert client.xlen(queue.ops.keys.part("wake")) == 1
+
+
+def test_a_thousand_keys_are_completed_in_one_call(queue: Any, client: redis.Redis) -> None:
+    queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n % 1000}") for n in range(3000)])
+    for _ in range(3):
+        leases = _thousand(queue)
+        assert len({lease.job.key for lease in leases}) == 1000
+        assert all(queue.complete_many(leases))
+    assert queue.counts() == Counts(enqueued=3000, completed=3000)
+    assert nothing_left(client, queue)
+
+
+def _thousand(queue: Any) -> list[Any]:
+    leases: list[Any] = []
+    until(lambda: _more(queue, leases, 1000))
+    return leases
+
+
+def test_a_call_looks_at_a_bounded_number_of_jobs(connect: Any, client: redis.Redis) -> None:
+    """However many wait of one key, others are found behind them, call by call."""
+    queue = connect(ordered=True)
+    queue.enqueue_many([*of("a", times=2000), *of("b")])
+    op = queue.ops.lease("w", 1, ttl=60.0)
+    assert [claim.job.id for claim in queue._run(op).claims] == ["a0"]
+    calls = 0
+    while not (grant := queue._run(queue.ops.lease("w", 1, ttl=60.0))).claims:
+        assert grant.more
+        assert queue.counts().waiting == 2000
+        calls += 1
+    assert [claim.job.id for claim in grant.claims] == ["b0"]
+    assert 7 <= calls <= 9
+    summary = client.xpending(queue.ops.keys.part("jobs"), "workers")
+    assert {one["name"]: one["pending"] for one in summary["consumers"]} == {b"behind": 1999, b"w": 2}
+
+
+def test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep(queue: Any, client: redis.Redis) -> None:
+    queue.enqueue_many([*of("a", times=2), *of("b", times=2)])
+    a, b = queue.lease_many(2)
+    assert queue.lease() is None
+    for lease in (a, b):
+        client.xack(queue.ops.keys.part("jobs"), "workers", lease.claim.entry)
+        client.xdel(queue.ops.keys.part("jobs"), lease.claim.entry)
+    queue._run(queue.ops.reclaim("w", 10.0))
+    leases = queue.lease_many(10)
+    assert sorted(names(leases)) == ["a1", "b1"]
+    assert all(queue.complete_many(leases))
+    assert nothing_left(client, queue)
+
+
+def test_repair_forgets_turns_of_what_is_gone(queue: Any, client: redis.Redis) -> None:
+    queue.enqueue_many(of("a", times=2))
+    lease = queue.lease()
+    client.xack(queue.ops.keys.part("jobs"), "workers", lease.claim.entry)
+    client.xdel(queue.ops.keys.part("jobs"), lease.claim.entry)
+    assert queue.repair().leftovers >= 1
+    last = queue.lease()
+    assert last.job.id == "a1"
+    assert last.complete()
+    assert nothing_left(client, queue)
+
+
+def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
+    """All leases are gone, and the order is not."""
+    queue.enqueue_many(of("a", "b", times=3))
+    queue.lease_many(10)
+    client.xgroup_destroy(queue.ops.keys.part("jobs"), "workers")
+    order: list[str] = []
+    while len(order) < 6:
+        leases = queue.lease_many(10)
+        order += names(leases)
+        assert all(queue.complete_many(leases))
+    assert [one for one in order if one[0] == "a"] == ["a0", "a1", "a2"]
+    assert [one for one in order if one[0] == "b"] == ["b0", "b1", "b2"]
+
+
+def test_any_key_and_any_entry(queue: Any, client: redis.Redis) -> None:
+    """A foreign producer may give a key of any bytes, and entry IDs of any length: their order is that of numbers."""
+    jobs = queue.ops.keys.part("jobs")
+    for ms in (1, 9, 10, 99, 1000):
+        for key in (b"", b"a", b"a:1", b"\x00\xff", "é".encode(), b"1:a"):
+            client.xadd(jobs, {b"data": b"%d" % ms, b"headrace-key": key})
+    found: dict[Any, list[int]] = {}
+    for _ in range(5):
+        some = queue._run(queue.ops.lease("w", 100, ttl=60.0)).claims
+        assert len(some) == 6
+        for claim in some:
+            found.setdefault(claim.job.headers.get("headrace-key", claim.job.key), []).append(int(claim.job.payload))
+        assert queue._run(queue.ops.complete(some)) == [True] * 6
+    assert list(found.values()) == [[1, 9, 10, 99, 1000]] * 6
+    assert nothing_left(client, queue)
+
+
+def test_with_a_rate_of_the_whole_queue(connect: Any) -> None:
+    queue = connect(ordered=True, rate=Rate(3, per=600))
+    queue.enqueue_many(of("a", "b", "c", "d", times=2))
+    leases = queue.lease_many(10)
+    assert names(leases) == ["a0", "b0", "c0"]
+    assert all(queue.complete_many(leases))
+    assert queue.lease_many(10) == []
+
+
+def test_shards(connect: Any) -> None:
+    queue = connect(ordered=True, shards=4)
+    queue.enqueue_many(of(*"abcdefgh", times=3))
+    seen: list[str] = []
+    while leases := queue.lease_many(100):
+        assert len({lease.job.key for lease in leases}) == len(leases) == 8
+        seen += names(leases)
+        assert all(queue.complete_many(leases))
+    assert all([one for one in seen if one[0] == key] == [f"{key}{n}" for n in range(3)] for key in "abcdefgh")
+
+
+def test_what_is_refused(connect: Any) -> None:
+    for options in ({"priorities": 2}, {"rate": Rate(1, key="k")}):
+        with pytest.raises(ConfigurationError, match="ordered: not with"):
+            connect(ordered=True, **options)
+    with pytest.raises(TypeError, match="ordered must be a bool"):
+        connect(ordered="yes")
+    with pytest.raises(ConfigurationError, match="at_most_once"):
+        connect(ordered=True).lease(at_most_once=True)
+    ordered = Queue("q", url="redis://127.0.0.1:1", ordered=True)
+    for worker in (Worker(), AsyncWorker()):
+        with pytest.raises(ConfigurationError, match="ordered: not for a batch handler"):
+            worker.batch_handler(ordered)(print)
+        with pytest.raises(ConfigurationError, match="ordered: not for persistent"):
+            worker.handler("q", ordered=True, persistent=True)(print)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'ordered'"):
+            worker.batch_handler("q", ordered=True)
+        worker.handler(Queue("r", url="redis://127.0.0.1:1"), ordered=True)(print)
+        assert worker.handlers["r"].queue_settings.ordered

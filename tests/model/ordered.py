@@ -1,0 +1,293 @@
+"""A random walk over an ordered queue beside a model of it: per key a list, of which only the first may be leased."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import redis
+from attrs import define, field
+
+from headrace import NewJob, Queue
+from headrace._model.job import Claim
+from tests.support.servers import Server
+
+CLIENTS = ("ann", "bob")
+KEYS = ("a", "b", "c", "d", None, None)
+FOREVER_S = 3600.0
+UNKNOWN = -100
+ATTEMPTS = 3
+
+
+@define(eq=False)
+class Job:
+    """One job of the model; its claims are all that were ever granted, the last one last."""
+
+    id: str
+    key: str | None
+    state: str = "waiting"
+    claims: list[Claim] = field(factory=list[Claim])
+    spent: int = 0  # attempts; UNKNOWN: the next claim tells
+
+
+@define(eq=False)
+class Walk:
+    """So many random steps; each is judged at once."""
+
+    server: Server
+    seed: int
+    jobs: list[Job] = field(factory=list[Job])  # that are in the queue, in the order of their places
+    dead: list[Job] = field(factory=list[Job])
+    log: list[str] = field(factory=list[str])
+    number: int = 0
+    random: Any = field(init=False)
+    queue: Any = field(init=False)
+    ops: Any = field(init=False)
+    redis: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def run(self, steps: int) -> None:
+        """Walk. Raises `AssertionError` with what was done."""
+        self.queue = Queue("q", url=self.server.url, ordered=True, max_attempts=ATTEMPTS)
+        self.ops = self.queue.ops
+        try:
+            with self.queue, redis.Redis(unix_socket_path=self.server.path) as self.redis:
+                names = [name.removeprefix("do_") for name in dir(self) if name.startswith("do_")]
+                weights = [
+                    6 if name in ("enqueue", "lease", "complete") else 2 if name == "expire" else 1 for name in names
+                ]
+                for name in self.random.choices(names, weights, k=steps):
+                    self.log.append(name)
+                    getattr(self, f"do_{name}")()
+                    self.agrees()
+                self.drains()
+        except AssertionError as error:
+            raise AssertionError(f"seed {self.seed}, after {', '.join(self.log[-20:])}: {error}") from error
+
+    def first(self, job: Job) -> bool:
+        """Whether no other of its key comes before it."""
+        return job.key is None or next(one for one in self.jobs if one.key == job.key) is job
+
+    def some(self, *states: str) -> Job | None:
+        """A job in one of these states."""
+        there = [job for job in self.jobs if job.state in states]
+        return self.random.choice(there) if there else None
+
+    def agrees(self) -> None:
+        """Counts are the model's; and where all was handed out that may be, nothing else could have been."""
+        counts = self.queue.counts()
+        leased = sum(job.state == "leased" for job in self.jobs)
+        found = counts.waiting + counts.parked + counts.delayed  # any call may promote what is due
+        assert (found, counts.leased) == (len(self.jobs) - leased, leased), counts
+        assert (counts.dead, counts.lost) == (len(self.dead), 0)
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def do_enqueue(self) -> None:
+        made = []
+        for _ in range(self.random.randint(1, 6)):
+            self.number += 1
+            job = Job(f"j{self.number}", self.random.choice(KEYS))
+            self.jobs.append(job)
+            made.append(NewJob(b"x", id=job.id, key=job.key))
+        self.queue.enqueue_many(made)
+
+    def do_lease(self, limit: int = 0) -> None:
+        who, most = self.random.choice(CLIENTS), limit or self.random.choice((1, 2, 5, 100))
+        while True:
+            grant = self.queue._run(self.ops.lease(who, most, ttl=FOREVER_S))
+            assert grant is not None
+            self.bury()
+            for claim in grant.claims:
+                self.granted(claim)
+            if not grant.more:
+                break
+        if len(grant.claims) < most:
+            left = [job.id for job in self.jobs if job.state in ("waiting", "due") and self.first(job)]
+            assert not left, f"{left} could be leased"
+
+    def bury(self) -> None:
+        """Those that had no attempt left are dead now."""
+        buried = {one.job.id for one in self.queue.dead()} - {job.id for job in self.dead}
+        for job in [job for job in self.jobs if job.id in buried]:
+            assert job.state in ("waiting", "due"), f"{job.id} is buried, and was {job.state}"
+            assert job.spent in (ATTEMPTS, UNKNOWN), f"{job.id} is buried after {job.spent}"
+            assert self.first(job), f"{job.id} is buried, and not the first of its key"
+            self.go(job)
+            self.dead.append(job)
+
+    def granted(self, claim: Claim) -> None:
+        """A job is handed out only if it waits, and is the first of its key."""
+        job = next((job for job in self.jobs if job.id == claim.job.id), None)
+        assert job is not None, f"{claim.job.id} is not in the queue"
+        assert job.state in ("waiting", "due"), f"{job.id} is {job.state}"
+        assert self.first(job), f"{job.id} is not the first of its key"
+        job.spent = claim.job.attempt if job.spent < 0 else job.spent + 1
+        assert claim.job.attempt == job.spent, f"{claim} is attempt {job.spent} of {job}"
+        assert not job.claims or claim.token > job.claims[-1].token
+        job.state = "leased"
+        job.claims.append(claim)
+
+    def go(self, job: Job) -> None:
+        self.jobs.remove(job)
+
+    def settle(self) -> tuple[Job, Claim, bool] | None:
+        """A claim of a job that was leased, perhaps an old one; whether it holds."""
+        claimed = [job for job in self.jobs if job.claims]
+        if not claimed:
+            return None
+        job = self.random.choice(claimed)
+        claim = self.random.choice([job.claims[-1], job.claims[-1], self.random.choice(job.claims)])
+        return job, claim, job.state == "leased" and claim is job.claims[-1]
+
+    def do_complete(self) -> None:
+        """Of several at once; the first completer wins, whoever that is."""
+        some = {id(found[0]): found for found in (self.settle() for _ in range(self.random.randint(1, 4))) if found}
+        if not some:
+            return
+        fenced = self.random.random() < 0.3
+        pairs = [found for found in some.values() if found[1].worker == next(iter(some.values()))[1].worker]
+        won = self.queue._run(self.ops.complete([claim for _, claim, _ in pairs], fenced=fenced))
+        assert won == [holds or not fenced for _, _, holds in pairs]
+        for (job, _, _), gone in zip(pairs, won, strict=True):
+            if gone:
+                self.go(job)
+
+    def do_release(self) -> None:
+        found = self.settle()
+        if found:
+            job, claim, holds = found
+            pause = self.random.choice((0.0, 0.0, FOREVER_S))
+            assert self.queue._run(self.ops.release([claim], pause=pause)) == [holds]
+            if holds:
+                job.state, job.spent = "delayed" if pause else "waiting", job.spent - 1
+
+    def do_retry(self) -> None:
+        """It stays where it is; the last attempt is its death."""
+        found = self.settle()
+        if found:
+            job, claim, holds = found
+            delay, spend = self.random.choice((None, FOREVER_S)), self.random.choice((1, 1, 0))
+            assert self.queue._run(self.ops.retry([(claim, delay, spend, "why")])) == [holds]
+            if holds and spend and job.spent >= ATTEMPTS:
+                self.go(job)
+                self.dead.append(job)
+            elif holds:
+                job.state, job.spent = "delayed" if delay else "waiting", job.spent - (not spend)
+                job.claims = job.claims if job.key else []  # one without a key has another entry now
+
+    def do_dead_letter(self) -> None:
+        found = self.settle()
+        if found:
+            job, claim, holds = found
+            assert self.queue._run(self.ops.dead_letter([(claim, "why")])) == [holds]
+            if holds:
+                self.go(job)
+                self.dead.append(job)
+
+    def do_come_due(self) -> None:
+        """All that is held back is due: jobs of a key where they are, others as delayed ones."""
+        for key in map(self.ops.keys.part, ("limited", "delayed")):
+            for entry in self.redis.zrange(key, 0, -1):
+                self.redis.zadd(key, {entry: 1})
+        for job in self.jobs:
+            job.state = "due" if job.state == "delayed" else job.state
+
+    def do_cancel(self) -> None:
+        job = self.some("waiting", "leased", "delayed", "due")
+        if job:
+            assert self.queue.cancel(job.id)
+            self.go(job)
+
+    def do_expire(self) -> None:
+        job = self.some("leased")
+        if job:
+            assert self.queue.expire(job.id) == 1
+            job.state = "waiting"
+
+    def do_fail_worker(self) -> None:
+        who = self.random.choice(CLIENTS)
+        held = [job for job in self.jobs if job.state == "leased" and job.claims[-1].worker == who]
+        assert self.queue.fail_worker(who) == len(held)
+        for job in held:
+            job.state = "waiting"
+
+    def do_leave(self) -> None:
+        who = self.random.choice(CLIENTS)
+        held = [job for job in self.jobs if job.state == "leased" and job.claims[-1].worker == who]
+        assert self.queue._run(self.ops.leave(who))[0] == len(held)
+        for job in held:
+            job.state, job.spent = "waiting", job.spent - 1
+
+    def do_reschedule(self) -> None:
+        """One that is held back goes to the end of its key."""
+        job = self.some("delayed", "due")
+        if job:
+            assert self.queue.reschedule(job.id, None)
+            self.go(job)
+            self.jobs.append(job)
+            job.state = "waiting"
+            job.claims = []
+
+    def do_replace(self) -> None:
+        """One that was never begun goes to the end of its key with another payload."""
+        job = next((job for job in self.jobs if job.state == "waiting" and not (job.claims or job.spent)), None)
+        if job and self.queue.find(job.id).state in ("waiting", "parked"):  # type: ignore[union-attr]
+            outcome = self.queue.enqueue(b"y", id=job.id, key=job.key, replace=True).outcome
+            assert outcome == "replaced"
+            self.go(job)
+            self.jobs.append(job)
+
+    def do_redrive(self) -> None:
+        """To the ends of their keys, their attempts forgotten."""
+        assert self.queue.redrive() == len(self.dead)
+        for job in self.dead:
+            job.state, job.spent, job.claims = "waiting", 0, []
+            self.jobs.append(job)
+        self.dead = []
+
+    def do_reclaim(self) -> None:
+        self.queue._run(self.ops.reclaim("ann", 10.0))
+
+    def do_ring(self) -> None:
+        """A blocked read is answered, and its reader is gone by then."""
+        with suppress(redis.ResponseError):  # there may be no group yet
+            self.redis.execute_command(*self.ops.wait(0.001))
+
+    def do_repair(self) -> None:
+        found = self.queue.repair()
+        assert (found.leftovers, found.stranded, found.dangling) == (0, 0, 0)
+
+    def do_lose_the_group(self) -> None:
+        """A failover, or a foreign command, took the pending list: all that was handed out is in front anew."""
+        if self.random.random() < 0.2 and not self.some("delayed", "due"):
+            self.do_reclaim()  # as in any queue that has workers
+            with suppress(redis.ResponseError):  # there may be no stream yet
+                self.redis.xgroup_destroy(self.ops.keys.part("jobs"), "workers")
+            for job in self.jobs:
+                job.state, job.spent, job.claims = "waiting", UNKNOWN, []
+            self.do_lease(1)
+
+    def do_purge(self) -> None:
+        if self.random.random() < 0.2:
+            waits = [job for job in self.jobs if job.state != "leased"]
+            assert self.queue.purge() == len(waits)
+            for job in waits:
+                self.go(job)
+
+    def drains(self) -> None:
+        """In the end all come, each key in its order, and nothing is left of turns."""
+        self.do_come_due()
+        for _ in range(10 * len(self.jobs) + 10):
+            self.do_lease(100)
+            leased = [job for job in self.jobs if job.state == "leased"]
+            if not leased:
+                break
+            assert all(self.queue._run(self.ops.complete([job.claims[-1] for job in leased], fenced=False)))
+            for job in leased:
+                self.go(job)
+        assert not self.jobs, f"{[job.id for job in self.jobs]} do not come"
+        assert not self.redis.exists(self.ops.keys.part("turns"), self.ops.keys.part("behind"))
