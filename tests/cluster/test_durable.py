@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any, Self
 import pytest
 import redis
 
-from headrace import ConfigurationError, NewJob, NotDurable, Queue, QueueFull
+from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, NotDurable, Queue, QueueFull
 from headrace._model.durability import Durability
 from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import lasts
@@ -19,7 +20,7 @@ from headrace._sync.executor import Executor
 from tests.cluster.mutants import DURABLE
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
-from tests.support.colours import Connect
+from tests.support.colours import Blocking, Connect
 from tests.support.engines import Running
 from tests.support.planted import plant
 from tests.support.servers import Binary, Server, binaries
@@ -119,6 +120,34 @@ def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.Monkey
         queue.complete_many(queue.lease_many(500))
     assert done.value.answers == [True] * 500
     assert queue.counts().waiting == 2_501 + 1 - 500
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a start and a completion wrote has happened, wherever it has come; and calls say it for themselves."""
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    lagging.primary.ask("FLUSHALL")
+    with asyncio.Runner() as runner, Queue("shop/a", url=lagging.url) as queue:
+        made = {"sync": Flow, "async": AsyncFlow}[colour]("shop", url=lagging.url, durable="replicas:1")
+        flow: Any = made if colour == "sync" else Blocking(made, runner)
+        flow.stage("a", next="b")
+        flow.stage("b")
+        with pytest.raises(NotDurable, match="0 replicas have it") as begun:
+            flow.start(b"x", id="one")
+        assert [(one.id, one.added) for one in begun.value.receipts] == [("one", True)]
+        lease = queue.lease()
+        assert lease is not None
+        with pytest.raises(NotDurable) as done:
+            flow.complete(lease, b"result")
+        assert done.value.answers == [[True]]
+        assert flow.state("one").stage == "b"
+        lagging.replica.wake()
+        lagging.in_step()
+        assert flow.start(b"x", id="two").added
+        lagging.replica.suspend()
+        with pytest.raises(ValueError, match='give "replicas:1"'):
+            flow.start(b"x", durable="all")
+        flow.close()
 
 
 def test_a_full_queue_is_no_lack_of_durability(connect: Connect, lagging: Pair, monkeypatch: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace._base.connected import Connected
 from headrace._base.lease import BaseLease
@@ -13,26 +13,43 @@ from headrace._base.stages import Stages
 from headrace._core import flow_calls
 from headrace._core.effects import Step
 from headrace._model import checks
+from headrace._model.durability import Durability
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
+from headrace._protocol.lasting import lasts
 from headrace._protocol.op import Op
 from headrace._telemetry.client import SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
+from headrace.errors import NotDurable
+
+R = TypeVar("R")
 
 
 class BaseFlow(Connected, Stages):
     """The base of both flows: arguments turned into operations and calls, with their spans."""
 
+    _durable: Durability | None = None  # how far starts and completions must have come, where the call says nothing
+
+    def _lasts(self, op: Op[R], durable: str | None) -> Op[R]:
+        return lasts(op, self._durable if durable is None else Durability.of(durable))
+
+    def _not_durable(self, error: NotDurable) -> None:
+        """Say with an error of `start` that its run has begun."""
+        error.receipts = error.answers
+
     def _start(
         self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,
-        headers: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None, durable: str | None,
     ) -> tuple[Op[Receipt], SendSpan | None]:  # fmt: skip
         place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
         sending = SendSpan(place, headers=headers) if wanted() else None
         context = None if sending is None else sending.context
-        return self.ops.start(payload, id, attributes, stage, delay, headers, context), sending
+        op = self.ops.start(payload, id, attributes, stage, delay, headers, context)
+        return self._lasts(op, durable), sending
 
-    def _complete(self, lease: object, outcome: Any, fenced: bool | None) -> tuple[Op[list[bool]], SettleSpan | None]:
+    def _complete(
+        self, lease: object, outcome: Any, fenced: bool | None, durable: str | None
+    ) -> tuple[Op[list[bool]], SettleSpan | None]:
         if not isinstance(lease, BaseLease):
             raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
         claim: Claim = lease.claim
@@ -41,10 +58,10 @@ class BaseFlow(Connected, Stages):
         step = self.ops.step(claim, outcome, None if settling is None else settling.headers)
         fence = self.ops.settings.fenced if fenced is None else fenced
         if step is not None:
-            return self.ops.advance([step], claim.worker if fence else ""), settling
+            return self._lasts(self.ops.advance([step], claim.worker if fence else ""), durable), settling
         ops = self.ops.stages[claim.job.queue.partition("/")[2]].ops
         results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
-        return ops.complete([claim], fenced=fence, results=results), settling
+        return self._lasts(ops.complete([claim], fenced=fence, results=results), durable), settling
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[bytes | None]:
         return flow_calls.result(self.ops, id, None if timeout is None else checks.seconds("timeout", timeout))

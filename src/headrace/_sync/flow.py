@@ -17,10 +17,12 @@ from headrace._base.retrying import bounding
 from headrace._core import flow_calls
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
+from headrace._model.durability import Durability
 from headrace._model.flow import FlowState
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts
 from headrace._sync.driver import Driver
+from headrace.errors import NotDurable
 
 
 class Flow(Closing, BaseFlow, Driver):
@@ -29,8 +31,8 @@ class Flow(Closing, BaseFlow, Driver):
     - *name*: the group's, 1-200 letters, digits, `.`, `_`, `-`.
     - *url* or *client*, *namespace*, *codec*: as for `Queue`.
     - *lookup*: the attributes by which `find` looks runs up.
-    - *result_ttl*: seconds that a run's state is kept after its end. *dead_limit*, *fenced*, *timeout*: as for
-      `Queue`.
+    - *result_ttl*: seconds that a run's state is kept after its end. *dead_limit*, *fenced*, *timeout*,
+      *durable*: as for `Queue`.
 
     Declare the stages with `stage`, serve them with `worker.flow(flow)`. All programs of a flow declare the same.
     """
@@ -39,29 +41,39 @@ class Flow(Closing, BaseFlow, Driver):
         self, name: str, *, url: str | None = None, client: Client | None = None, namespace: str = "headrace",
         codec: Codec[Any] | None = None, lookup: Sequence[str] = (), dead_limit: int = 1000,
         result_ttl: float | timedelta = 86400, fenced: bool = False, timeout: float | timedelta = 45.0,
+        durable: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
+        self._durable = Durability.of(durable)
         self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = Address.of(url, client, redis.Redis, self)
 
     def start(
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
         stage: str | None = None, delay: Delay = None, headers: Mapping[str, str] | None = None,
+        durable: str | None = None,
     ) -> Receipt:  # fmt: skip
         """Begin a run with *payload* in the first stage, or in *stage*. flow_start.lua, O(1).
 
         With *id* (no `/`), a run of that id that has not ended is left as it is: `added=False`. *attributes*: text, or
         lists of it, which every stage sees.
+        *durable*: how far the write must have come; else the flow's. `NotDurable` means that the run has begun.
         """
-        return self._run(*self._start(payload, id, attributes, stage, delay, headers))
+        try:
+            return self._run(*self._start(payload, id, attributes, stage, delay, headers, durable))
+        except NotDurable as error:
+            self._not_durable(error)
+            raise
 
-    def complete(self, lease: BaseLease[Any, Any], outcome: Any = None, fenced: bool | None = None) -> bool:
+    def complete(
+        self, lease: BaseLease[Any, Any], outcome: Any = None, fenced: bool | None = None, *, durable: str | None = None
+    ) -> bool:
         """Complete a stage's job that you leased yourself, with a result, `Next` or `FanOut`, as a worker does.
 
         `True` for exactly one caller. The job is in its next stage, or its children are there, in the same script.
         `False` also if the flow would go to a stage that is not declared here. flow_advance.lua, O(children).
         """
-        return self._run(*self._complete(lease, outcome, fenced))[0]
+        return self._run(*self._complete(lease, outcome, fenced, durable))[0]
 
     def state(self, id: str) -> FlowState | None:
         """Return the state of a run, or of a child by its id (`<parent>/<fan-out>/<name>`); `None` if it is unknown by
