@@ -108,7 +108,7 @@ MUTANTS = {
         [
             ("cancel", "redis.pcall('XACK', q.jobs, 'workers', entry)", "0"),
             ("complete", "if worker == '' and results", "if false and results"),
-            ("complete", "if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end", ""),
+            ("complete", "if all then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end", ""),
             (
                 "complete",
                 "reply[i] = remove_entry(q, entries[i])",

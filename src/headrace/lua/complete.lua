@@ -128,8 +128,9 @@ end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
 
 -- 3. The jobs go, before anything is written, so that a full server can still be drained.
-local won, reply, acked = 0, {}, 0
-if not mine then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end
+local won, reply, acked, all = 0, {}, 0, true
+for i = 1, mine and limit or 0 do all = all and mine[i] end
+if all then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end
 if acked == limit then
   -- All were pending, so all are there; one counts below limit only where XDEL was used by hand.
   won = redis.call('XDEL', jobs, unpack(entries))

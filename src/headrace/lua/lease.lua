@@ -265,7 +265,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n >
     if body and q.order then read_turns(q, {body}) end
     if not body then
       redis.call('XACK', jobs, 'workers', entry)
-    elseif q.order and not takes_turn(q, entry, body[2]) then
+    elseif q.order and not takes_turn(q, entry) then
       weigh(body[2])
       redis.call('ZREM', limited, entry)
       put_behind(q, {entry}, count)
@@ -295,7 +295,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n >
       if got[i] then
         local entry, fields = got[i][1], got[i][2]
         there[entry] = true
-        if not q.order or takes_turn(q, entry, fields) then
+        if not q.order or takes_turn(q, entry) then
           hand_out(entry, fields, counts[entry])
         else
           weigh(fields)
@@ -383,7 +383,7 @@ local function read()
         if plain then unflatten() end
         bytes = size_of(fields)
         local due = keyed and admit(rates, limited, limits, exact, fields, false)
-        if q.order and not takes_turn(q, entry, fields) then
+        if q.order and not takes_turn(q, entry) then
           others[#others + 1] = entry
         elseif due then
           later[#later + 1] = entry

@@ -2,28 +2,25 @@
 -- @include turns
 local function begin_turns(q, order)
   if q.levels.n > 0 then error('ARGUMENT ' .. order .. ': no order over several levels', 0) end
-  q.order, q.heads, q.turns_set, q.places = order, {}, {}, {}
-end
-local function key_of(q, fields)
-  local key
-  for i = 1, #fields - 1, 2 do
-    if fields[i] == q.order then key = fields[i + 1] end
-  end
-  return key
+  q.order, q.keys, q.heads, q.turns_set, q.places = order, {}, {}, {}, {}
 end
 -- Read whose turn it is for the keys of these rows, as far as it is not known.
 local function read_turns(q, rows)
-  local asked = {}
+  local asked, order = {}, q.order
   for i = 1, #rows do
-    local key = rows[i] and key_of(q, rows[i][2])
+    local fields, key = rows[i] and rows[i][2] or {}, nil
+    for j = 1, #fields, 2 do
+      if fields[j] == order then key = fields[j + 1] end
+    end
+    if rows[i] then q.keys[rows[i][1]] = key end
     if key and q.heads[key] == nil then asked[#asked + 1], q.heads[key] = 'k' .. key, false end
   end
   local heads = #asked > 0 and redis.call('HMGET', q.turns, unpack(asked)) or {}
   for i = 1, #heads do q.heads[string.sub(asked[i], 2)] = heads[i] end
 end
--- Whether it is the turn of this job, or its key has none; else it is noted as one behind.
-local function takes_turn(q, entry, fields)
-  local key = key_of(q, fields)
+-- Whether it is the turn of this job, which was among those rows, or it has no key; else it is noted as one behind.
+local function takes_turn(q, entry)
+  local key = q.keys[entry]
   if not key then return true end
   if q.heads[key] == nil then q.heads[key] = redis.call('HGET', q.turns, 'k' .. key) end
   if q.heads[key] == entry then return true end

@@ -1,7 +1,6 @@
 -- Turns of the jobs of a key, where these are handed out one at a time, in the order of their entries. `turns` has
 -- 'k<key>', the entry whose turn it is until it leaves the queue, and 'e<entry>', the key: of that entry, and of each
 -- that was read behind it. These are with the consumer `behind`, and in the sorted set `behind`, by key and entry.
--- @include wake_many
 local function of_key(key) return #key .. ':' .. key end
 -- All have the same score, so they are in the order of bytes; longer numbers are larger ones.
 local function place(key, entry)
@@ -38,7 +37,7 @@ local function pass_turns(q, keys)
     some[#some + 1] = 'JUSTID'
     redis.pcall('XCLAIM', q.jobs, 'workers', 'parked', 0, unpack(some)) -- there may be no group any more
   end
-  if q.wake then wake_many(q.wake, #front) end
+  for _ = 1, q.wake and math.min(#front, 8 - redis.call('XLEN', q.wake)) or 0 do redis.call('XADD', q.wake, '*', 'w', '1') end
 end
 -- Entries leave the queue: those whose turn it was pass it on.
 local function forget_turns(q, names)
