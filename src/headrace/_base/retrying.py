@@ -18,7 +18,7 @@ from headrace._telemetry.client import Outage
 from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
-ATTEMPT_S = 0.05  # seconds that an attempt needs: one without them would make unknown what is known
+ATTEMPT_S = 0.05  # seconds that an attempt needs at least: one without them would make unknown what is known
 FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
 SLACK_S = 1.0  # seconds by which a step may be late; if it is later, the process or the machine stood still
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
@@ -190,6 +190,7 @@ class Patience:
     step: float  # seconds that an attempt takes at most
     trip: Trip
     since: float = field(init=False)
+    slowest: float = 0.0  # seconds that the server took to refuse an attempt
 
     def __attrs_post_init__(self) -> None:
         self.since = self.trip.began
@@ -199,8 +200,12 @@ class Patience:
         outcome = state.outcome
         if outcome is not None and (error := outcome.exception()) is not None:
             self.failed(error)
-        pause = 0.0 if self.trip.within is None else state.upcoming_sleep + ATTEMPT_S
+        pause = 0.0 if self.trip.within is None else state.upcoming_sleep + self._needed()
         return self.trip.spent + pause >= self.limit()
+
+    def _needed(self) -> float:
+        """Return the seconds that an attempt needs: as others took, while the outcome is known, and can be lost."""
+        return ATTEMPT_S if self.trip.unanswered else max(ATTEMPT_S, 2 * self.slowest)
 
     def before(self, state: RetryCallState) -> None:
         """Note that the pause is over, for tenacity."""
@@ -208,14 +213,18 @@ class Patience:
 
     def failed(self, error: BaseException) -> None:
         """Record the error of an attempt."""
-        self._passed(self.step)
+        took = self._passed(self.step)
+        if there := answers(error):
+            self.slowest = max(self.slowest, took)
         self.trip.error = error
-        self.outage.failed(error, there=answers(error))
+        self.outage.failed(error, there=there)
 
-    def _passed(self, most: float) -> None:
+    def _passed(self, most: float) -> float:
         now = since_boot()
         took, self.since = now - self.since, now
-        self.trip.spent += took if took <= most + SLACK_S else SLACK_S
+        took = took if took <= most + SLACK_S else SLACK_S
+        self.trip.spent += took
+        return took
 
 
 def policy(patience: Patience, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:

@@ -20,3 +20,17 @@ def test_an_attempt_without_the_time_to_be_answered_is_not_made(spent: float, la
     state.set_exception((redis.ConnectionError, redis.ConnectionError("refused"), None))
     state.upcoming_sleep = 0.01
     assert patience.stop(state) is last
+
+
+@pytest.mark.parametrize(("unanswered", "last"), [(0, True), (1, False)])
+def test_an_attempt_is_given_the_time_that_others_took(unanswered: int, last: bool) -> None:
+    """A server far away, or a busy one, takes longer to refuse a call; what is unknown anyway is tried to the end."""
+    trip = retrying.Trip([], within=1.0, unanswered=unanswered)
+    patience = retrying.Patience(Outage({}), lambda: 1.0, 1.0, trip)
+    patience.since -= 0.3  # seconds that the first attempt took
+    full = redis.OutOfMemoryError("command not allowed")
+    patience.failed(full)
+    trip.spent = 0.5
+    state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+    state.upcoming_sleep = 0.01
+    assert patience.stop(state) is last
