@@ -217,7 +217,7 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
     """One that answers nothing, and closes nothing: the calls to it end in their time, and the others don't wait."""
     lost, *alive = cluster.groups()
     frozen = cluster.owner(lost)
-    worker = Running(kind, url=cluster.url, heartbeat=0.5, timeout=2.0)
+    worker = Running(kind, url=cluster.url, heartbeat=0.5, timeout=3.0)
     for name in (lost, *alive):
         worker.handler(name)(lambda _job: None)
     queues = [Queue(name, url=cluster.url) for name in (lost, *alive)]
@@ -225,13 +225,14 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
         until(lambda: all(any(one.alive for one in queue.workers()) for queue in queues), "a worker everywhere")
         frozen.suspend()
         try:
-            end = time.monotonic() + 4.0  # twice its timeout
+            end = time.monotonic() + 6.0  # twice its timeout
             while time.monotonic() < end:
                 for queue in queues[1:]:
                     done = queue.counts().completed
                     queue.enqueue(b"x")
                     until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
                     assert [one.alive for one in queue.workers() if not one.name.startswith("queue-")] == [True]
+                time.sleep(0.05)
             with (
                 Queue(lost, url=cluster.url, timeout=0.5) as queue,
                 pytest.raises((redis.TimeoutError, redis.ConnectionError)),
@@ -252,7 +253,7 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
     """A worker of queues on three masters, of which one dies for good: on the others it stays alive, and works."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
         lost, *alive = cluster.groups()
-        worker = Running(kind, url=cluster.url, heartbeat=0.5, timeout=2.0)
+        worker = Running(kind, url=cluster.url, heartbeat=0.5, timeout=3.0)
         for name in (lost, *alive):
             worker.handler(name)(lambda _job: None)
         queues = [Queue(name, url=cluster.url) for name in alive]
@@ -260,13 +261,14 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
             until(lambda: all(any(one.alive for one in queue.workers()) for queue in queues), "a worker everywhere")
             dead = cluster.owner(lost)
             dead.kill()
-            end = time.monotonic() + 4.0  # twice its timeout
+            end = time.monotonic() + 6.0  # twice its timeout
             while time.monotonic() < end:
                 for queue in queues:
                     done = queue.counts().completed
                     queue.enqueue(b"x")
                     until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
                     assert [one.alive for one in queue.workers() if not one.name.startswith("queue-")] == [True]
+                time.sleep(0.05)
             end = time.monotonic()
         assert time.monotonic() - end < 20  # it does not wait for the dead one
         assert not [one for queue in queues for one in queue.workers() if not one.name.startswith("queue-")]  # it left

@@ -3,7 +3,7 @@
 For each call a rehearsal measures its conversation with the server; then it is repeated as often as
 that has bytes, and the connection is cut after each of them: of the requests, and of the replies
 (0 bytes of a reply: it was carried out, and nobody heard). It is our side that is cut: on other servers
-than the newest, every thirteenth byte will do, and for the other colour every third, but for `--full`.
+than the newest, every thirteenth byte will do, and for the other colour every fifth, but for `--full`.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> No
 @pytest.mark.parametrize("program", ENDS, ids=lambda binary: binary.name, indirect=True)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.Config, record_property: Any) -> None:
-    """The same, awaited: at every third, but for `--full`."""
+    """The same, awaited: at every fifth, but for `--full`."""
 
     async def story() -> None:
         async with AsyncQueue(NAME, url=bench.proxy.url, namespace="n") as queue:
@@ -294,7 +294,7 @@ def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.
                 bench.settled(case, side, after, prepared, answer)
 
             places: list[tuple[str, int]] = []
-            bench.step *= 1 if pytestconfig.option.full else 3  # the requests are those of the other colour
+            bench.step *= 1 if pytestconfig.option.full else 5  # the requests are those of the other colour
             await queue.counts()
             await once("requests", -1)
             places.clear()
