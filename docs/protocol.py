@@ -78,14 +78,14 @@ PARTS = {
         "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
         "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
         "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "
-        "`trends` when the last record of those was taken, if they are declared, "
+        "`shards` is the version of the table that has sealed this shard, `heir` says that it has taken over from others, `drained` since when it is empty, `trends` when the last record of those was taken, if they are declared, "
         "`gate` until when producers wait for room, and at which number of waiting jobs they are told, "
         "`rewind` how far moments have been moved since the clock went back, "
         "`healed` the last entry there was when a lost group was made anew, until all up to it are in front.",
     ),
     "shards": (
         "hash",
-        "Of a group, not of a queue: `<namespace>:{<group>}:shards`. `version`, and the number of each shard → the salt of its tag, the first and the last CRC-32 of its keys, and `open`.",
+        "Of a group, not of a queue: `<namespace>:{<group>}:shards`. `version`, and the number of each shard → the salt of its tag, the first and the last CRC-32 of its keys, and its state: `open`; `sealing`, and its heirs `opening`; `draining`. `queue:<name>` for each queue of the group; after a change `numbers`, of shards that there were, `next`, that of the next shard, and `past:<name>`, what shards counted that are gone.",
     ),
     "outbox": (
         "hash",

@@ -27,7 +27,7 @@ BESIDES = {
     "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
     "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "NotDurable", "Offloaded",
     "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "QueueFull", "Rate", "Repairs", "ReplyError", "Schedule",
-    "Shard", "ShardsMismatch",
+    "Resharding", "Shard", "ShardsMismatch",
     "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState", "as_completed",
 }  # fmt: skip
 MEMBERS = {
@@ -36,7 +36,8 @@ MEMBERS = {
         "delayed", "delete", "drain", "enqueue", "enqueue_many", "enqueue_stream", "events", "expire", "fail_worker",
         "find", "lease", "lease_many",
         "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew",
-        "repair", "reschedule", "result", "results", "resume", "retry", "running", "schedule", "schedules", "shards",
+        "repair", "reschedule", "reshard", "result", "results", "resume", "retry", "running", "schedule", "schedules",
+        "shards",
         "unschedule", "waiting", "workers",
     },
     "Lease": {

@@ -21,7 +21,7 @@ from headrace._model.flow import FanOut, FlowJob, FlowState, Next
 from headrace._model.job import Job, NewJob
 from headrace._model.policy import Rate, Retry
 from headrace._model.receipt import AsyncReceipt, Receipt
-from headrace._model.shards import Shard
+from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._sync.discovery import queues, workers
 from headrace._sync.flow import Flow
@@ -102,6 +102,7 @@ __all__ = [
     "Release",
     "Repairs",
     "ReplyError",
+    "Resharding",
     "Retry",
     "RetryLater",
     "Schedule",

@@ -89,14 +89,17 @@ class PrioritiesMismatch(HeadraceError):
 
 
 class ShardsMismatch(HeadraceError):
-    """The queue's group has another number of shards than was given: *shards*. The call changed nothing."""
+    """The queue's group has another number of shards than was given, and never had that many: it has *shards*. Or (0,
+    or less) its table is not to be used. The call changed nothing.
+    """
 
     def __init__(self, shards: int) -> None:
-        super().__init__(
-            f"the queues of this group have {shards} shards: give shards={shards} wherever they are used"
-            if shards > 0
-            else "the table of this group's shards is of another form than this version writes"
-        )
+        text = "the table of this group's shards is of another form than this version writes"
+        if shards > 0:
+            text = f"the queues of this group have {shards} shards: give shards={shards} wherever they are used"
+        elif shards < 0:
+            text = f"the table of this group's shards is older than version {-shards}, which shards know: repair() it"
+        super().__init__(text)
         self.shards = shards
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's

@@ -353,7 +353,7 @@ def test_one_operation_reaches_one_shard(queue: Any) -> None:
 def test_the_group_has_one_table(connect: Any, queue: Any, client: redis.Redis) -> None:
     queue.enqueue(b"x")
     table: Any = client.hgetall(Keys.of("q").shards)
-    assert {key.decode(): row.decode() for key, row in table.items()} == TABLE.rows()
+    assert {key.decode(): row.decode() for key, row in table.items()} == {**TABLE.rows(), "queue:q": "1"}
     connect("q/of-the-group", shards=SHARDS).enqueue(b"x")
     other = connect("q/of-the-group", shards=SHARDS + 1)
     for call in (other.counts, lambda: other.enqueue(b"x"), lambda: other.enqueue_many([b"x"]), other.lease):
@@ -394,6 +394,14 @@ def test_the_command_line_takes_it(queue: Any, server: Server) -> None:
     assert sum(row["counts"]["waiting"] for row in rows) == 40
     lines = run("shards", "q").stdout.splitlines()
     assert len(lines) == SHARDS + 1
+    assert json.loads(run("reshard", "q", "--json").stdout) == {
+        "shards": SHARDS,
+        "draining": 0,
+        "left": 0,
+        "done": True,
+    }
+    assert run("reshard", "q", "8").stdout == "8 shards; 40 jobs are in 6 older ones\n"
+    assert run("reshard", "q", "1").exit_code == 2
     assert run("queues").stdout == "q\n"
     assert run("enqueue", "q", "y", "--id", "from the shell").exit_code == 0
     assert queue.find("from the shell").job.payload == b"y"
@@ -405,4 +413,4 @@ def test_the_command_line_takes_it(queue: Any, server: Server) -> None:
     assert run("trends", "q").exit_code == 2
     for told in (run("stats", "q", "--json"), run("stats", "--json")):
         assert json.loads(told.stdout)["q"]["completed"] == queue.counts().completed
-    assert json.loads(run("show", "q", "--json").stdout)["shards"] == SHARDS
+    assert json.loads(run("show", "q", "--json").stdout)["shards"] == SHARDS + 8

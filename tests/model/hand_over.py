@@ -17,12 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace import NewJob
 from headrace._core.effects import Now, Send
 from headrace._core.handing import Shores, hand_over
+from headrace._core.shard_map import ShardMap
 from headrace._model.settings import QueueSettings
 from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import PartOps, parts_of
+from headrace._protocol.shards import PartOps
 from tests.support.servers import Server
 
 SHARDS = 3
@@ -36,6 +37,7 @@ WHICH = st.integers(0, 3)
 class Sweeper:
     """One that hands over: what it knows is its own, or shared with the next."""
 
+    known: ShardMap
     outboxes: list[PartOps]
     shores: Shores
     call: Any = None
@@ -45,7 +47,7 @@ class Sweeper:
     def begin(self) -> None:
         """Go on to what is to be sent next."""
         if self.call is None:
-            self.call = hand_over(self.outboxes, self.shores, pages=3)
+            self.call = hand_over(self.known, self.outboxes, self.shores, pages=3)
             self.effect = next(self.call)
             self.settle()
 
@@ -89,11 +91,12 @@ class Machine(RuleBasedStateMachine):
         self.client: Any = redis.Redis(unix_socket_path=server.path)
         self.client.flushall()
         settings = QueueSettings(shards=SHARDS)
-        self.parts = [part for queue in QUEUES for part in parts_of(Ops(Keys.of(queue), settings))]
+        self.known = known = ShardMap(Ops(Keys.of(QUEUES[0]), settings))
+        self.parts = [part.of(queue) for queue in QUEUES for part in known.ordered()]
         shared = Shores()
         self.sweepers = [
-            Sweeper(self.parts, shared), Sweeper(self.parts, shared),
-            Sweeper(self.parts, Shores()), Sweeper(self.parts[:SHARDS], Shores()),
+            Sweeper(known, self.parts, shared), Sweeper(known, self.parts, shared),
+            Sweeper(known, self.parts, Shores()), Sweeper(known, self.parts[:SHARDS], Shores()),
         ]  # fmt: skip
         self.late: list[Op[Any]] = []
         self.expected: set[bytes] = set()
@@ -227,7 +230,7 @@ class Machine(RuleBasedStateMachine):
             self.run_op(op)
         for one in self.sweepers:
             one.die()
-        last = Sweeper(self.parts, Shores())
+        last = Sweeper(self.known, self.parts, Shores())
         for _ in range(3):
             last.begin()
             while last.call is not None:

@@ -103,10 +103,10 @@ HAND_OVER: dict[str, list[tuple[str, str, str]]] = {
 
 HAND_OVER_IN_MODULES = {
     "what did not come leaves the outbox": (
-        handing, "if not answered:\n                return False", "if not answered:\n                return True"
+        handing, "if not answered:\n                return None", "if not answered:\n                return frozenset()"
     ),
     "what was refused leaves the outbox": (
-        handing, "self.late = True\n                return False", "self.late = True\n                return True"
+        handing, "self.late = True\n                return None", "self.late = True\n                return frozenset()"
     ),
     "what was not closed is over": (
         handing, "if (yield from self._ask([op], target[1])):", "if (yield from self._ask([op], target[1])) or True:"

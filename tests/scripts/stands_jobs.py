@@ -65,7 +65,7 @@ def _(lua: Lua) -> None:
 @stand("accept")
 def _(lua: Lua) -> None:
     """Its jobs are its own arguments; an id that is the name of an entry is looked up there."""
-    _, now, _ = lua("accept", 0)
+    _, now, *_ = lua("accept", 0)
     for number, entry in enumerate(large(lua)):
         assert lua("accept", now, f"n{number}", entry, "", 2, "data", "x")[0] == 1
 

@@ -41,7 +41,14 @@ WITHOUT = {  # touch no payload, and nothing that grows with the queue
     "trends": "a part of one string, 104 kB",
     "unschedule": "one schedule",
     "workers": "one row a worker",
-    "shards": "two words for each of 256 shards",
+    "shards": "two words for each of 1,024 shards, and 1,000 queues",
+    "seal": "five fields, one of at most 16 options",
+    "inherit": "five fields, one of at most 16 options",
+    "present": "names of jobs, at most 1,000",
+    "drained": "numbers",
+    "wipe": "names of keys, and of fields of the stats",
+    "hand_schedule": "one schedule",
+    "take_schedule": "one schedule",
 }
 
 

@@ -31,11 +31,11 @@ DELAYS = ["", "+0", f"+{LONGEST}", f"+{INTEGER_AT_MOST}", "@0", f"@{YEAR_10000}"
 CURSORS = ["", "-", "0", "(", "x" * 500, "9" * 40, "\0", "new:9 -", "level:9", "delayed x", "5-1 5", "%d", "1 1 1"]
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
-    " next ageing pause most awaits number from come over since",
+    " next ageing pause most awaits number from come over since version",
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
-    " register decide serving idle entry set together sharded hourly",
+    " register decide serving idle entry set together sharded hourly queue known queues schedule",
     "items": "items... wanted... buckets... fields... moments... names... nonces... rows...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}

@@ -82,6 +82,8 @@ CALLS: dict[str, list[Any]] = {
     "delete": [],
     "repair": ["jobs", "-", 500, TERM],
     "counts": [],
+    "drained": [],
+    "wipe": [],
     "measure": [],
     "find": [f"{LATER}1", ""],
     "ended": [f"{LATER}1"],

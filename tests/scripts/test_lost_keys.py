@@ -11,7 +11,7 @@ from tests.scripts.conftest import TERM, Lua
 ANY = object()
 NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and the reply when there is nothing
     "about": [([], [ANY, 0, 0, 0])],
-    "accept": [([0], [0, ANY, 0]), ([0, "n", "i", "", 4, "data", "a", "id", "i"], [0, ANY, 0])],
+    "accept": [([0], [0, ANY, 0, []]), ([0, "n", "i", "", 4, "data", "a", "id", "i"], [0, ANY, 0, []])],
     "beat": [(["w", 10_000, TERM, 0], 0), (["w", 10_000, TERM, 1], 1)],
     "cancel": [(["i"], 0), (["5-0"], 0), (["99999999999999999999-0"], 0)],
     "cancel_payload": [(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["a", "delayed", "0", 500], [0, "", "0"])],
@@ -72,7 +72,20 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "retry": [(["w", 0, 1000, "5-0", 1, "", 1, "why"], [0])],
     "schedule": [(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
     "schedules": [([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "none")],
-    "shards": [([], []), (["version", "1"], ["version", "1"]), (["version", "2"], ["version", "1"])],
+    "shards": [
+        (["q", "", ""], []),
+        (["", "", "", "version", "1"], ["version", "1"]),
+        (["", "", "", "version", "2"], ["version", "1"]),
+        (["", "1", "1", "version", "2"], ["version", "1"]),
+        (["", "1", "0", "version", "2"], ["version", "2"]),
+    ],
+    "seal": [([0], [0]), ([1], [0])],
+    "inherit": [([], 1), (["history", "5 1000"], 0)],
+    "present": [(["a", "b"], [0, 0])],
+    "drained": [([], [-1, *[0] * 5])],
+    "wipe": [([], 0)],
+    "hand_schedule": [(["s"], [])],
+    "take_schedule": [(["s", 5, "x"], 1), (["s", 5, "x"], 0)],
     "tick": [(["s", "every 1000", 5, 10, 5], 0)],
     "trends": [([0, 10], [ANY, 0, ""])],
     "unschedule": [(["s"], 0)],
@@ -115,6 +128,8 @@ def test_every_script_copes(lua: Lua, there: str) -> None:
                 expected = [*nothing[:4], ANY, ANY]  # healed or not
             if name == "repair" and there == "only a group":
                 expected = ["", "0", 1, *[0] * 10]  # the wake stream, which is made with the group, was missing
+            if name == "drained" and there != "nothing":
+                expected = [-1, 1, 0, 0, 1, 0]
             if name in {"counts", "measure"} and there != "nothing":
                 expected = [0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, *([0] if name == "measure" else [])]
             if not agrees(reply, expected):

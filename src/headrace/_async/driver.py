@@ -10,6 +10,7 @@ from headrace._async.cluster import executor_of
 from headrace._async.executor import AsyncExecutor
 from headrace._async.line import Line
 from headrace._base.connected import Connected, Timeout, least
+from headrace._base.inspector import scanned, scanning
 from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
@@ -20,6 +21,7 @@ from headrace._core.effects import (
     Now,
     Overlap,
     PassTurn,
+    Scan,
     Send,
     Sleep,
     Step,
@@ -116,5 +118,7 @@ class AsyncDriver(Connected):
                 return await self._waiters.wait(waiter, seconds)
             case ForgetEnds(waiter):
                 return await self._waiters.ignore(waiter)
+            case Scan(cursor, pattern):
+                return scanned(await self._executor.scan(cursor, scanning(pattern), within))
             case _:
                 raise TypeError(f"{effect!r} is for a worker's driver")

@@ -29,6 +29,7 @@ from headrace._core.effects import (
     BlockThen,
     Effect,
     Held,
+    Join,
     Log,
     Phase,
     Receive,
@@ -43,7 +44,7 @@ from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.roles import Channel
-from headrace._core.worker.slots import first_of, leads
+from headrace._core.worker.slots import first_of
 from headrace._core.worker.together import Together
 from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
@@ -159,7 +160,7 @@ class Engine(BaseEngine):
     def __init__(
         self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
     ) -> None:
-        self._loop = loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         limit = lifecycle.settings.max_outage
         work = executor_of(url, client, limit, attend=attend)
         pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
@@ -172,13 +173,20 @@ class Engine(BaseEngine):
         self.forsaken: Callable[[], None] | None = None  # called at the end, once nobody waits for it any more
         self._slots: dict[int, _Slots] = {}
         for one in lifecycle.consumers:
-            of = None if leads(one) else self._slots[id(first_of(one))]
-            self._slots[id(one)] = made = _Slots(one, loop, self.telemetry(one), of)
-            if of is not None:
-                of.sharing.append(made)
+            self._seat(one)
         self.pulse = Pulse(pulse)
         self._begin()
         self.pulse.run(StallWatch(lifecycle, self.pulse, self._handles).run(), "headrace-stalls")
+
+    def _seat(self, consumer: Consumer) -> None:
+        of = self._slots.get(id(first_of(consumer)))
+        made = _Slots(consumer, self._loop, self.telemetry(consumer), of)
+        self._slots = {**self._slots, id(consumer): made}  # another thread may look through it
+        if of is not None:
+            of.sharing.append(made)
+
+    def _launch(self, role: asyncio.Future[None]) -> asyncio.Future[None]:
+        return role
 
     def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
@@ -412,7 +420,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
                 return await self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):
                 return await self._engine.subscription(channels).receive(channels, seconds)
-            case Start() | Wake() | TakeBack() | Abort() | Log():
+            case Start() | Wake() | TakeBack() | Abort() | Join() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:
                 return await super()._perform(effect, end)

@@ -13,8 +13,8 @@ import redis.asyncio
 from headrace._async.driver import AsyncDriver
 from headrace._base.address import Address, AsyncClient
 from headrace._base.closing import AsyncClosing
-from headrace._base.inspector import FRESH_S, BaseInspector, scanned, scanning
-from headrace._core.effects import Effect, Scan, Step
+from headrace._base.inspector import FRESH_S, BaseInspector
+from headrace._core.effects import Step
 from headrace._core.showing import Redact
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
@@ -47,11 +47,6 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
         address = Address.of(url, client, redis.asyncio.Redis, self)
         super().__init__(address, namespace, codecs, redact, fresh, timeout)
         self._lock = asyncio.Lock()
-
-    async def _perform(self, effect: Effect, end: float | None = None) -> Any:
-        if isinstance(effect, Scan):
-            return scanned(await self._executor.scan(effect.cursor, scanning(effect.pattern), self._within))
-        return await super()._perform(effect, end)
 
     async def _see(self, view: Step[R]) -> R:
         async with self._lock:

@@ -25,7 +25,7 @@ from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob
 from headrace._model.payload import Plain, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
-from headrace._model.shards import Shard
+from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 
 
@@ -332,6 +332,17 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         empty list. shards.lua, and counts.lua of each.
         """
         return await self._drive(self._shards())
+
+    async def reshard(self, shards: int | None = None) -> Resharding:
+        """Change the number of shards of the queue's group, 2-256, while work goes on; return how far it is.
+
+        New jobs go to as many new shards at once. The old ones are worked off, by all workers; one that was empty for
+        ten minutes leaves the table, which workers see to, and each further call, also without *shards*. A call that
+        fails may be repeated, from anywhere. Clients go on: the number that they were given may be any that there was.
+        See `docs/how-to/use-a-cluster.md` for what becomes of ids, keys, delays, dead letters and schedules.
+        A few scripts a shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for those that go.
+        """
+        return await self._drive(self._reshard(shards))
 
     async def drain(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.

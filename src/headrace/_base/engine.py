@@ -12,7 +12,7 @@ from headrace._base.executor import BaseExecutor
 from headrace._base.hooks import Hook
 from headrace._base.retrying import RETRY_PAUSE_S
 from headrace._base.worker import left_behind
-from headrace._core.effects import Abort, Effect, Held, Log, Phase, Role, Start, TakeBack, Wake
+from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle, many
 from headrace._core.worker.roles import Channel, all_roles
@@ -56,6 +56,7 @@ class BaseEngine(ABC):
 
     def __init__(self, lifecycle: Lifecycle, executors: Mapping[Channel, BaseExecutor], trace_parent: str) -> None:
         self.lifecycle = lifecycle
+        self._trace_parent = trace_parent
         self.error: BaseException | None = None
         self.finished = False
         self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
@@ -85,6 +86,27 @@ class BaseEngine(ABC):
         """Start every role."""
         for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place):
             self._running.setdefault(name, []).append(self._role(name, role, whose, channel))
+
+    def join(self, consumers: Sequence[Consumer]) -> None:
+        """Start the roles of consumers that come while the worker runs: of shards that are new."""
+        if self.lifecycle.phase is not Phase.RUNNING:
+            return
+        for consumer in consumers:
+            telemetry = WorkerTelemetry(consumer, self.executors["work"].pool.connection_kwargs, self._trace_parent)
+            self._telemetries[consumer.ops.keys.part("jobs")] = telemetry
+            self._events[id(consumer)] = []
+            self._seat(consumer)
+        self.lifecycle.join(consumers)
+        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers):
+            self._running.setdefault(name, []).append(self._launch(self._role(name, role, whose, channel)))
+
+    @abstractmethod
+    def _seat(self, consumer: Consumer) -> None:
+        """Give a consumer the slots of those that it shares them with, or its own."""
+
+    @abstractmethod
+    def _launch(self, role: Any) -> Any:
+        """Start the thread or task of a role, and return it."""
 
     def _place(self, consumer: Consumer) -> Hashable:
         return self._where(consumer.ops.keys)
@@ -156,6 +178,8 @@ class BaseEngine(ABC):
                 return self.take_back(consumer)
             case Abort(held):
                 self.abort(held)
+            case Join(consumers):
+                self.join(consumers)
             case Log(event, text):
                 log.say(event, "%s", text)
             case _:

@@ -22,8 +22,9 @@ from headrace._base.results import Decode, QueueSource, decoded, value_of
 from headrace._base.retrying import bounding
 from headrace._core import calls
 from headrace._core.admitting import admit, admit_many
-from headrace._core.effects import Step
+from headrace._core.effects import Step, send
 from headrace._core.leasing import Peer
+from headrace._core.resharding import checked, reshard
 from headrace._core.sharded import Sharded
 from headrace._core.sharded_leasing import ShardedPeer
 from headrace._core.whole import Whole
@@ -36,7 +37,7 @@ from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, NewJob, is_new
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings
-from headrace._model.shards import Shard
+from headrace._model.shards import Resharding, Shard, shard_count
 from headrace._model.timing import Timing
 from headrace._protocol.admission import Admission
 from headrace._protocol.answers import Declaration
@@ -152,9 +153,12 @@ class BaseQueue(Connected):
 
     def _admits(self, job: NewJob[Any], full: Full | None) -> bool:
         """Tell whether *job* is enqueued under conditions."""
-        settings = self.ops.settings
         if full is not None:
             checked_full(full)
+        return isinstance(self._whole, Sharded) or self._conditional(job)
+
+    def _conditional(self, job: NewJob[Any]) -> bool:
+        settings = self.ops.settings
         unique = settings.unique_for is not None and job.id is not None
         return settings.max_waiting is not None or unique or conditional(job)
 
@@ -168,14 +172,23 @@ class BaseQueue(Connected):
         self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: Durability | None
     ) -> tuple[Step[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
-        item = self._admission.item(job, None if sending is None else sending.context)
-        admission = evolve(self._admission, ops=self._whole.of(job), durable=durable)
-        return admit(admission, [item], self._limit(full, timeout), together=False), sending
+        context = None if sending is None else sending.context
+        if isinstance(self._whole, Sharded) and not self._conditional(job):
+            plain = self.ops.item(job, context)
+            return self._whole.enqueue(job, lambda ops: send(lasts(ops.enqueue([plain]), durable)), asks=False), sending
+        item, limit = self._admission.item(job, context), self._limit(full, timeout)
+
+        def add(ops: Ops) -> Step[list[Receipt]]:
+            return admit(evolve(self._admission, ops=ops, durable=durable), [item], limit, together=False)
+
+        return (
+            self._whole.enqueue(job, add, asks=True) if isinstance(self._whole, Sharded) else add(self.ops)
+        ), sending
 
     def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
         item = self.ops.item(job, None if sending is None else sending.context)
-        return lasts(self._whole.of(job).enqueue([item]), durable), sending
+        return lasts(self.ops.enqueue([item]), durable), sending
 
     def _not_durable(self, error: NotDurable) -> None:
         """Say with an error of `enqueue` that its job is in the queue."""
@@ -296,9 +309,14 @@ class BaseQueue(Connected):
         counts = yield from self._whole.part_counts()
         keys = [ops.keys for ops in self._whole.parts()]
         return [
-            Shard(part.number, part.first, part.last, slot_of(some.prefix), self._executor.node(some), one)
-            for part, some, one in zip(self._whole.table.parts, keys, counts, strict=True)
+            Shard(part.number, part.first, part.last, slot_of(some.prefix), self._executor.node(some), one, part.state)
+            for part, some, one in zip(self._whole.map.table.parts, keys, counts, strict=True)
         ]
+
+    def _reshard(self, shards: int | None) -> Step[Resharding]:
+        if not isinstance(self._whole, Sharded):
+            raise ConfigurationError(f"queue {self.name!r} has no shards, and gets none: use another, with shards=")
+        return reshard(self._whole.map, None if shards is None else checked(shard_count(shards)))
 
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
         limit = None if timeout is None else checks.seconds("timeout", timeout)

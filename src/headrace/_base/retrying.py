@@ -11,6 +11,7 @@ from attrs import define, field
 from redis import exceptions as errors
 from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
 
+from headrace._model.shards import Sealed
 from headrace._protocol.lasting import Lasting
 from headrace._protocol.limits import HEALING_ERRORS, RECORD_S, RETRY_BUDGET_S
 from headrace._protocol.op import Op, TooLarge, pack
@@ -24,6 +25,7 @@ SLACK_S = 1.0  # seconds by which a step may be late; if it is later, the proces
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
 _FULL = "max number of clients"
 _LEVELS = re.compile(r"\bPRIORITIES (\d+)")
+_SEALED = re.compile(r"\bSHARDS (\d+)")
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, as records do
 
 
@@ -135,6 +137,8 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
     for error in found:
         if levels := _LEVELS.search(str(error)[:300]):
             return PrioritiesMismatch(int(levels[1]))
+        if sealed := _SEALED.search(str(error)[:300]):
+            return Sealed(int(sealed[1]))
     return next((r for r in found if not heals(r)), found[0] if found else None)
 
 

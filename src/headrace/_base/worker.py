@@ -18,6 +18,7 @@ from headrace._base.queue import BaseQueue
 from headrace._base.stages import Stages
 from headrace._base.tasks import BaseTask, BaseTasks, check, declared, encoder, serve
 from headrace._base.tasks import handler as task_handler
+from headrace._core.shard_map import ShardMap
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.flow_consumer import FlowConsumer
@@ -39,7 +40,6 @@ from headrace._model.settings import (
 )
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import parts_of
 from headrace._telemetry import log
 from headrace._telemetry.worker import PARENTS
 from headrace.errors import ConfigurationError, LeasesLeft
@@ -104,6 +104,10 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
 def _not_of_shards(settings: QueueSettings, what: str) -> None:
     if settings.shards > 1:
         raise ConfigurationError(f"{what}: not for queues with shards: use a queue without")
+
+
+def _consumer(kind: type[Consumer], handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:
+    return kind(ops, handler, worker, DEFAULT_WAIT, **options)
 
 
 class BaseWorker(Hooked):
@@ -359,12 +363,12 @@ class BaseWorker(Hooked):
             else:
                 kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
                 recurring = declared(h.queue, self._tasks)
-                shared = SharedSlots() if queue_settings.shards > 1 else None
-                made = [
-                    kind(one, h, self.name, DEFAULT_WAIT, named=self.named, recurring=recurring, shared=shared)
-                    for one in (parts_of(ops) if shared is not None else [ops])
-                ]
-                consumers += made
-                if shared is not None:
-                    shared.members = made
+                shared = SharedSlots(map=ShardMap(ops)) if queue_settings.shards > 1 else None
+                make = partial(
+                    _consumer, kind, h, self.name, named=self.named, recurring=recurring, shared=shared,
+                )  # fmt: skip
+                if shared is not None and shared.map is not None:
+                    shared.make = make
+                    shared.members = list(map(make, shared.map.ordered()))
+                consumers += [make(ops)] if shared is None else shared.members
         return Lifecycle(self.settings, consumers)

@@ -135,6 +135,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "delete": changing.delete,
     "fail-worker": changing.fail_worker,
     "repair": changing.repair,
+    "reshard": changing.reshard,
     "doctor": doctor,
     "top": top,
     "web": web,

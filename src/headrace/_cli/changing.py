@@ -260,3 +260,24 @@ def fail_worker(
         if not meant and not number:
             raise HeadraceError(f"there is no worker {worker} in {name}")
         outcome(in_json, f"failed {worker}, {number} jobs", {"queue": name, "worker": worker, "jobs": number})
+
+
+def reshard(
+    name: Name,
+    shards: Annotated[int | None, typer.Argument(help="How many there are to be, 2-256; or go on, and show.")] = None,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Change the number of shards of a sharded queue, and of all of its group.
+
+    Work goes on meanwhile. Jobs go to the new shards at once; the old ones are worked off, and leave when they were
+    empty for ten minutes.
+    """
+    with reported(), opened(name, url, namespace) as queue:
+        found = queue.reshard(shards)
+        if in_json:
+            print_json({**attrs.asdict(found), "done": found.done})
+            return
+        left = f"; {found.left} jobs are in {found.draining} older ones" if found.draining else ""
+        print_out(f"{found.shards} shards{left}")

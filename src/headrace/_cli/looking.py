@@ -156,7 +156,7 @@ def workers(names: Names = None, in_json: Json = False, url: Url = None, namespa
 def shards(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
     """List the shards of a queue.
 
-    The slot and the node of each, and how many jobs are in each state; none of a queue that is not sharded.
+    The state, the slot and the node of each, and how many jobs are in each state; none of a queue that is not sharded.
     """
     with reported(), opened(name, url, namespace) as queue:
         found = queue.shards()
@@ -165,8 +165,8 @@ def shards(name: Name, in_json: Json = False, url: Url = None, namespace: Namesp
                 print_json(attrs.asdict(one))
             return
         columns = [field.name for field in attrs.fields(Counts)]
-        cells = ([x.number, x.slot, x.node, *(getattr(x.counts, column) for column in columns)] for x in found)
-        show(("shard", "slot", "node", *columns), cells, right=("shard", "slot", *columns))
+        cells = ([x.number, x.state, x.slot, x.node, *(getattr(x.counts, column) for column in columns)] for x in found)
+        show(("shard", "state", "slot", "node", *columns), cells, right=("shard", "slot", *columns))
 
 
 class Every(StrEnum):

@@ -14,10 +14,9 @@ import typer
 
 from headrace._cli.console import connected, server
 from headrace._model.settings import QueueOptions
-from headrace._model.shards import Table
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
-from headrace._sync.discovery import shards_of
+from headrace._sync.discovery import shards_of, table_of
 from headrace._sync.queue import Queue
 from headrace.errors import ConfigurationError
 
@@ -51,8 +50,8 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     anything: Any = client  # exists and scan_iter are half annotated
     if create or anything.exists(*map(keys.part, SIGNS)):
         return
-    shards = shards_of(client, name, namespace)
-    some = [keys.at(part) for part in Table.of(keys.group, shards).parts] if shards > 1 else []
+    table = table_of(client, name, namespace)
+    some = [keys.at(part) for part in table.parts] if table is not None else []
     if any(anything.exists(*map(one.part, SIGNS)) for one in some):
         return
     names: set[str] = set()

@@ -23,18 +23,16 @@ from headrace._model.checks import Context
 from headrace._model.durability import Durability
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
-from headrace._model.shards import Table
 from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
 from headrace._protocol import replies
 from headrace._protocol.answers import DueSchedules, SchedulePlan
-from headrace._protocol.keys import Keys, job_id
+from headrace._protocol.keys import job_id
 from headrace._protocol.lasting import last_of, lasts
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import table
-from headrace.errors import NotDurable, ShardsMismatch, TooManySchedules
+from headrace.errors import NotDurable, TooManySchedules
 
 TICKS_LEFT = 2  # what `tick` answers when one script was not enough
 
@@ -193,13 +191,6 @@ def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
         moved, more = yield from send(build())
         done += moved
     return done
-
-
-def agree(keys: Keys, ours: Table) -> Step[None]:
-    """Write the table of the shards of a queue's group, or compare it with *ours*. Raises `ShardsMismatch`."""
-    rows = yield from send(table(keys, ours.rows()))
-    if not ours.agrees(rows):
-        raise ShardsMismatch(len(rows) - 1)
 
 
 def pauses(first: float, last: float) -> Iterator[float]:

@@ -196,6 +196,13 @@ class Wake:
 
 
 @frozen
+class Join:
+    """Start the roles of these consumers, which come to a worker that runs."""
+
+    consumers: Sequence[Any]
+
+
+@frozen
 class Log:
     """Log an event of this name, which does not stop the worker."""
 
@@ -224,6 +231,7 @@ Effect = (
     | TakeBack
     | Abort
     | Wake
+    | Join
     | Log
 )
 Step = Generator[Effect, Any, R]  # a generator of effects that returns an R

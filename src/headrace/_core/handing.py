@@ -14,8 +14,9 @@ from typing import Any, cast
 from attrs import define, evolve, field
 
 from headrace._core.effects import Send, Step, current_time
+from headrace._core.shard_map import ShardMap
 from headrace._model.durability import Durability
-from headrace._model.shards import Part, Table
+from headrace._model.shards import Part
 from headrace._protocol.handing import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
 from headrace._protocol.lasting import Lasting
 from headrace._protocol.op import Op
@@ -37,15 +38,16 @@ class Shores:
     avoided: dict[int, float] = field(factory=dict[int, float])  # they did not answer: until when
 
 
-def hand_over(outboxes: Sequence[PartOps], shores: Shores, pages: int = PAGES) -> Step[list[str]]:
+def hand_over(known: ShardMap, outboxes: Sequence[PartOps], shores: Shores, pages: int = PAGES) -> Step[list[str]]:
     """Send what is in some outboxes, as many *pages* of each, and take in what has come; return what went wrong. The
     next call goes on from there, of this program or another.
     """
-    return _HandOver(outboxes, shores, pages).run()
+    return _HandOver(known, outboxes, shores, pages).run()
 
 
 @define(eq=False)
 class _HandOver:
+    known: ShardMap
     outboxes: Sequence[PartOps]
     shores: Shores
     pages: int
@@ -68,80 +70,101 @@ class _HandOver:
         return (yield from self._ask(ops))
 
     def _empty(self, outbox: PartOps, page: Pending) -> Step[None]:
-        table, at, left = outbox.table, 0, self.pages
-        assert table is not None  # noqa: S101
+        at, left = 0, self.pages
         for _ in range(2 * self.pages):
             if not page.intents and not page.closing and not page.next:
                 return
             self.late = False
-            come = yield from self._send(outbox, table, page)
-            over = yield from self._close(outbox, table, page)
+            come = yield from self._send(page)
+            over = yield from self._close(page)
             if not (page.next or come or over or self.late):
                 return
             if not self.late:
                 left -= 1
                 at = max(0, page.next - len(come)) if page.next else 0
-            away = yield from self._away(table)
+            away = yield from self._away()
             pages = yield from self._read([hand(outbox, at, come, over, away)])
             if not (pages and left):
                 return
             page = pages[0]
 
-    def _send(self, outbox: PartOps, table: Table, page: Pending) -> Step[list[tuple[str, str]]]:
-        """Send jobs to their shards; return the names of those that have come, here and in closing."""
-        there: dict[Target, list[Intent]] = defaultdict(list)
-        for intent in page.intents:
-            there[intent.target(table)].append(intent)
+    def _send(self, page: Pending) -> Step[list[tuple[str, str]]]:
+        """Send jobs to their shards; return the names of those that have come, here and in closing.
+
+        Where the number of shards has changed, those that take nothing new are asked first: one may have had the job
+        before it was sealed, and it never will after it has said that it had not.
+        """
         come: list[tuple[str, str]] = []
-        for target, intents in there.items():
-            if (yield from self._come(outbox.of_group(*target), target, intents)):
-                come += [(one.name, one.closing(table)) for one in intents]
+        left = [(intent, self.known.way(intent.check)) for intent in page.intents]
+        while left:
+            there: dict[Target, list[tuple[Intent, list[int]]]] = defaultdict(list)
+            for intent, way in left:
+                there[intent.queue, way[0]].append((intent, way[1:]))
+            left = list[tuple[Intent, list[int]]]()
+            for target, some in there.items():
+                ops = self.known.at(target[1]).of(target[0])
+                refused = yield from self._come(ops, target, [intent for intent, _ in some])
+                if refused is None:
+                    continue
+                come += [(one.name, one.closing(target[1])) for at, (one, _) in enumerate(some) if at not in refused]
+                left += [some[at] for at in sorted(refused) if some[at][1]]
+                if not all(some[at][1] for at in refused):
+                    yield from self._sealed(target[1])
         return come
 
-    def _come(self, ops: PartOps, target: Target, intents: Sequence[Intent]) -> Step[bool]:
-        """Send jobs to a shard; return true if they are there, and on a replica, where there is one."""
+    def _sealed(self, number: int) -> Step[None]:
+        """Take in that a shard is sealed to which jobs were to go: where they go is read anew, and so is the page."""
+        if number not in self.known.sealed:
+            self.known.sealed.add(number)
+            yield from self.known.look()
+            self.late = True
+
+    def _come(self, ops: PartOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
+        """Send jobs to a shard. If they are there, and on a replica, where there is one, return the places of those
+        that it refused; else `None`.
+        """
         shores, number = self.shores, target[1]
         while True:
             waits = Lasting(_REPLICATED) if number in shores.replicated else None
             op = accept(ops, self.since.get(target, 0), intents)
             answered: list[Accepted] = yield from self._ask([evolve(op, lasting=waits)], number)
             if not answered:
-                return False
+                return None
             answer = answered[0]
             shores.since[target] = answer.now
             if not answer.taken:
                 self.late = True
-                return False
+                return None
             if not answer.replicas:
                 shores.replicated.discard(number)
-                return True
+                return answer.refused
             if waits is not None:
-                return (waits.replicas or 0) >= 1 and not waits.reason
+                return answer.refused if (waits.replicas or 0) >= 1 and not waits.reason else None
             shores.replicated.add(number)  # once more, as only what a replica has may leave the outbox
 
-    def _close(self, outbox: PartOps, table: Table, page: Pending) -> Step[list[str]]:
+    def _close(self, page: Pending) -> Step[list[str]]:
         """Let shards forget what has come; return the names of what is over."""
         there: dict[Target, list[str]] = defaultdict(list)
         over: list[str] = []
         for name in page.closing:
             target = closing_target(name)
-            if target is None or target[1] >= len(table.parts):
-                over.append(name)  # a foreign one
+            if target is None or target[1] not in self.known.parts:
+                over.append(name)  # a foreign one, or of a shard that is gone
             else:
                 there[target].append(name)
         for target, names in there.items():
-            op = close(outbox.of_group(*target), [name.rpartition(" ")[2] for name in names])
+            op = close(self.known.at(target[1]).of(target[0]), [name.rpartition(" ")[2] for name in names])
             if (yield from self._ask([op], target[1])):
                 over += names
         return over
 
-    def _away(self, table: Table) -> Step[list[Part]]:
+    def _away(self) -> Step[list[Part]]:
         """List the shards to leave alone now."""
         now = yield from current_time()
         for number, until in list(self.shores.avoided.items()):
             if until <= now:
                 self.shores.avoided.pop(number, None)
-        return [part for part in table.parts if part.number in self.shores.avoided]
+        return [part for part in self.known.table.parts if part.number in self.shores.avoided]
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Step[list[Any]]:
         """Send operations, to the shard *number* or to outboxes; return their answers, none if that fails."""

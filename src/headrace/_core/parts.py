@@ -11,7 +11,7 @@ from headrace._core.catalogue import Catalogue
 from headrace._core.effects import Step, send_all
 from headrace._model.codec import Codec, chosen
 from headrace._model.settings import QueueSettings
-from headrace._model.shards import Part
+from headrace._model.shards import Part, Table
 from headrace._protocol import view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
@@ -44,7 +44,7 @@ class Parts:
         """
         keys = {name: Keys.of(name, self.catalogue.namespace) for name in names}
         asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
-        tables = yield from send_all([table(keys[name], {}) for name in asked]) if asked else _none()
+        tables = yield from send_all([table(keys[name], note=False) for name in asked]) if asked else _none()
         shards = {name: _shards(rows) for name, rows in zip(asked, tables, strict=True)}
         return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, []))] for name in names}
 
@@ -77,8 +77,8 @@ def _none() -> Step[list[dict[str, str]]]:
 
 def _shards(rows: Mapping[str, str]) -> list[Part]:
     """Read a table."""
-    fields = {int(number): row.split() for number, row in rows.items() if number.isdecimal()}
-    return [Part(number, int(fields[number][0]), *map(int, fields[number][1:3])) for number in sorted(fields)]
+    found = Table.parse("", rows)
+    return [] if found is None else list(found.parts)
 
 
 def place(cursor: str, parts: int) -> tuple[int, str]:

@@ -6,9 +6,9 @@ A shard is a queue, and keeps every promise of one. What is said of several is s
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,38 +16,32 @@ from attrs import astuple, define, evolve, field
 
 from headrace._core import calls, results
 from headrace._core.bulk import bulk
-from headrace._core.effects import Sleep, Step, current_time, overlap, send, send_all
+from headrace._core.effects import Sleep, Step, current_time, send, send_all
 from headrace._core.handing import Shores, hand_over
-from headrace._core.leasing import Peer, new_name
 from headrace._core.results import UNKNOWN, End
+from headrace._core.shard_map import ShardMap, anywhere, named
+from headrace._core.sharded_enqueue import enqueue_many
 from headrace._core.sharded_leasing import ShardedPeer
 from headrace._core.sharded_pages import ShardedPages
 from headrace._core.whole import EXPIRED_PER_SCRIPT, MOVED_PER_SCRIPT
-from headrace._model import checks
 from headrace._model.bulk import Bulk
 from headrace._model.checks import Context
 from headrace._model.durability import Durability
-from headrace._model.job import Claim, NewJob, is_new
+from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
-from headrace._model.shards import Table, apart
+from headrace._model.shards import Sealed, apart
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
 from headrace._protocol.handing import handing
-from headrace._protocol.keys import Keys, job_id, job_key
-from headrace._protocol.lasting import lasts
+from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Delay, Ops
-from headrace._protocol.shards import PartOps, WholeOps, parts_of
+from headrace._protocol.shards import PartOps, WholeOps
 from headrace.errors import ConfigurationError, NotDurable
 
 R = TypeVar("R")
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and in the end
-
-
-def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
-    """Tell that the node of *keys* is sound, as far as is known."""
-    return True
 
 
 @define(eq=False)
@@ -56,72 +50,55 @@ class Sharded:
 
     ops: WholeOps
     sound: Callable[[Keys], bool] = anywhere
-    known: bool = field(default=False, init=False)
-    table: Table = field(init=False)
-    _parts: list[PartOps] = field(init=False)
-    _turn: int = field(init=False)
+    map: ShardMap = field(init=False)
     _shores: Shores = field(factory=Shores, init=False)
 
     def __attrs_post_init__(self) -> None:
-        ops = self.ops
-        self.table = Table.of(ops.keys.group, ops.shards)
-        self._parts = parts_of(ops)
-        self._turn = random.randrange(ops.shards)
+        self.map = ShardMap(self.ops, self.sound)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is nothing to ask the server before the first call."""
+        return self.map.known
 
     def ready(self) -> Step[None]:
-        """Write the table, or compare it with ours. Raises `ShardsMismatch`."""
-        if not self.known:
-            yield from calls.agree(self.ops.keys, self.table)
-            self.known = True
+        """Read the table, if that was not done, or write it. Raises `ShardsMismatch`."""
+        if not self.map.known:
+            yield from self.map.look()
+
+    def fresh(self) -> Step[None]:
+        """Read the table, before what concerns all shards."""
+        yield from self.map.look()
 
     def parts(self) -> Sequence[PartOps]:
         """Return the makers of operations of each shard."""
-        return self._parts
-
-    # -- which shard -------------------------------------------------------------------------------
-
-    def of(self, job: NewJob[Any]) -> PartOps:
-        """Return the maker of the operation that adds a job: the shard of its key, or of its id, or any."""
-        named = job.id if job.key is None else job.key
-        return self._any() if named is None else self._parts[self.table.part_of(named)]
+        return self.map.ordered()
 
     def at(self, claim: Claim) -> PartOps:
         """Return the maker of the operations that settle a claim."""
-        return self._parts[claim.job.shard]
+        return self.map.at(claim.job.shard)
 
-    def _any(self) -> PartOps:
-        """Return the next shard in turn, whose node has answered lately, if there is one."""
-        for _ in self._parts:
-            self._turn = (self._turn + 1) % len(self._parts)
-            if self.sound(self._parts[self._turn].keys):
-                break
-        return self._parts[self._turn]
-
-    def _where(self, id: str, key: str | None = None) -> tuple[str, list[list[PartOps]]]:
-        """Return a job's id as its shard knows it, and the shards to ask: those of the first list, then the others."""
-        name, number = apart(job_id(id))
-        if number is not None:
-            return name, [self._parts[number : number + 1]]
-        own = self._parts[self.table.part_of(name if key is None else job_key(key))]
-        return name, [[own]] if key is not None else [[own], [part for part in self._parts if part is not own]]
+    # -- which shards ------------------------------------------------------------------------------
 
     def _each(self, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]) -> Step[bool]:
         """Send an operation about jobs of an id to the shards where there may be one; true if there was."""
-        name, tiers = self._where(id, key)
+        self.map.where(id, key)  # they are checked
+        yield from self.fresh()
+        name, tiers = self.map.where(id, key)
         ops = [op(part, name) for tier in tiers for part in tier]
-        yield from self.ready()
         return any((yield from send_all(ops)) if ops else ())
 
     def _all(self, op: Callable[[Ops], Op[R]]) -> Step[list[R]]:
         """Send an operation to all shards, in one round trip to each node."""
-        yield from self.ready()
-        return (yield from send_all([op(ops) for ops in self._parts]))
+        yield from self.fresh()
+        return (yield from send_all([op(ops) for ops in self.parts()]))
 
-    def _sum(self, call: Callable[[Ops], Step[int]], parts: Iterable[Ops] | None = None) -> Step[int]:
+    def _sum(self, call: Callable[[Ops], Step[int]], numbers: Iterable[int] | None = None) -> Step[int]:
         """Make a call to one shard after the other; return the number of jobs it changed."""
-        yield from self.ready()
+        if numbers is None:
+            yield from self.fresh()
         done = 0
-        for ops in self._parts if parts is None else parts:
+        for ops in self.parts() if numbers is None else map(self.map.at, numbers):
             done += yield from call(ops)
         return done
 
@@ -129,19 +106,41 @@ class Sharded:
         """Make a call about jobs to one shard after the other, or about all."""
         if not ids:
             return (yield from self._sum(lambda ops: call(ops, ())))
+        for one in ids:
+            job_id(one)
+        yield from self.fresh()
         there: dict[int, list[str]] = defaultdict(list)
         for one in ids:
-            name, tiers = self._where(one)
+            name, tiers = self.map.where(one)
             for ops in (ops for tier in tiers for ops in tier):
                 there[ops.shard.number].append(name)
         return (
             yield from self._sum(
-                lambda ops: call(ops, there[ops.keys.shard.number if ops.keys.shard else 0]),
-                [self._parts[number] for number in sorted(there)],
+                lambda ops: call(ops, there[ops.keys.shard.number if ops.keys.shard else 0]), sorted(there)
             )
         )
 
     # -- producing, leasing, settling --------------------------------------------------------------
+
+    def enqueue(
+        self, job: NewJob[Any], add: Callable[[PartOps], Step[list[Receipt]]], *, asks: bool
+    ) -> Step[list[Receipt]]:
+        """Add one job to its shard, by *add*, unless another one that may have its id does: *asks* if `add` itself
+        finds that out.
+        """
+        yield from self.ready()
+        while True:
+            part = self.map.of(named(job))
+            for one in self.map.before(job, part.shard.number):
+                if asks:
+                    with suppress(Sealed):  # it is not there
+                        return (yield from add(one))
+                elif (yield from send(one.present([job_id(job.id)])))[0]:
+                    return [Receipt(job_id(job.id), False)]
+            try:
+                return (yield from add(part))
+            except Sealed as error:
+                yield from self.map.refused(part, error)
 
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Callable[[list[Receipt]], object],
@@ -150,64 +149,11 @@ class Sharded:
         """Add all jobs, part by part, each to one shard; return their receipts. If a part fails, the error's `receipts`
         are those of all jobs in their order, `None` for each that is not known to be in.
         """
-        jobs = checks.listed(jobs)
-        parts = list(self._divided(jobs, context))  # all are checked
-        receipts: list[Receipt | None] = [None] * len(jobs)
-        late: NotDurable | None = None
-        yield from self.ready()
-        try:
-            for at, (places, op) in enumerate(parts):
-                ahead = parts[at + 1 : at + 2]
-                try:
-                    made = yield from overlap(lasts(op, durable), partial(_pack, ahead))
-                except NotDurable as error:
-                    late, (made,) = error, error.answers
-                bind(made)
-                for place, receipt in zip(places, made, strict=True):
-                    receipts[place] = receipt
-        except Exception as error:
-            there = sum(receipt is not None for receipt in receipts)
-            error.add_note(f"headrace: {there} jobs of this enqueue_many are in the queue: error.receipts")
-            error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
-            raise
-        found = [receipt for receipt in receipts if receipt is not None]
-        if late is not None:
-            late.receipts = found
-            raise late
-        return found
-
-    def _divided(self, jobs: Sequence[Any], context: Context | None) -> Iterator[tuple[Sequence[int], Op[Any]]]:
-        """Yield the positions of some jobs, and the operation that adds them to their shard: jobs without id and key
-        in whole parts, in turn.
-        """
-        bins: dict[int, list[int]] = defaultdict(list)
-        free: list[int] = []
-        for place, job in enumerate(jobs):
-            named = (job.id if job.key is None else job.key) if is_new(job) else None
-            if named is None:
-                free.append(place)
-            else:
-                bins[self.table.part_of(job_key(named))].append(place)
-        for number, places in bins.items():
-            yield from self._batches(self._parts[number], jobs, places, context)
-        for start in range(0, len(free), JOBS_PER_SCRIPT):
-            yield from self._batches(self._any(), jobs, free[start : start + JOBS_PER_SCRIPT], context)
-
-    def _batches(
-        self, ops: PartOps, jobs: Sequence[Any], places: Sequence[int], context: Context | None
-    ) -> Iterator[tuple[Sequence[int], Op[Any]]]:
-        done = 0
-        for op in ops.batches([jobs[place] for place in places], context):
-            yield places[done : done + len(op.items)], op
-            done += len(op.items)
+        return enqueue_many(self.map, jobs, context, bind, durable)
 
     def peer(self) -> ShardedPeer:
         """Make what leases without a worker."""
-
-        def look() -> Step[list[str]]:
-            return hand_over(self._parts, self._shores)
-
-        return ShardedPeer([Peer(ops, new_name()) for ops in self._parts], self.ready, look)
+        return ShardedPeer(self.map, self._shores)
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, durable: Durability | None
@@ -218,7 +164,7 @@ class Sharded:
             there[claim.job.shard].append(place)
         verdicts, late = [False] * len(claims), None
         for number, places in there.items():
-            build = partial(self._parts[number].complete, fenced=fenced)
+            build = partial(self.map.at(number).complete, fenced=fenced)
             try:
                 some = yield from calls.each(build, [claims[place] for place in places], durable)
             except NotDurable as error:
@@ -234,8 +180,9 @@ class Sharded:
 
     def find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
         """Find a job: in its own shard, then in all others."""
-        name, tiers = self._where(id, key)
-        yield from self.ready()
+        self.map.where(id, key)  # they are checked
+        yield from self.fresh()
+        name, tiers = self.map.where(id, key)
         for tier in filter(None, tiers):
             looked = yield from send_all([ops.seek(name, "") for ops in tier])
             for ops, (found, cursor) in zip(tier, looked, strict=True):
@@ -260,9 +207,12 @@ class Sharded:
             raise ConfigurationError(
                 f"position of {id!r}: there is no order between shards; give key=, for its position in the key's shard"
             )
-        _, tiers = self._where(id, key)
-        yield from self.ready()
-        return (yield from calls.position(tiers[0][0], name)) if tiers[0] else None
+        self.map.where(id, key)
+        yield from self.fresh()
+        for ops in self.map.where(id, key)[1][0]:
+            if (there := (yield from calls.position(ops, name))) is not None:
+                return there
+        return None
 
     def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
         """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`."""
@@ -293,16 +243,16 @@ class Sharded:
 
     def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
         """Read what became of jobs; those that have not ended are not in the answer."""
-        yield from self.ready()
+        yield from self.fresh()
         ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
-        asked = {one: self._where(one) for one in ids}
+        asked = {one: self.map.where(one) for one in ids}
         for tier in (0, 1):
             there: dict[int, list[str]] = defaultdict(list)
             for one, (_, tiers) in asked.items():
                 for ops in tiers[tier] if tier < len(tiers) and ends.get(one) is UNKNOWN else ():
                     there[ops.shard.number].append(one)
             for number, some in there.items():
-                looked = yield from results.look(self._parts[number], [asked[one][0] for one in some], own=own)
+                looked = yield from results.look(self.map.at(number), [asked[one][0] for one in some], own=own)
                 for one in some:
                     end = looked.get(asked[one][0])
                     if end is None:
@@ -316,12 +266,13 @@ class Sharded:
     def counts(self) -> Step[Counts]:
         """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
         counts = yield from self.part_counts()
-        return Counts(*map(sum, zip(*map(astuple, counts), strict=True)))
+        gone = Counts(0, 0, 0, 0, 0, 0, *self.map.table.past.get(self.ops.keys.queue, ()))
+        return Counts(*map(sum, zip(*map(astuple, [gone, *counts]), strict=True)))
 
     def part_counts(self) -> Step[list[Counts]]:
         """Count the jobs of each shard, and those in its outbox."""
-        yield from self.ready()
-        ops: list[Op[Any]] = [make(part) for part in self._parts for make in (PartOps.counts, handing)]
+        yield from self.fresh()
+        ops: list[Op[Any]] = [make(part) for part in self.parts() for make in (PartOps.counts, handing)]
         found = yield from send_all(ops)
         return [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
 
@@ -331,11 +282,11 @@ class Sharded:
 
     def hand_over(self, claim: Claim) -> Step[list[str]]:
         """Send what is in the outbox of a job's shard on its way; what fails is sent by the next that looks."""
-        return hand_over([self.at(claim)], self._shores, pages=1)
+        return hand_over(self.map, [self.at(claim)], self._shores, pages=1)
 
     def pages(self, state: str, limit: int) -> ShardedPages:
         """List the jobs in *state*."""
-        return ShardedPages(self.ready, self._parts, state, limit)
+        return ShardedPages(self.fresh, self.parts, state, limit)
 
     def cancel_payload(self, payload: bytes) -> Step[int]:
         """Remove the jobs of a payload."""
@@ -360,12 +311,15 @@ class Sharded:
     def bulk(self, action: str, state: str, reason: str, kind: str, cursor: str) -> Step[Bulk]:
         """Take one step of a bulk action: in one shard after the other."""
         number, _, inner = cursor.partition(":") if cursor else ("0", "", "")
-        if not number.isdigit() or int(number) >= len(self._parts):
+        if not number.isdigit():
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
-        at = int(number)
-        yield from self.ready()
-        step = yield from bulk(self._parts[at], action, state, reason, kind, inner)
-        after = f"{at}:{step.cursor}" if step.cursor else f"{at + 1}:" if at + 1 < len(self._parts) else ""
+        yield from self.fresh()
+        numbers = [one for one in self.map.parts if one >= int(number)]
+        if not numbers:
+            raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
+        at = numbers[0]
+        step = yield from bulk(self.map.at(at), action, state, reason, kind, inner if at == int(number) else "")
+        after = f"{at}:{step.cursor}" if step.cursor else f"{numbers[1]}:" if len(numbers) > 1 else ""
         return Bulk(step.looked, step.matched, step.done, after)
 
     def purge(self) -> Step[int]:
@@ -378,7 +332,11 @@ class Sharded:
 
     def pause(self, pause: bool) -> Step[bool]:
         """Pause or resume all shards; false if they were so already."""
-        return any((yield from self._all(lambda ops: ops.pause(pause))))
+        changed = False
+        while True:
+            changed |= any((yield from self._all(lambda ops: ops.pause(pause))))
+            if not (yield from self.map.look()):  # or there are shards that it did not reach
+                return changed
 
     def paused(self) -> Step[bool]:
         """Tell whether a shard is paused."""
@@ -394,9 +352,9 @@ class Sharded:
 
     def repair(self) -> Step[Repairs]:
         """Mend what foreign commands broke."""
-        yield from self.ready()
+        yield from self.fresh()
         found = Repairs()
-        for ops in self._parts:
+        for ops in self.parts():
             found += yield from calls.repair(ops)
         return found
 
@@ -406,30 +364,26 @@ class Sharded:
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Step[bool]:
         """Make a job recur, in the shard of the schedule's name."""
-        ops = self._parts[self.table.part_of(job_id(name))]
-        build = ops.schedule(name, timing, missed, job)
-        yield from self.ready()
-        return (yield from calls.schedule(ops, build))
+        self.map.of(job_id(name)).schedule(name, timing, missed, job)  # all is checked
+        yield from self.fresh()
+        ops = self.map.of(name)
+        added = yield from calls.schedule(ops, ops.schedule(name, timing, missed, job))
+        before = [self.map.at(part.number) for part in self.map.table.before(name, ops.shard.number)]
+        known = (yield from send_all([one.unschedule(name) for one in before])) if before else []
+        return added and not any(known)
 
     def unschedule(self, name: str) -> Step[bool]:
         """End a schedule."""
-        op = self._parts[self.table.part_of(job_id(name))].unschedule(name)
-        yield from self.ready()
-        return (yield from send(op))
+        return self._each(name, name, lambda ops, name: ops.unschedule(name))
 
     def schedules(self) -> Step[list[Schedule]]:
         """List the schedules of all shards, the next due first."""
-        yield from self.ready()
+        yield from self.fresh()
         found: list[Schedule] = []
-        for ops in self._parts:
+        for ops in self.parts():
             found += yield from calls.schedules(ops)
         return sorted(found, key=lambda one: one.next_due)
 
     def declarations(self) -> list[Op[Any]]:
         """Make the operations that say how the queue is meant to be used, one for each shard."""
-        return [ops.declare(serving=False) for ops in self._parts]
-
-
-def _pack(parts: Sequence[tuple[Sequence[int], Op[Any]]]) -> None:
-    for _, op in parts:
-        _ = op.body
+        return [ops.declare(serving=False) for ops in self.parts()]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
 
 from headrace._core.calls import pauses
 from headrace._core.effects import Sleep, Step, Undo, current_time
-from headrace._core.leasing import Peer
+from headrace._core.handing import Shores, hand_over
+from headrace._core.leasing import Peer, new_name
+from headrace._core.shard_map import ShardMap
 from headrace._model.job import Claim
+from headrace._model.shards import Part
 from headrace._protocol.op import Op
 
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two looks of a call that waits: at first, and in the end
+TABLE_EVERY_S = 1.0  # seconds between two looks at the table, at most, where there are jobs
 
 LOOK_EVERY_S = 1.0  # seconds between two looks for jobs that are on their way to other shards
 
@@ -24,62 +28,87 @@ LOOK_EVERY_S = 1.0  # seconds between two looks for jobs that are on their way t
 class ShardedPeer:
     """The peers of all shards, in place of a worker: each leases under a name of its own."""
 
-    peers: Sequence[Peer]
-    ready: Callable[[], Step[None]]
-    hand_over: Callable[[], Step[list[str]]]
+    map: ShardMap
+    shores: Shores
+    _peers: dict[Part, Peer] = field(factory=dict[Part, Peer])
     _look_at: float = 0.0  # when to look for jobs that are to go to other shards
     _turn: int = field(factory=lambda: random.randrange(1 << 16))
+    _looked: float = float("-inf")  # when the table was read last
+    _first: Peer = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._first = self._of(min(self.map.parts))
+
+    def _of(self, number: int) -> Peer:
+        ops = self.map.at(number)
+        if ops.shard not in self._peers:
+            self._peers[ops.shard] = Peer(ops, new_name())
+        return self._peers[ops.shard]
 
     @property
     def name(self) -> str:
         """The name of the first."""
-        return self.peers[0].name
+        return self._first.name
 
     def ttl(self, duration: float | None) -> float:
         """Return the seconds for which it counts as alive."""
-        return self.peers[0].ttl(duration)
+        return self._first.ttl(duration)
 
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         """Lease up to *limit* jobs of all shards, which are asked in turn; wait up to *block* seconds for the first.
 
         A call that is interrupted keeps nothing; one that fails at a shard returns what others gave.
         """
-        yield from self.ready()
         start, looks = (yield from current_time()), pauses(ASK_AFTER_S, ASK_EVERY_S)
-        taken: list[Claim] = []
+        if not self.map.known or self._looked + TABLE_EVERY_S <= start:
+            yield from self._look()
         while True:
-            self._turn += 1
             if self._look_at <= (now := (yield from current_time())):
                 self._look_at = now + LOOK_EVERY_S
-                yield from self.hand_over()
-            for at in range(len(self.peers)):
-                peer = self.peers[(self._turn + at) % len(self.peers)]
-                try:
-                    taken += yield from peer.lease(limit - len(taken), 0.0, duration, at_most_once)
-                except GeneratorExit:
-                    raise
-                except Exception:
-                    if not taken:
-                        raise
-                    return taken
-                except BaseException:
-                    if taken and not at_most_once:
-                        yield Undo(self.release(taken))
-                    raise
-                if len(taken) == limit:
-                    return taken
+                yield from hand_over(self.map, self.map.ordered(), self.shores)
+            taken = yield from self._ask_all(limit, duration, at_most_once)
+            if taken:
+                return taken
+            if (yield from self._look()):
+                continue  # there are shards that were not asked
             left = 1.0 if block is None else start + block - (yield from current_time())
-            if taken or left <= 0:
+            if left <= 0:
                 return taken
             yield Sleep(min(next(looks), left))
+
+    def _ask_all(self, limit: int, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
+        taken: list[Claim] = []
+        self._turn += 1
+        numbers = list(self.map.parts)
+        for at in range(len(numbers)):
+            peer = self._of(numbers[(self._turn + at) % len(numbers)])
+            try:
+                taken += yield from peer.lease(limit - len(taken), 0.0, duration, at_most_once)
+            except GeneratorExit:
+                raise
+            except Exception:
+                if not taken:
+                    raise
+                return taken
+            except BaseException:
+                if taken and not at_most_once:
+                    yield Undo(self.release(taken))
+                raise
+            if len(taken) == limit:
+                break
+        return taken
+
+    def _look(self) -> Step[bool]:
+        self._looked = yield from current_time()
+        return (yield from self.map.look())
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
         """Make operations that give *claims* back to the front."""
         there: dict[int, list[Claim]] = defaultdict(list)
         for claim in claims:
             there[claim.job.shard].append(claim)
-        return [op for number, some in there.items() for op in self.peers[number].release(some)]
+        return [op for number, some in there.items() for op in self._of(number).release(some)]
 
     def leaving(self) -> list[Op[Any]]:
         """Make the operations that end the registrations."""
-        return [op for peer in self.peers for op in peer.leaving()]
+        return [op for peer in self._peers.values() for op in peer.leaving()]

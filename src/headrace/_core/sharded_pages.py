@@ -17,22 +17,23 @@ from headrace._protocol.queue_ops import Ops
 class ShardedPages:
     """The pages of a listing of all shards, merged by the times of the jobs. Each shard's jobs stay in their order."""
 
-    ready: Callable[[], Step[None]]
-    parts: Sequence[Ops]
+    fresh: Callable[[], Step[None]]
+    parts: Callable[[], Sequence[Ops]]
     state: str
     limit: int
-    _cursors: dict[int, str] = field(init=False)  # of the shards with more pages
-    _read: list[deque[JobState[Any]]] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        shards = len(self.parts)
-        self._cursors, self._read = dict.fromkeys(range(shards), ""), [deque() for _ in range(shards)]
+    _parts: Sequence[Ops] | None = field(default=None, init=False)
+    _cursors: dict[int, str] = field(factory=dict[int, str], init=False)  # of the shards with more pages
+    _read: list[deque[JobState[Any]]] = field(factory=list[deque[JobState[Any]]], init=False)
 
     def more(self) -> Step[list[JobState[Any]] | None]:
         """Return the next page, which may be empty; `None` at the end. Reads a page of each shard that has none."""
-        yield from self.ready()
+        if self._parts is None:
+            yield from self.fresh()
+            self._parts = self.parts()
+            self._cursors = dict.fromkeys(range(len(self._parts)), "")
+            self._read = [deque() for _ in self._parts]
         wanted = [number for number in self._cursors if not self._read[number]]
-        pages = [self.parts[number].listing(self.state, self._cursors[number], self.limit) for number in wanted]
+        pages = [self._parts[number].listing(self.state, self._cursors[number], self.limit) for number in wanted]
         for number, page in zip(wanted, (yield from send_all(pages)) if pages else (), strict=True):
             self._read[number] += page
             if page.cursor:

@@ -63,10 +63,6 @@ class Whole:
         """Return the makers of operations of each stream."""
         return [self.ops]
 
-    def of(self, job: NewJob[Any]) -> Ops:  # noqa: ARG002 - there is one
-        """Return the maker of the operation that adds a job."""
-        return self.ops
-
     def at(self, claim: Claim) -> Ops:  # noqa: ARG002 - there is one
         """Return the maker of the operations that settle a claim."""
         return self.ops

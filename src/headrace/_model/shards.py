@@ -1,36 +1,62 @@
 """The shards of a group's queues: which range of keys each has, and the tag by which it lies in a slot of its own.
 
-Pure, and fixed: all clients, in any language, come to the same shard for a key.
+Pure, and fixed: all clients, in any language, come to the same shard for a key. A shard changes in nothing but its
+state, and its number never comes again: where there are to be more, or fewer, new ones take over from old ones.
 """
 
 from __future__ import annotations
 
 import re
 from binascii import crc32, crc_hqx
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Literal, cast, get_args
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from headrace._model.checks import count
 from headrace._model.job import Anonymous
 from headrace._model.state import Counts
 
 SHARDS_AT_MOST = 256
+PARTS_AT_MOST = 1024  # shards of a table, those included that only give away
+QUEUES_AT_MOST = 1000  # of a group that has shards
 RANGE = 1 << 32  # of the checksum of a key
 SLOTS = 16_384  # of a cluster
 VERSION = 1  # of a table that nothing has divided
 ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 _AT_SHARD = re.compile(r"(\d+-\d+(?:\.\d)?)@(\d+)")
+_QUEUE, _PAST = "queue:", "past:"  # what the fields for queues begin with
+ShardState = Literal["open", "sealing", "opening", "draining"]
+TAKING = ("open", "sealing")  # the states of those to which jobs go, unless they say that they are sealed
+Totals = tuple[int, int, int, int, int]
+"""The numbers of jobs that were enqueued, completed, cancelled and deleted, and of dead letters that were trimmed."""
+
+
+class Sealed(Exception):
+    """The shard takes no new jobs since this *version* of the table. The call changed nothing."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"sealed by version {version} of the table of shards")
+        self.version = version
+
+    def __reduce__(self) -> tuple[type[Sealed], tuple[int]]:
+        return type(self), (self.version,)
 
 
 @frozen
 class Part:
-    """One shard in the table: its number, the salt of its tag, and the first and the last checksum of its keys."""
+    """One shard in the table: its number, the salt of its tag, the first and the last checksum of its keys, its state:
+    `open`; or `sealing`, and its heirs `opening`, while the number of shards changes; then `draining`: it takes nothing
+    new any more.
+    """
 
     number: int
     salt: int
     first: int
     last: int
+    state: ShardState = field(default="open", eq=False)
 
     def tag(self, group: str) -> str:
         """Return the hash tag of its keys."""
@@ -38,41 +64,160 @@ class Part:
 
     def row(self) -> tuple[str, str]:
         """Return its field in the table: the number, and what is known of it."""
-        return str(self.number), f"{self.salt} {self.first} {self.last} open"
+        return str(self.number), f"{self.salt} {self.first} {self.last} {self.state}"
+
+    def covers(self, key: str) -> bool:
+        """Tell whether a key, or the id of a job without one, is in its range."""
+        return self.first <= crc32(key.encode()) <= self.last
 
 
 @frozen
 class Table:
-    """The shards of all queues of a group."""
+    """The shards of all queues of a group, by their numbers."""
 
     group: str
     parts: tuple[Part, ...]
+    version: int = VERSION
+    numbers: tuple[int, ...] = ()  # how many shards it was divided into, the last time last
+    next: int = 0  # the number of the next shard to be made
+    queues: frozenset[str] = frozenset()  # that anybody uses
+    past: Mapping[str, Totals] = field(factory=dict[str, Totals])  # by queue, what shards counted that are gone
 
     @classmethod
     def of(cls, group: str, shards: int) -> Table:
         """Divide the range of checksums, and the slots of a cluster, into *shards* equal ranges."""
-        return cls(group, tuple(_part(group, number, shards) for number in range(shards)))
+        parts = tuple(_part(group, number, number, shards, "open") for number in range(shards))
+        return cls(group, parts, numbers=(shards,), next=shards)
 
-    def part_of(self, key: str) -> int:
-        """Return the number of the shard of a key, or of the id of a job without one."""
-        return crc32(key.encode()) * len(self.parts) // RANGE
+    @classmethod
+    def parse(cls, group: str, rows: Mapping[str, str]) -> Table | None:
+        """Read what is kept on the server; `None` if it is of another form."""
+        try:
+            parts = sorted((_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=_number)
+            numbers = tuple(map(int, rows["numbers"].split())) if "numbers" in rows else (len(parts),)
+            past = {name.removeprefix(_PAST): row for name, row in rows.items() if name.startswith(_PAST)}
+            made = cls(
+                group, tuple(parts), int(rows["version"]), numbers, int(rows.get("next", len(parts))),
+                frozenset(name.removeprefix(_QUEUE) for name in rows if name.startswith(_QUEUE)),
+                {name: cast("Totals", tuple(map(int, row.split()))) for name, row in past.items()},
+            )  # fmt: skip
+        except (ValueError, KeyError):
+            return None
+        return made if made.takers and all(len(row) == 5 for row in made.past.values()) else None
 
     def rows(self) -> dict[str, str]:
-        """Return the fields of the table as it is kept on the server."""
-        return {"version": str(VERSION), **dict(part.row() for part in self.parts)}
+        """Return the fields of the table as it is kept on the server, but for the names of queues."""
+        rows = {"version": str(self.version), **dict(part.row() for part in self.parts)}
+        if self.version > VERSION:
+            rows |= {"numbers": " ".join(map(str, self.numbers)), "next": str(self.next)}
+        return rows | {_PAST + name: " ".join(map(str, row)) for name, row in self.past.items()}
 
-    def agrees(self, rows: Mapping[str, str]) -> bool:
-        """Tell whether the server's table is this one."""
-        return dict(rows) == self.rows()
+    def same(self, other: Table) -> bool:
+        """Tell whether this is the other one, whatever queues are known."""
+        return self.rows() == other.rows()
+
+    @cached_property
+    def takers(self) -> Sequence[Part]:
+        """The shards to which jobs go, in the order of their ranges, without gaps."""
+        return sorted((part for part in self.parts if part.state in TAKING), key=_first)
+
+    @cached_property
+    def heirs(self) -> Sequence[Part]:
+        """The shards that take over from those that say they are sealed, in the order of their ranges."""
+        return sorted((part for part in self.parts if part.state == "opening"), key=_first)
+
+    @cached_property
+    def _bounds(self) -> tuple[list[int], list[int]]:
+        return [part.first for part in self.takers], [part.first for part in self.heirs]
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change of the number of shards has begun, and is not over."""
+        return bool(self.heirs)
+
+    @property
+    def draining(self) -> list[Part]:
+        """The shards that take nothing new any more."""
+        return [part for part in self.parts if part.state == "draining"]
+
+    def part_of(self, key: str, sealed: frozenset[int] | set[int] = frozenset()) -> int:
+        """Return the number of the shard of a key, or of the id of a job without one; of those known to be *sealed*,
+        that of the heir.
+        """
+        return self.part_at(crc32(key.encode()), sealed)
+
+    def part_at(self, check: int, sealed: frozenset[int] | set[int] = frozenset()) -> int:
+        """Return the number of the shard of a checksum; of those known to be *sealed*, that of the heir."""
+        taking, taking_over = self._bounds
+        part = self.takers[bisect_right(taking, check) - 1]
+        if sealed and self.heirs and part.number in sealed:
+            part = self.heirs[bisect_right(taking_over, check) - 1]
+        return part.number
+
+    def any_of(self, sealed: set[int]) -> Sequence[Part]:
+        """Return the shards to which a job may go that has neither key nor id."""
+        return [part for part in self.takers if part.number not in sealed] or self.heirs or self.takers
+
+    def before(self, key: str, number: int) -> list[Part]:
+        """Return the shards that may have jobs of a key, beside that of this *number*, the newest first."""
+        return [part for part in reversed(self.parts) if part.number != number and part.covers(key)]
+
+    # -- changing the number of shards -------------------------------------------------------------
+
+    def divided(self, shards: int) -> Table:
+        """Return the next version, with heirs for all that take jobs now: *shards* equal ranges."""
+        heirs = [_part(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
+        parts = [evolve(part, state="sealing") if part.state == "open" else part for part in self.parts]
+        numbers = (*(number for number in self.numbers if number != shards), shards)
+        return evolve(
+            self, parts=(*parts, *heirs), version=self.version + 1, numbers=numbers, next=self.next + shards
+        )  # fmt: skip
+
+    def handed_over(self) -> Table:
+        """Return the next version, once all that were to be sealed are."""
+        after: dict[ShardState, ShardState] = {"sealing": "draining", "opening": "open"}
+        parts = tuple(evolve(part, state=after.get(part.state, part.state)) for part in self.parts)
+        return evolve(self, parts=parts, version=self.version + 1)
+
+    def without(self, number: int, totals: Mapping[str, Totals]) -> Table:
+        """Return the next version, without a shard that is empty: it had counted so many jobs of each queue."""
+        past = dict(self.past)
+        for name, some in totals.items():
+            past[name] = cast("Totals", tuple(map(sum, zip(past.get(name, (0,) * 5), some, strict=True))))
+        parts = tuple(part for part in self.parts if part.number != number)
+        return evolve(self, parts=parts, version=self.version + 1, past=past)
 
 
-def _part(group: str, number: int, shards: int) -> Part:
-    first, last = (-(-RANGE * at // shards) for at in (number, number + 1))
-    low, high = (-(-SLOTS * at // shards) for at in (number, number + 1))
+def _number(part: Part) -> int:
+    return part.number
+
+
+def _first(part: Part) -> int:
+    return part.first
+
+
+def _parsed(number: str, row: str) -> Part:
+    salt, first, last, state = row.split()
+    if state not in get_args(ShardState):
+        raise ValueError(state)
+    return Part(int(number), int(salt), int(first), int(last), cast("ShardState", state))
+
+
+def _part(group: str, number: int, at: int, shards: int, state: ShardState) -> Part:
+    first, last = (-(-RANGE * place // shards) for place in (at, at + 1))
+    low, high = (-(-SLOTS * place // shards) for place in (at, at + 1))
     salt = 0
     while not low <= crc_hqx(f"{group}~{number}.{salt}".encode(), 0) % SLOTS < high:
         salt += 1
-    return Part(number, salt, first, last - 1)
+    return Part(number, salt, first, last - 1, state)
+
+
+def tags(names: Sequence[str], group: str) -> Iterator[tuple[str, int]]:
+    """Yield the keys of *names* that belong to a shard of *group*, each with the number of the shard."""
+    for name in names:
+        found = re.search(r"\{(.*?)~(\d+)\.\d+\}", name)
+        if found and found[1] == group:
+            yield name, int(found[2])
 
 
 def shard_count(value: object) -> int:
@@ -96,7 +241,9 @@ def apart(name: str) -> tuple[str, int | None]:
 @frozen
 class Shard:
     """One shard of a queue: its `number`, the checksums of the keys that are its own (`first` to `last`, of CRC-32),
-    the hash `slot` of its keys, the address of the `node` that serves it (`None`: not known), and its `counts`.
+    the hash `slot` of its keys, the address of the `node` that serves it (`None`: not known), its `counts`, and its
+    `state`: `open`, or, after a change of their number, `draining`: it takes no new jobs, and goes when it has none.
+    Meanwhile it is `sealing`, and its heirs are `opening`.
     """
 
     number: int
@@ -105,3 +252,20 @@ class Shard:
     slot: int
     node: str | None
     counts: Counts
+    state: ShardState = "open"
+
+
+@frozen
+class Resharding:
+    """The state of a change of the number of shards: jobs go to *shards* shards now; so many older ones are *draining*,
+    in which *left* jobs of the queue are, dead letters included. It is `done` when these have left the table.
+    """
+
+    shards: int
+    draining: int
+    left: int
+
+    @property
+    def done(self) -> bool:
+        """Whether no older shard is left."""
+        return not self.draining

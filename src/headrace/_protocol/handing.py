@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from headrace._model.checks import LEVELS_AT_MOST
-from headrace._model.shards import RANGE, Part, Table
+from headrace._model.shards import Part
 from headrace._protocol.keys import QUEUE
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
@@ -38,13 +38,14 @@ class Intent:
         """The name by which its shard knows it."""
         return self.name.split(" ")[2]
 
-    def target(self, table: Table) -> Target:
-        """Return the shard to which it goes."""
-        return self.queue, int(self.name[:8], 16) * len(table.parts) // RANGE
+    @property
+    def check(self) -> int:
+        """The CRC-32 of its key or id, which says its shard."""
+        return int(self.name[:8], 16)
 
-    def closing(self, table: Table) -> str:
-        """Return its name once it has come."""
-        return f"{self.target(table)[1]} {self.queue} {self.nonce}"
+    def closing(self, number: int) -> str:
+        """Return its name once it has come to the shard of that *number*."""
+        return f"{number} {self.queue} {self.nonce}"
 
 
 @frozen
@@ -58,18 +59,21 @@ class Pending:
 
 @frozen
 class Accepted:
-    """The answer of a shard: whether it has the jobs, its time in ms, and how many replicas its node has."""
+    """The answer of a shard: whether it has the jobs, its time in ms, how many replicas its node has, and the places
+    of the jobs that it has not, and takes no more, as it is sealed.
+    """
 
     taken: bool
     now: int
     replicas: int
+    refused: frozenset[int] = frozenset()
 
 
 def closing_target(name: str) -> Target | None:
     """Return the shard that a name in closing tells; `None` if it is not one of ours."""
     number, _, rest = name.partition(" ")
     queue, _, nonce = rest.partition(" ")
-    return (queue, int(number)) if _readable(f"0 {queue} {nonce}") and re.fullmatch(r"\d{1,3}", number) else None
+    return (queue, int(number)) if _readable(f"0 {queue} {nonce}") and re.fullmatch(r"\d{1,6}", number) else None
 
 
 def _readable(name: Any) -> str | None:
@@ -110,8 +114,8 @@ def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
         args += (one.nonce, *one.args)
 
     def decode(reply: Any) -> Accepted:
-        taken, now, replicas = reply
-        return Accepted(taken == 1, now, replicas)
+        taken, now, replicas, refused = reply
+        return Accepted(taken == 1, now, replicas, frozenset(place - 1 for place in refused))
 
     op = _op(ops, "accept", args, decode)
     return evolve(op, keys=[*op.keys, *ops.keys.levels(LEVELS_AT_MOST)])

@@ -6,15 +6,15 @@ import secrets
 from binascii import crc32
 from collections.abc import Callable, Sequence
 from itertools import chain, count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from attrs import evolve, frozen
 
-from headrace._model.checks import Context
+from headrace._model.checks import LEVELS_AT_MOST, Context
 from headrace._model.codec import Codec
 from headrace._model.job import Anonymous, Claim, Job, NewJob, Sharded, is_new
 from headrace._model.receipt import is_receipt, receipts
-from headrace._model.shards import Part, Table, apart, is_entry
+from headrace._model.shards import Part, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
 from headrace._protocol.answers import Grant
 from headrace._protocol.keys import Keys
@@ -28,14 +28,28 @@ T = TypeVar("T")
 _ORDER = count()  # nonces of one program are in the order in which they were drawn
 
 
-def table(keys: Keys, rows: dict[str, str]) -> Op[dict[str, str]]:
-    """Write the table of shards, unless there is one, and tell it; without *rows*, tell it."""
+def table(
+    keys: Keys,
+    rows: dict[str, str] | None = None,
+    known: int | None = None,
+    queues: int | None = None,
+    *,
+    note: bool = True,
+) -> Op[dict[str, str]]:
+    """Tell the table of shards, and *note* in it that this queue is used. With *rows*, replace that of version *known*
+    (`None`: if there is none), if so many *queues* are noted in it.
+    """
+    args: list[Arg] = [
+        keys.queue if note else "",
+        "" if known is None else str(known),
+        "" if queues is None else str(queues),
+    ]
 
     def decode(reply: Any) -> dict[str, str]:
         words = list(map(text, reply))
         return dict(zip(words[::2], words[1::2], strict=True))
 
-    return Op("shards", script("shards"), [keys.shards], list(chain(*rows.items())), decode)
+    return Op("shards", script("shards"), [keys.shards], [*args, *chain(*(rows or {}).items())], decode)
 
 
 class PartJobs(Jobs):
@@ -62,6 +76,33 @@ class PartJobs(Jobs):
     def _name(self, job: Job[Any], *, sure: bool = False) -> None:
         if sure or is_entry(job.id):
             object.__setattr__(job, "id", Anonymous.at(job.id, self._shard))
+
+
+@frozen
+class Legacy:
+    """The legacy of a shard to its heirs, of one queue: whether it is paused, and fields of its stats with values."""
+
+    paused: bool
+    fields: Sequence[bytes | str]
+
+
+def legacy(reply: Any) -> Legacy:
+    """Decode what a shard tells its heirs."""
+    return Legacy(bool(reply[0]), reply[1:])
+
+
+@frozen
+class Drained:
+    """For how many seconds a queue has been empty in a shard, `None` if it is not; and what it counted."""
+
+    seconds: float | None
+    totals: Totals
+
+
+def drained(reply: Any) -> Drained:
+    """Decode for how long a queue has been empty in a shard."""
+    since, *totals = reply
+    return Drained(None if since < 0 else since / 1000, cast("Totals", tuple(totals)))
 
 
 @frozen
@@ -111,6 +152,42 @@ class PartOps(ShardedOps):
 
         return read
 
+    def of(self, queue: str) -> PartOps:
+        """Return the maker for another queue of the group, in the same shard."""
+        return evolve(self, keys=self._near("queue", queue))
+
+    def present(self, names: Sequence[str]) -> Op[list[bool]]:
+        """Ask which ids are taken, of at most 1,000."""
+        return self._op("present", list(names), lambda reply: [bool(yes) for yes in reply])
+
+    def seal(self, version: int) -> Op[Legacy]:
+        """Let the queue take no more jobs in this shard, since this *version* of the table; 0: only ask."""
+        return self._op("seal", [version], legacy)
+
+    def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:
+        """Take over how the queue is declared in another shard."""
+        return self._op("inherit", list(fields), int)
+
+    def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str] | None]:
+        """Hold back a schedule that another shard takes over: ms of its next tick, and what is kept of it."""
+        return self._op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1]) if reply else None)
+
+    def take_schedule(self, name: str, due: int, kept: bytes | str) -> Op[bool]:
+        """Take over a schedule, unless there is one of that name."""
+        return self._op("take_schedule", [name, due, kept], bool)
+
+    def drained(self) -> Op[Drained]:
+        """Ask for how long the queue has been empty in this shard, which is sealed."""
+        return self._of_all_levels("drained", drained)
+
+    def wipe(self) -> Op[bool]:
+        """Remove what is left of the queue in this shard, which is gone from the table."""
+        return self._of_all_levels("wipe", bool)
+
+    def _of_all_levels(self, name: str, decode: Callable[[Any], T]) -> Op[T]:
+        op = self._op(name, [], decode)
+        return evolve(op, keys=[*map(self.keys.part, op.script.parts), *self.keys.levels(LEVELS_AT_MOST)])
+
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
         """Check a follow-up: it is in this shard, or in another one, of this queue or of another of the group."""
         made = super().follow(job)
@@ -120,14 +197,9 @@ class PartOps(ShardedOps):
     def away(self, job: NewJob[Any]) -> str:
         """Name a follow-up whose key, or id, is in another shard; without both it stays in this one."""
         named = job.id if job.key is None else job.key
-        if self.table is None or named is None or self.table.part_of(named) == self.shard.number:
+        if named is None or self.shard.covers(named):
             return ""
         return name_of(named, job.queue or str(self.keys.queue), f"{next(_ORDER):08x}{secrets.token_hex(10)}")
-
-    def of_group(self, queue: str, number: int) -> PartOps:
-        """Return the maker of the operations of a shard of another queue of the group, or of this one."""
-        assert self.table is not None  # noqa: S101
-        return evolve(self, keys=Keys.of(queue, self.namespace).at(self.table.parts[number]))
 
     def _near(self, what: str, queue: str) -> Keys:
         keys = Keys.of(queue, self.namespace)
@@ -190,7 +262,6 @@ class WholeOps(ShardedOps):
         return ()
 
 
-def parts_of(ops: Ops) -> list[PartOps]:
-    """Make the operations of each shard of a queue."""
-    table = Table.of(ops.keys.group, ops.settings.shards)
-    return [PartOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, table) for part in table.parts]
+def part_ops(ops: Ops, table: Table, part: Part) -> PartOps:
+    """Make the maker of the operations of one shard of a queue."""
+    return PartOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, table)

@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 
+from headrace._model.shards import Table
 from headrace._model.state import WorkerState
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
@@ -35,7 +36,15 @@ def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerS
     return found
 
 
+def table_of(client: redis.Redis, name: str, namespace: str) -> Table | None:
+    """Return the table of the shards of *name*'s group; `None` if there is none that can be read. HGETALL."""
+    anything: Any = client  # hgetall is annotated for both colours
+    keys = Keys.of(name, namespace)
+    rows: dict[Any, Any] = anything.hgetall(keys.shards)
+    return Table.parse(keys.group, {text(field): text(row) for field, row in rows.items()})
+
+
 def shards_of(client: redis.Redis, name: str, namespace: str) -> int:
-    """Return how many shards the queues of *name*'s group have. HLEN."""
-    anything: Any = client  # hlen is annotated for both colours
-    return max(1, int(anything.hlen(Keys.of(name, namespace).shards)) - 1)
+    """Return how many shards take the jobs of *name*'s group. HGETALL."""
+    table = table_of(client, name, namespace)
+    return 1 if table is None else len(table.takers)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._base.connected import Connected, Timeout, least
+from headrace._base.inspector import scanned, scanning
 from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
@@ -18,6 +19,7 @@ from headrace._core.effects import (
     Now,
     Overlap,
     PassTurn,
+    Scan,
     Send,
     Sleep,
     Step,
@@ -115,5 +117,7 @@ class Driver(Connected):
                 return self._waiters.wait(waiter, seconds)
             case ForgetEnds(waiter):
                 return self._waiters.ignore(waiter)
+            case Scan(cursor, pattern):
+                return scanned(self._executor.scan(cursor, scanning(pattern), within))
             case _:
                 raise TypeError(f"{effect!r} is for a worker's driver")

@@ -18,6 +18,7 @@ from headrace._core.effects import (
     BlockThen,
     Effect,
     Held,
+    Join,
     Log,
     Phase,
     Receive,
@@ -73,13 +74,21 @@ class Engine(BaseEngine):
         self._putting = threading.Lock()  # shards that share slots keep the order of their units
         self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit] | None]] = {}
         for one in lifecycle.consumers:
-            self._units[id(one)] = queue.SimpleQueue() if leads(one) else self._units[id(first_of(one))]
+            self._seat(one)
         self._runners = [
             self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
             for consumer in filter(leads, lifecycle.consumers)
             for number in range(consumer.handler.concurrency)
         ]
         self._begin()
+
+    def _seat(self, consumer: Consumer) -> None:
+        first = self._units.get(id(first_of(consumer)))
+        self._units[id(consumer)] = queue.SimpleQueue() if first is None else first
+
+    def _launch(self, role: threading.Thread) -> threading.Thread:
+        role.start()
+        return role
 
     def begin(self) -> None:
         """Start the threads. The worker knows its engine by now: the first handler may ask it to stop."""
@@ -251,7 +260,7 @@ class RoleDriver(BaseRoleDriver, Driver):
                 return self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):
                 return self._engine.subscription(channels).receive(channels, seconds)
-            case Start() | Wake() | TakeBack() | Abort() | Log():
+            case Start() | Wake() | TakeBack() | Abort() | Join() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:
                 return super()._perform(effect, end)

@@ -11,8 +11,8 @@ import redis
 
 from headrace._base.address import Address, Client
 from headrace._base.closing import Closing
-from headrace._base.inspector import FRESH_S, BaseInspector, scanned, scanning
-from headrace._core.effects import Effect, Scan, Step
+from headrace._base.inspector import FRESH_S, BaseInspector
+from headrace._core.effects import Step
 from headrace._core.showing import Redact
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
@@ -46,11 +46,6 @@ class Inspector(Closing, BaseInspector, Driver):
         address = Address.of(url, client, redis.Redis, self)
         super().__init__(address, namespace, codecs, redact, fresh, timeout)
         self._lock = threading.Lock()
-
-    def _perform(self, effect: Effect, end: float | None = None) -> Any:
-        if isinstance(effect, Scan):
-            return scanned(self._executor.scan(effect.cursor, scanning(effect.pattern), self._within))
-        return super()._perform(effect, end)
 
     def _see(self, view: Step[R]) -> R:
         with self._lock:

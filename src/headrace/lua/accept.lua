@@ -2,8 +2,9 @@
 -- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel),
 --        handed (zset), streams...
 -- ARGV   since int, items...
--- REPLY  {taken, now, replicas}: 1 they are in the queue, or were before · 0 `since` is too long ago: nothing was done;
---        and the time here in ms, and how many replicas there are
+-- REPLY  {taken, now, replicas, refused}: 1 they are in the queue, or were before · 0 `since` is too long ago: nothing
+--        was done; and the time here in ms, and how many replicas there are; the places, from 1 on, of those that were
+--        not here before, and come no more, as this shard is sealed
 -- COST   25 us + 6-8 us per job, at most 1,000 of them, or 1 MiB
 -- since: a time that this shard told before the jobs were read from their outbox (0: none is known): what was read too
 -- long ago may have come meanwhile, and gone, and been forgotten. Items: nonce, id or '', delay, number of fields, the
@@ -34,10 +35,13 @@ while at <= #ARGV do -- a bad item means that none of them is added
   at = at + 4 + size
 end
 whole(at - #ARGV, 1, 1)
-if now - since > READ_WITHIN then return {0, now, replicas} end
-local fresh, tombs, open = {}, {}, string.format('%.0f', now + OPEN)
-for _, job in ipairs(some) do
-  if not tombs[job.nonce] and not redis.call('ZSCORE', handed, job.nonce) then
+if now - since > READ_WITHIN then return {0, now, replicas, {}} end
+local fresh, tombs, refused, open = {}, {}, {}, string.format('%.0f', now + OPEN)
+for place, job in ipairs(some) do
+  local new = not tombs[job.nonce] and not redis.call('ZSCORE', handed, job.nonce)
+  if new and heard.sealed then
+    refused[#refused + 1] = place
+  elseif new then
     fresh[#fresh + 1] = job
     tombs[#tombs + 1], tombs[#tombs + 2], tombs[job.nonce] = open, job.nonce, true
   end
@@ -65,4 +69,4 @@ end
 for _, queue in pairs(queues) do count_added(queue) end
 forget_handed(handed, now) -- writes, always: a caller that waits for replicas waits for what it repeats
 if heard.added then publish(events, 'added', ids_added) end
-return {1, now, replicas}
+return {1, now, replicas, refused}

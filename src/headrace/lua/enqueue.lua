@@ -7,7 +7,8 @@
 -- COST   1.5-2 us of server time per plain job of 100 bytes, 4-6 us with id, delay or priority
 -- Items of form "plain" are payloads. Of form "full": id or '', delay, number of fields, then the fields
 -- flat, `data` first. levels: the streams of the priority levels behind the first, for all forms but "plain". A delayed
--- job needs an id; one that is due before all others wakes a reader. Bounded by the client: at most 1,000 items, 1 MiB.
+-- job needs an id; one that is due before all others wakes a reader. A shard that is sealed answers the error SHARDS and
+-- the version of the table that says so: nothing was added. Bounded by the client: at most 1,000 items, 1 MiB.
 -- @include add
 -- @include clock
 -- @include due_at
@@ -22,6 +23,7 @@ local known = recorded()
 if known then return known end
 local reply = {}
 local heard = listeners(stats, events, 'added')
+if heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
 if form == 'plain' then
   -- pcall: an error of the first write (OOM, READONLY, WRONGTYPE) comes out with its own code on 6.2 too
   local first = redis.pcall('XADD', jobs, '*', 'data', ARGV[items])

@@ -111,6 +111,7 @@ for i, job in ipairs(wanted) do
       if entry then outcome = change(job, entry) end
     end
   end
+  if not outcome and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end -- of a shard one job at a time is asked
   if not outcome and room < 1 then outcome = REFUSED end
   if not outcome then
     local new, soonest

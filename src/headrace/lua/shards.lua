@@ -1,16 +1,36 @@
--- shards: write the table of a group's shards, unless there is one, and tell it.
+-- shards: write the table of a group's shards, if it is the one that the caller knows, and tell it.
 -- KEYS   shards (hash)
--- ARGV   rows...
+-- ARGV   queue, known, queues, rows...
 -- REPLY  the fields of the table and their values, one after the other; none, if there is no table and no rows were given
--- COST   5 us; 0.5 us a shard
--- Rows are fields and values: 'version', and for each shard its number: the salt of its tag, the first and the last
--- CRC-32 of its keys, and 'open'.
-if #ARGV >= rows and redis.call('EXISTS', shards) == 0 then
+-- COST   5 us; 0.5 us a shard, and a queue of the group
+-- queue: the caller's; it is noted, if there is a table, so that a change of that knows all queues: field
+-- 'queue:<name>'. known: the version that is replaced, '' if there is to be none. queues: how many of them the caller
+-- knows, or '' for any. Rows are fields and values: 'version', and for each shard its number: the salt of its tag, the
+-- first and the last CRC-32 of its keys, and 'open', 'sealing', 'opening' or 'draining'; of a table that was changed
+-- 'numbers', of shards, that it had, and 'next', that of the next one; and 'past:<queue>', totals of shards that are gone.
+if (#ARGV - rows) % 2 == 0 then error('ARGUMENT rows: each has a field and a value', 0) end
+local there, names, named = {}, 0, queue == ''
+for _, field in ipairs(redis.call('HKEYS', shards)) do
+  if string.sub(field, 1, 6) == 'queue:' then
+    names, named = names + 1, named or string.sub(field, 7) == queue
+  else
+    there[#there + 1] = field
+  end
+end
+local version = redis.call('HGET', shards, 'version') or ''
+if #ARGV >= rows and version == known and (queues == '' or tonumber(queues) == names) then
+  if #there > 0 then redis.call('HDEL', shards, unpack(there)) end -- a full server permits it, and then what follows
   redis.call('HSET', shards, unpack(ARGV, rows))
 end
-local fields = redis.call('HKEYS', shards)
-local reply = {}
-for i, row in ipairs(#fields > 0 and redis.call('HMGET', shards, unpack(fields)) or {}) do
-  reply[2 * i - 1], reply[2 * i] = fields[i], row
+if not named and names < 1000 and redis.call('EXISTS', shards) == 1 then
+  redis.call('HDEL', shards, '')
+  redis.call('HSET', shards, 'queue:' .. queue, 1)
+end
+local fields, reply = redis.call('HKEYS', shards), {}
+for i = 1, #fields, 1000 do
+  local last = math.min(#fields, i + 999)
+  for j, row in ipairs(redis.call('HMGET', shards, unpack(fields, i, last))) do
+    reply[2 * (i + j) - 3], reply[2 * (i + j) - 2] = fields[i + j - 1], row
+  end
 end
 return reply

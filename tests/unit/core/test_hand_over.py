@@ -6,23 +6,30 @@ from typing import Any
 
 from headrace._core.effects import Now, Send
 from headrace._core.handing import Shores, hand_over
+from headrace._core.shard_map import ShardMap
 from headrace._model.settings import QueueSettings
 from headrace._protocol.handing import Accepted, Intent, Pending
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import name_of, parts_of
+from headrace._protocol.shards import name_of
 from headrace.errors import NotDurable
 
-PARTS = parts_of(Ops(Keys.of("q"), QueueSettings(shards=2)))
-TO = ["k0", next(f"k{n}" for n in range(99) if PARTS[0].table.part_of(f"k{n}") != PARTS[0].table.part_of("k0"))]  # type: ignore[union-attr]
+KNOWN = ShardMap(Ops(Keys.of("q"), QueueSettings(shards=2)))
+PARTS = KNOWN.ordered()
+TO = ["k0", next(f"k{n}" for n in range(99) if KNOWN.table.part_of(f"k{n}") != KNOWN.table.part_of("k0"))]
 INTENTS = [Intent(name_of(key, "q", f"n{place}"), ["", "", 2, "data", b"x"]) for place, key in enumerate(TO)]
+
+
+def target(place: int) -> tuple[str, int]:
+    """The shard to which an intent goes."""
+    return "q", KNOWN.table.part_at(INTENTS[place].check)
 
 
 class Run:
     """A call, driven by hand: `sent` is what it sends now, by name."""
 
     def __init__(self, shores: Shores, pages: int = 1) -> None:
-        self._call = hand_over(PARTS[:1], shores, pages)
+        self._call = hand_over(KNOWN, PARTS[:1], shores, pages)
         self.effect: Any = None
         self.value: list[str] | None = None
         self._now = 0.0
@@ -54,11 +61,11 @@ class Run:
 
 def test_the_time_is_what_a_shard_told_before_the_page_was_read() -> None:
     """Another call of this program may have heard from it since: then the page may be older than that."""
-    shores = Shores(since={INTENTS[0].target(PARTS[0].table): 100, INTENTS[1].target(PARTS[0].table): 200})  # type: ignore[arg-type]
+    shores = Shores(since={target(0): 100, target(1): 200})
     run = Run(shores)
     run.answer(Pending(0, INTENTS, []))
     assert run.sent == ["accept", 100]
-    shores.since[INTENTS[1].target(PARTS[0].table)] = 900_000  # type: ignore[arg-type]
+    shores.since[target(1)] = 900_000
     run.answer(Accepted(True, 150, 0))
     assert run.sent == ["accept", 200]
     run.answer(Accepted(True, 900_100, 0))
@@ -95,7 +102,7 @@ def test_what_fails_is_left_alone_for_a_while_and_others_go_on() -> None:
 
 def test_only_what_a_replica_has_leaves_the_outbox() -> None:
     for late in (True, False):
-        run = Run(Shores(since={INTENTS[0].target(PARTS[0].table): 100}))  # type: ignore[arg-type]
+        run = Run(Shores(since={target(0): 100}))
         run.answer(Pending(0, INTENTS[:1], []))
         assert run.effect.ops[0].lasting is None
         run.answer(Accepted(True, 101, 1))

@@ -25,7 +25,7 @@ from headrace._protocol.prepared import enqueue_one
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.recurring import Declared, Recurring
 from headrace._protocol.script import header, script
-from headrace._protocol.shards import table
+from headrace._protocol.shards import PartOps, table
 
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
@@ -124,6 +124,7 @@ def test_every_fragment_says_what_it_is(fragment: str) -> None:
 
 
 OPS = Ops(Keys.of("shop/orders"))
+PART = PartOps(OPS.keys)
 FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
@@ -159,6 +160,13 @@ SAMPLES: dict[str, Op[object]] = {
     "leave": OPS.leave("w"),
     "levels": OPS.levels(),
     "shards": table(OPS.keys, Table.of("shop", 2).rows()),
+    "seal": PART.seal(2),
+    "inherit": PART.inherit(["history", "5 1000"]),
+    "present": PART.present(["i", "j"]),
+    "drained": PART.drained(),
+    "wipe": PART.wipe(),
+    "hand_schedule": PART.hand_schedule("s"),
+    "take_schedule": PART.take_schedule("s", 5, b"x"),
     "recur": Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]).op(OPS, "w"),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
@@ -197,7 +205,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     arguments = wire[3 + int(wire[2]) :]
     assert op.script.name == name
     named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
-    more = {"move": 8, "accept": 9}.get(name, 0)  # those of the other queue, or the streams of all levels
+    more = {"move": 8, "accept": 9, "drained": 9, "wipe": 9}.get(name, 0)  # those of the other queue, or of all levels
     if "flow" in name:
         assert len(keys) >= len(named)
     else:
@@ -210,7 +218,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     if name == "shards":  # of the group
         assert keys == ("headrace:{shop}:shards",)
         return
-    own = len(keys) if "flow" in name else len(named)
+    own = len(keys) if "flow" in name or name in {"drained", "wipe"} else len(named)
     assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
     others = "orders:jobs:" if name == "accept" else "bills:"
     assert all(str(key).startswith(f"headrace:{{shop}}:shop/{others}") for key in keys[own:])

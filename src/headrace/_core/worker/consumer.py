@@ -64,6 +64,7 @@ class Consumer:
     under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent, and are not answered
     dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
     registered: bool = False
+    left: bool = False  # its shard is gone
     declared: bool = False
     recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
     available: bool = True

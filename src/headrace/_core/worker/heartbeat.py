@@ -19,7 +19,7 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     while worker.phase < Phase.STOPPED:
         began = yield from current_time()
         wait = worker.settings.heartbeat
-        due = [consumer for consumer in consumers if not consumer.rest.on]
+        due = [consumer for consumer in consumers if not (consumer.rest.on or consumer.left)]
         for start in range(0, len(due), BEATS_AT_ONCE):
             wait = min(wait, (yield from _beat(worker, due[start : start + BEATS_AT_ONCE])))
         late = (yield from current_time()) - began

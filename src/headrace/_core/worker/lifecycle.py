@@ -28,6 +28,12 @@ class Lifecycle:
         for consumer in self.consumers:
             consumer.phase = self.phase
 
+    def join(self, some: Sequence[Consumer]) -> None:
+        """Take in consumers that come while the worker runs."""
+        self.consumers = [*self.consumers, *some]
+        for consumer in some:
+            consumer.phase = max(consumer.phase, self.phase)
+
     def running(self, now: float) -> bool:
         """Tell whether handlers run that a stop waits for."""
         return self.phase < Phase.HALTING and any(consumer.running(now) for consumer in self.consumers)

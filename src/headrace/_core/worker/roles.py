@@ -6,7 +6,7 @@ An engine drives every role that `all_roles` names, performs its effects, runs h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from headrace._core.effects import Role
@@ -19,7 +19,8 @@ from headrace._core.worker.outbox import hand
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
-from headrace._core.worker.slots import compare, leads
+from headrace._core.worker.shards import follow
+from headrace._core.worker.slots import leads
 from headrace._core.worker.together import (
     Place,
     Together,
@@ -38,32 +39,34 @@ Channel = Literal["work", "pulse", "blocking"]
 
 
 def all_roles(
-    worker: Lifecycle, fetchers: int = 1, place: Place = everywhere
+    worker: Lifecycle, fetchers: int = 1, place: Place = everywhere, some: Sequence[Consumer] | None = None
 ) -> Iterator[tuple[str, Role, Consumer | Together | None, Channel]]:
     """Yield every role: its name, its generator, whose it is (a consumer's, that of several, or none's), its channel.
 
-    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two.
+    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two. *some*: the
+    consumers, if not all.
     """
-    for part in by_place(worker.consumers, place):
+    consumers = worker.consumers if some is None else some
+    for part in by_place(consumers, place):
         yield "beat", beat(worker, part), None, "pulse"
         yield "renew", renew(worker, part), None, "pulse"
         yield "keep", keep(worker, part), None, "work"
         yield "listen", listen(worker, part), None, "work"
         if sharded := [consumer for consumer in part if consumer.shared is not None]:
             yield "hand", hand(worker, sharded), None, "work"
-    for consumer in worker.consumers:
+    for consumer in consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
             yield "watch", watch(consumer, worker.settings), consumer, "pulse"
         if consumer.shared is not None and leads(consumer):
-            yield "table", compare(consumer.ops), consumer, "work"
-    for one in groups(worker.consumers, place):
+            yield "table", follow(worker, consumer), consumer, "work"
+    for one in groups(consumers, place):
         if isinstance(one, Together):
             yield "wait", wait_for_all(one), None, "blocking"
             yield "wait", wait_for_fresh(one), one, "blocking"
             yield "wait", wait_for_resumed(one), None, "blocking"
         else:
             yield "wait", wait(one), one, "blocking"
-    for consumer in worker.consumers:
+    for consumer in consumers:
         for _ in range(1 if many(worker) or consumer.shared is not None else fetchers):
             yield "fetch", fetch(consumer), consumer, "work"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from headrace._core.calls import agree
-from headrace._core.effects import Role
+from headrace._core.shard_map import ShardMap
 from headrace._model.checks import FOREVER_S
-from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import PartOps
 
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
@@ -26,6 +23,8 @@ class SharedSlots:
     """The slots that several consumers share. Threads may use it: each step is one of a dict."""
 
     members: Sequence[Consumer] = ()
+    map: ShardMap | None = None  # the shards, one a member
+    make: Callable[[Ops], Consumer] | None = None  # makes the member of another shard
     now: float = 0.0  # when one of them began a call last
     mean: float | None = None  # seconds that a unit takes
     stuck: bool = False  # one of them is
@@ -84,9 +83,3 @@ def first_of(consumer: Consumer) -> Consumer:
 def leads(consumer: Consumer) -> bool:
     """Tell whether *consumer* is the first of those that share its slots."""
     return first_of(consumer) is consumer
-
-
-def compare(ops: Ops) -> Role:
-    """Write the table of a queue's shards, or compare it with ours. Raises `ShardsMismatch`, which ends the worker."""
-    if isinstance(ops, PartOps) and ops.table is not None:
-        yield from agree(Keys.of(str(ops.keys.queue), ops.namespace), ops.table)

@@ -37,7 +37,7 @@ class Together:
     @property
     def running(self) -> bool:
         """Whether there is anything to wait for."""
-        return self.consumers[0].phase is Phase.RUNNING
+        return next((one for one in self.consumers if not one.left), self.consumers[0]).phase is Phase.RUNNING
 
     def take_in(self, consumer: Consumer) -> bool:
         """Take in that a consumer was woken; true if the short read should see to it. From any thread."""

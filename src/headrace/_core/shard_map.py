@@ -1,0 +1,171 @@
+"""The table of shards as one client knows it: which shard a job goes to, and which may have it.
+
+A client may know an old table. What it sends to a shard that takes no new jobs any more is refused before any write:
+then it reads the table anew, and sends the job where that says. All else is asked of all shards, and the table is read
+before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from headrace._core.effects import Step, send
+from headrace._model.job import NewJob
+from headrace._model.shards import Part, Sealed, Table, apart
+from headrace._protocol.keys import Keys, job_id, job_key
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import PartOps, part_ops, table
+from headrace.errors import ShardsMismatch
+
+
+def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
+    """Tell that the node of *keys* is sound, as far as is known."""
+    return True
+
+
+def named(job: NewJob[Any]) -> str | None:
+    """Return what decides the shard of a job: its key, or else its id, if it has one."""
+    return job.id if job.key is None else job.key
+
+
+def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) -> Step[Table]:
+    """Write the table in place of version *known* of it; return what is there then."""
+    return _read(keys, (yield from send(table(keys, new.rows(), known, queues))))
+
+
+def read(keys: Keys) -> Step[Table | None]:
+    """Read the table; `None` if there is none."""
+    rows = yield from send(table(keys))
+    return _read(keys, rows) if rows else None
+
+
+def _read(keys: Keys, rows: dict[str, str]) -> Table:
+    found = Table.parse(keys.group, rows)
+    if found is None:
+        raise ShardsMismatch(0)
+    return found
+
+
+@define(eq=False)
+class ShardMap:
+    """The shards of a queue, as far as they are known. *sound* tells whether the node of these keys has answered
+    lately.
+    """
+
+    ops: Ops
+    sound: Callable[[Keys], bool] = anywhere
+    known: bool = field(default=False, init=False)  # whether the table was read
+    table: Table = field(init=False)
+    parts: dict[int, PartOps] = field(init=False)  # by number: those of the table
+    sealed: set[int] = field(factory=set[int], init=False)  # have said so
+    _made: dict[int, PartOps] = field(factory=dict[int, PartOps], init=False)  # those that are gone, too
+    _turn: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        shards = self.ops.settings.shards
+        self._turn = random.randrange(shards)
+        self._take(Table.of(self.ops.keys.group, shards))
+
+    def _take(self, found: Table) -> None:
+        self.table = found
+        for part in found.parts:
+            if part.number not in self._made or self._made[part.number].shard != part:  # before, it was a guess
+                self._made[part.number] = part_ops(self.ops, found, part)
+        self.parts = {part.number: self._made[part.number] for part in found.parts}
+
+    def look(self) -> Step[bool]:
+        """Read the table, or write it if there is none; return true if it is another one than was known.
+
+        Raises `ShardsMismatch` if the group never had as many shards as this client was given.
+        """
+        keys = self.ops.keys
+        found = yield from read(keys)
+        if found is None:  # a copy is as good
+            found = yield from write(keys, self.table, None)
+        elif self.known and self._lost(found):
+            found = yield from write(keys, self.table, found.version)
+        if self.ops.settings.shards not in found.numbers:
+            raise ShardsMismatch(len(found.takers))
+        changed = not found.same(self.table)
+        self.known = True
+        self._take(found)
+        return changed
+
+    def change(self, new: Table, queues: int | None = None) -> Step[bool]:
+        """Write the next version of the table, if ours is there, with so many *queues*; take in what is there then.
+        Return true if that is it.
+        """
+        self._take((yield from write(self.ops.keys, new, self.table.version, queues)))
+        return self.table.same(new)
+
+    def _lost(self, found: Table) -> bool:
+        """Tell whether shards that we know are missing in what is there, as a failover lost the table's last change."""
+        ours, theirs = set(self.parts), {part.number for part in found.parts}
+        return found.version < self.table.version and theirs < ours
+
+    def at(self, number: int) -> PartOps:
+        """Return the maker of the operations of a shard, which may be gone by now."""
+        return self._made[number]
+
+    # -- which shard -------------------------------------------------------------------------------
+
+    def of(self, name: str | None) -> PartOps:
+        """Return the shard to which a job of this key, or id, goes; without either any, in turn, of those whose node
+        has answered lately.
+        """
+        if name is not None:
+            return self.parts[self.table.part_of(name, self.sealed)]
+        some = self.table.any_of(self.sealed)
+        for _ in some:
+            self._turn = (self._turn + 1) % len(some)
+            if self.sound(self.parts[some[self._turn].number].keys):
+                break
+        return self.parts[some[self._turn % len(some)].number]
+
+    def before(self, job: NewJob[Any], number: int) -> list[PartOps]:
+        """Return the shards that may have a job of this one's id, if it goes to the shard of that *number*."""
+        name = named(job)
+        if job.id is None or name is None or len(self.parts) == len(self.table.takers):
+            return []
+        sealed = (part for part in self.table.before(name, number) if self._gives_only(part))
+        return [self.parts[part.number] for part in sealed]
+
+    def _gives_only(self, part: Part) -> bool:
+        return part.state == "draining" or part.number in self.sealed
+
+    def way(self, check: int) -> list[int]:
+        """Return the numbers of the shards that may have had a job of this checksum, and at the end of that to which it
+        goes.
+        """
+        goal = self.table.part_at(check, self.sealed)
+        before = (part for part in self.table.parts if part.first <= check <= part.last and part.number != goal)
+        return [*(part.number for part in before if self._gives_only(part)), goal]
+
+    def refused(self, part: PartOps, error: Sealed) -> Step[None]:
+        """Take in that a shard takes no new jobs: read the table.
+
+        Raises `ShardsMismatch` if the table does not know that: it is older than the shard.
+        """
+        self.sealed.add(part.shard.number)
+        yield from self.look()
+        if not self.table.heirs and part.shard in self.table.takers:
+            raise ShardsMismatch(-error.version)
+
+    def where(self, id: str, key: str | None = None) -> tuple[str, list[list[PartOps]]]:
+        """Return a job's id as its shard knows it, and the shards to ask: those of the first list, then the others."""
+        name, number = apart(job_id(id))
+        if number is not None:
+            return name, [[self.parts[number]]] if number in self.parts else [[]]
+        decides = name if key is None else job_key(key)
+        first = self.parts[self.table.part_of(decides, self.sealed)]
+        own = [first, *(self.parts[one.number] for one in self.table.before(decides, first.shard.number))]
+        numbers = {part.shard.number for part in own}
+        return name, [own] if key is not None else [own, [p for n, p in self.parts.items() if n not in numbers]]
+
+    def ordered(self) -> Sequence[PartOps]:
+        """Return all shards, by their numbers."""
+        return list(self.parts.values())

@@ -1,0 +1,123 @@
+"""Enqueueing many jobs to a sharded queue: in parts, each to one shard."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from headrace._core.effects import Step, overlap, send
+from headrace._core.shard_map import ShardMap, named
+from headrace._model import checks
+from headrace._model.checks import Context
+from headrace._model.durability import Durability
+from headrace._model.job import is_new
+from headrace._model.receipt import Receipt
+from headrace._model.shards import Sealed
+from headrace._protocol.keys import job_id, job_key
+from headrace._protocol.lasting import lasts
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.op import Op
+from headrace._protocol.shards import PartOps
+from headrace.errors import NotDurable
+
+
+@frozen
+class _Part:
+    """Some jobs, by their places among all, and what adds them to their shard."""
+
+    ops: PartOps
+    places: Sequence[int]
+    op: Op[Any]
+
+
+def enqueue_many(
+    map: ShardMap, jobs: Iterable[Any], context: Context | None, bind: Callable[[list[Receipt]], object],
+    durable: Durability | None,
+) -> Step[list[Receipt]]:  # fmt: skip
+    """Add all jobs, part by part, each to one shard; return their receipts. If a part fails, the error's `receipts`
+    are those of all jobs in their order, `None` for each that is not known to be in.
+    """
+    jobs = checks.listed(jobs)
+    left = deque(_divided(map, jobs, range(len(jobs)), context))  # all are checked
+    receipts: list[Receipt | None] = [None] * len(jobs)
+    late: NotDurable | None = None
+    if not map.known and (yield from map.look()):
+        left = deque(_divided(map, jobs, range(len(jobs)), context))
+    try:
+        while left:
+            part = left.popleft()
+            if there := (yield from _there(map, part, jobs)):
+                for place in there:
+                    receipts[place] = Receipt(job_id(jobs[place].id), False)
+                bind([receipt for place in there if (receipt := receipts[place]) is not None])
+                rest = [place for place in part.places if place not in there]
+                left.extendleft(reversed(list(_batches(part.ops, jobs, rest, context))))
+                continue
+            try:
+                made = yield from overlap(lasts(part.op, durable), partial(_pack, list(left)[:1]))
+            except NotDurable as error:
+                late, (made,) = error, error.answers
+            except Sealed as error:
+                yield from map.refused(part.ops, error)
+                again = sorted(place for one in (part, *left) for place in one.places)
+                left = deque(_divided(map, jobs, again, context))
+                continue
+            bind(made)
+            for place, receipt in zip(part.places, made, strict=True):
+                receipts[place] = receipt
+    except Exception as error:
+        in_it = sum(receipt is not None for receipt in receipts)
+        error.add_note(f"headrace: {in_it} jobs of this enqueue_many are in the queue: error.receipts")
+        error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
+        raise
+    found = [receipt for receipt in receipts if receipt is not None]
+    if late is not None:
+        late.receipts = found
+        raise late
+    return found
+
+
+def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
+    """Ask the shards that only give away which jobs' ids they have; return the places of these jobs."""
+    asked: dict[int, list[int]] = defaultdict(list)
+    for place in part.places if len(map.parts) > len(map.table.takers) else ():
+        if is_new(jobs[place]):
+            for one in map.before(jobs[place], part.ops.shard.number):
+                asked[one.shard.number].append(place)
+    found: set[int] = set()
+    for number, places in asked.items():
+        answers = yield from send(map.at(number).present([job_id(jobs[place].id) for place in places]))
+        found |= {place for place, yes in zip(places, answers, strict=True) if yes}
+    return found
+
+
+def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], context: Context | None) -> Iterator[_Part]:
+    """Yield jobs, part by part: those without id and key in whole parts, one shard after the other."""
+    bins: dict[int, list[int]] = defaultdict(list)
+    free: list[int] = []
+    for place in places:
+        name = named(jobs[place]) if is_new(jobs[place]) else None
+        if name is None:
+            free.append(place)
+        else:
+            bins[map.of(job_key(name)).shard.number].append(place)
+    for number, some in bins.items():
+        yield from _batches(map.at(number), jobs, some, context)
+    for start in range(0, len(free), JOBS_PER_SCRIPT):
+        yield from _batches(map.of(None), jobs, free[start : start + JOBS_PER_SCRIPT], context)
+
+
+def _batches(ops: PartOps, jobs: Sequence[Any], places: Sequence[int], context: Context | None) -> Iterator[_Part]:
+    done = 0
+    for op in ops.batches([jobs[place] for place in places], context):
+        yield _Part(ops, places[done : done + len(op.items)], op)
+        done += len(op.items)
+
+
+def _pack(ahead: Sequence[_Part]) -> None:
+    for part in ahead:
+        _ = part.op.body

@@ -1,0 +1,25 @@
+-- drained: tell for how long a queue has been empty in this shard, which takes no more jobs, and what it counted.
+-- KEYS   jobs (stream), delayed (zset), blocked (hash), schedules (hash), dead (stream), ended (zset), stats (hash),
+--        outbox (hash), closing (zset), handed (zset), levels...
+-- ARGV   (none)
+-- REPLY  {ms, enqueued, completed, cancelled, deleted, dead_trimmed}: since it was found so first; -1 it is not empty, or
+--        not sealed
+-- COST   15 us
+-- @include clock
+-- @include levels
+-- @include tally
+level_streams(stats, levels)
+local counts = tally({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
+local left = redis.call('HLEN', schedules) + redis.call('ZCARD', ended) + redis.call('HLEN', outbox)
+left = left + redis.call('ZCARD', closing)
+for i = 1, 6 do left = left + counts[i] end
+local told, now, since = redis.call('HMGET', stats, 'shards', 'drained'), clock(), -1
+left = left + redis.call('ZCOUNT', handed, string.format('%.0f', now), '+inf') -- what may be sent here again
+redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
+if left > 0 or not told[1] then
+  redis.call('HDEL', stats, 'drained')
+else
+  since = math.max(0, now - tonumber(told[2] or now))
+  if not told[2] or since == 0 then redis.call('HSET', stats, 'drained', string.format('%.0f', now)) end
+end
+return {since, counts[7], counts[8], counts[9], counts[10], counts[11]}

@@ -1,0 +1,18 @@
+-- seal: let one queue take no more jobs in this shard, for ever, and tell what its heirs take over.
+-- KEYS   stats (hash)
+-- ARGV   version int
+-- REPLY  {paused, name, value, ...}: 1 if the queue is paused here, and fields of the stats
+-- COST   4 us
+-- version: of the table that says so; `enqueue` answers it before any write. 0: only tell. What is sealed stays sealed.
+-- @include number
+local told = redis.call('HMGET', stats, 'shards', 'paused')
+if version > tonumber(told[1] or 0) then
+  redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
+  redis.call('HSET', stats, 'shards', version)
+end
+local reply = {told[2] and 1 or 0}
+local names = {'declared', 'declaration', 'history', 'levels'}
+for i, value in ipairs(redis.call('HMGET', stats, unpack(names))) do
+  if value then reply[#reply + 1], reply[#reply + 2] = names[i], value end
+end
+return reply

@@ -1,0 +1,24 @@
+-- wipe: remove what is left of a queue in a shard that is gone from the table, but that it is sealed.
+-- KEYS   jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
+--        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset), rates (zset),
+--        flows (zset), ends (hash), ended (zset), recurring (hash), taken (zset), gate (stream), trends (string),
+--        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset), levels...
+-- ARGV   (none)
+-- REPLY  1 it is gone · 0 it is not sealed, or has jobs or live workers, and is as it was
+-- COST   20 us
+-- @include clock
+-- @include levels
+level_streams(stats, levels)
+local left = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('HLEN', blocked) + redis.call('XLEN', dead)
+left = left + redis.call('HLEN', schedules) + redis.call('HLEN', outbox)
+left = left + redis.call('ZCOUNT', workers, string.format('%.0f', clock()), '+inf')
+for _, stream in ipairs(levels) do left = left + redis.call('XLEN', stream) end
+if left > 0 or redis.call('HEXISTS', stats, 'shards') == 0 then return 0 end
+for _, stream in ipairs(levels) do redis.call('UNLINK', stream) end
+redis.call(
+  'UNLINK', jobs, wake, ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, flows,
+  ends, ended, recurring, taken, gate, trends, workers, registered, outbox, outdue, closing, handed)
+for _, field in ipairs(redis.call('HKEYS', stats)) do
+  if field ~= 'shards' then redis.call('HDEL', stats, field) end
+end
+return 1

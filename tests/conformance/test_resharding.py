@@ -1,0 +1,280 @@
+"""Changing the number of shards while the queue is used: what becomes of jobs, ids, delays, dead letters, schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import ConfigurationError, NewJob, ShardsMismatch
+from headrace._model.shards import Table
+from headrace._protocol.keys import Keys
+from tests.conformance.test_shards import drained
+from tests.support.awaiting import until
+
+OLD, NEW = 4, 8
+LONG_AGO_MS = 700_000  # longer than calls are known by their records
+
+
+@pytest.fixture
+def queue(connect: Any) -> Any:
+    """With four shards."""
+    return connect("q", shards=OLD)
+
+
+def table_of(client: Any, group: str = "q") -> Table:
+    rows = {field.decode(): row.decode() for field, row in client.hgetall(Keys.of(group).shards).items()}
+    table = Table.parse(group, rows)
+    assert table is not None
+    return table
+
+
+def age(client: Any, group: str = "q") -> None:
+    """Let what was found empty be so for long."""
+    for key in client.scan_iter(f"headrace:{{{group}~*:stats"):
+        if client.hexists(key, "drained"):
+            client.hincrby(key, "drained", -LONG_AGO_MS)
+
+
+def gone(queue: Any, client: Any, group: str = "q") -> Any:
+    """Take what is empty out of the table."""
+    queue.reshard()
+    age(client, group)
+    return queue.reshard()
+
+
+@pytest.mark.parametrize("shards", [NEW, 2, 5])
+def test_jobs_stay_and_new_ones_go_to_new_shards(connect: Any, client: redis.Redis, queue: Any, shards: int) -> None:
+    before = queue.enqueue_many([NewJob(b"%d" % n, id=f"i{n}", key=f"k{n}") for n in range(60)])
+    anonymous = queue.enqueue(b"60")
+    found = queue.reshard(shards)
+    assert (found.shards, found.draining, found.left, found.done) == (shards, OLD, 61, False)
+    assert [shard.state for shard in queue.shards()] == ["draining"] * OLD + ["open"] * shards
+    assert not any(
+        receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=r.id, key=f"k{r.id[1:]}") for r in before])
+    )
+    assert queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(61, 100)])
+    assert int(queue.enqueue(b"100").id.partition("@")[2]) >= OLD
+    assert queue.find(anonymous.id).job.payload == b"60"
+    assert queue.find("i7").job.payload == b"7"
+    assert queue.counts().waiting == 101
+    jobs = drained(connect("q", shards=OLD))
+    assert sorted(int(job.payload) for job in jobs) == [*range(101)]
+    table = table_of(client)
+    assert all(job.shard == table.part_of(job.key) for job in jobs if job.key and int(job.payload) > 60)
+    found = gone(queue, client)
+    assert (found.shards, found.draining, found.done) == (shards, 0, True)
+    assert [shard.number for shard in queue.shards()] == [*range(OLD, OLD + shards)]
+    counts = queue.counts()
+    assert (counts.enqueued, counts.completed, counts.lost) == (101, 101, 0)
+
+
+def test_a_client_that_knows_the_old_table(connect: Any, queue: Any) -> None:
+    """Each of its verbs, first thing after the change."""
+    names = ("enqueue", "many", "counts", "find", "lease", "cancel", "list", "pause", "conditional")
+    clients = {name: connect("q", shards=OLD) for name in names}
+    for client in clients.values():
+        client.enqueue(b"x", key="before")
+    drained(queue)
+    queue.reshard(NEW)
+    queue.enqueue(b"y", id="there", key="k")
+    assert clients["enqueue"].enqueue(b"z", key="k").added
+    assert not clients["enqueue"].enqueue(b"z", id="there", key="k").added
+    receipts = clients["many"].enqueue_many([NewJob(b"z", id="there", key="k"), NewJob(b"m", id="many"), b"any"])
+    assert [receipt.added for receipt in receipts] == [False, True, True]
+    assert clients["counts"].counts().waiting == 4
+    assert clients["find"].find("there").job.payload == b"y"
+    assert len(list(clients["list"].waiting())) == 4
+    assert clients["cancel"].cancel("many")
+    assert clients["conditional"].enqueue(b"new", id="there", key="k", replace=True).outcome == "replaced"
+    assert clients["pause"].pause()
+    assert clients["lease"].lease() is None
+    assert clients["pause"].resume()
+    assert clients["lease"].lease() is not None
+    assert len(drained(clients["lease"])) == 2
+
+
+def test_ids_are_unique_across_the_change(queue: Any, connect: Any) -> None:
+    other = connect("q", shards=OLD)
+    other.enqueue(b"waits", id="a")
+    other.enqueue(b"late", id="b", delay=60)
+    other.enqueue(b"dead", id="c")
+    lease = next(one for one in other.lease_many(2) if one.job.id == "c")
+    lease.dead_letter("no")
+    queue.reshard(NEW)
+    for one in (queue, other):
+        assert [one.enqueue(b"x", id=name).added for name in "ab"] == [False, False]
+        assert [receipt.added for receipt in one.enqueue_many([NewJob(b"x", id=name) for name in "ab"])] == [
+            False,
+            False,
+        ]
+    assert queue.enqueue(b"again", id="c").added
+    assert queue.redrive("c") == 1 or queue.counts().dead == 1
+    assert queue.cancel("b")
+    assert queue.enqueue(b"x", id="b").added
+    assert not other.enqueue(b"x", id="b").added
+
+
+def test_conditions_reach_the_job_where_it_is(queue: Any) -> None:
+    queue.enqueue(b"x", id="r", delay=60)
+    queue.enqueue(b"x", id="d", delay=60)
+    queue.enqueue(b"x", id="t", throttle=60)
+    assert queue.cancel("t")
+    queue.reshard(NEW)
+    assert queue.enqueue(b"y", id="r", delay=60, replace=True).outcome == "replaced"
+    assert queue.enqueue(b"y", id="d", debounce=120).outcome == "moved"
+    assert queue.enqueue(b"y", id="t", throttle=60).outcome == "dropped"
+    assert queue.enqueue(b"y", id="n", throttle=60).outcome == "added"
+    assert {one.job.id: one.job.shard < OLD for one in queue.delayed()} == {"r": True, "d": True}
+    assert queue.find("n").job.shard >= OLD
+
+
+def test_what_a_shard_still_has_keeps_it(queue: Any, client: redis.Redis) -> None:
+    receipt = queue.enqueue(b"r", id="result")
+    queue.enqueue(b"x", id="dead", key="k")
+    for lease in queue.lease_many(2):
+        if lease.job.id == "dead":
+            lease.dead_letter("no")
+        else:
+            lease.complete(result=b"kept")
+    queue.enqueue(b"x", id="late", delay=1000)
+    queue.reshard(NEW)
+    assert 2 <= gone(queue, client).draining <= 3
+    assert queue.result("result") == receipt.result(5) == b"kept"
+    assert queue.redrive("dead") == 1
+    assert queue.reschedule("late", None)
+    assert len(drained(queue)) == 2
+    for key in client.scan_iter("headrace:*:result:*"):
+        client.delete(key)
+    assert gone(queue, client).done
+    assert queue.counts().lost == 0
+
+
+def test_a_paused_queue_stays_paused(queue: Any, connect: Any) -> None:
+    queue.pause()
+    queue.reshard(NEW)
+    queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(20)])
+    assert queue.lease() is None
+    assert connect("q", shards=NEW).paused()
+    assert queue.resume()
+    assert len(drained(queue)) == 20
+
+
+def test_declared_options_are_taken_over(connect: Any) -> None:
+    queue = connect("q", shards=OLD, history=5, dead_limit=7, priorities=3)
+    queue.enqueue(b"x", priority=2)
+    drained(queue)
+    connect("q", shards=OLD, priorities=3).reshard(NEW)
+    assert queue.levels() == 3
+    receipt = connect("q", shards=OLD, priorities=3).enqueue(b"x", key="k")
+    assert queue.cancel(receipt.id)
+    assert queue.find(receipt.id).state == "cancelled"
+
+
+def test_schedules_go_on(queue: Any, client: redis.Redis) -> None:
+    names = [f"s{n}" for n in range(6)]
+    for name in names:
+        assert queue.schedule(name, b"x", every=3600)
+    due = {one.name: one.next_due for one in queue.schedules()}
+    queue.reshard(NEW)
+    assert {one.name: one.next_due for one in queue.schedules()} == due
+    assert gone(queue, client).done, "they were moved"
+    assert {one.name: one.next_due for one in queue.schedules()} == due
+    assert not queue.schedule("s1", b"y", every=60)
+    assert queue.unschedule("s2")
+    assert not queue.unschedule("s2")
+    assert len(queue.schedules()) == 5
+    assert queue.schedule("often", b"x", every=0.1)
+    assert queue.lease(block=20).job.id.startswith("often@")
+
+
+def test_there_and_back(queue: Any, client: redis.Redis) -> None:
+    for turn, shards in enumerate((NEW, OLD, NEW)):
+        queue.enqueue_many([NewJob(b"x", id=f"{turn} {n}", key=f"k{n}") for n in range(20)])
+        assert queue.reshard(shards).shards == shards
+    assert queue.counts().waiting == 60
+    assert not any(queue.enqueue(b"x", id=f"{turn} 3", key="k3").added for turn in range(3))
+    assert len(drained(queue)) == 60
+    assert gone(queue, client).done
+    assert queue.counts().completed == 60
+    table = table_of(client)
+    assert [part.number for part in table.parts] == [*range(2 * OLD + NEW, 2 * OLD + 2 * NEW)]
+
+
+def test_all_queues_of_the_group_change(connect: Any, client: redis.Redis) -> None:
+    a, b = connect("g/a", shards=OLD), connect("g/b", shards=OLD)
+    a.enqueue(b"x", id="i")
+    b.enqueue(b"x", id="i")
+    lease = a.lease()
+    assert lease.complete(then=[NewJob(b"y", queue="g/c", key="i")])
+    a.reshard(NEW)
+    assert not b.enqueue(b"x", id="i").added
+    assert b.enqueue(b"x", id="j").added
+    assert b.find("j").job.shard >= OLD
+    assert gone(a, client, "g").draining == 1
+    c = connect("g/c", shards=OLD)
+    assert len(drained(c)) == 1
+    assert len(drained(b)) == 2
+    assert gone(a, client, "g").done
+    assert (a.counts().completed, b.counts().completed, c.counts().completed) == (1, 2, 1)
+
+
+def test_a_follow_up_stays_in_the_old_shard(queue: Any) -> None:
+    queue.enqueue(b"x", key="k")
+    lease = queue.lease()
+    queue.reshard(NEW)
+    assert lease.complete(then=[NewJob(b"y", key="k"), NewJob(b"z")])
+    assert {one.job.shard for one in queue.waiting()} == {lease.job.shard}
+
+
+def test_numbers_that_were_are_known(connect: Any, queue: Any) -> None:
+    queue.enqueue(b"x")
+    queue.reshard(NEW)
+    for number in (OLD, NEW):
+        assert connect("q", shards=number).counts().waiting == 1
+    with pytest.raises(ShardsMismatch, match=f"give shards={NEW}"):
+        connect("q", shards=5).counts()
+    with pytest.raises(ConfigurationError, match="has no shards"):
+        connect("plain").reshard(4)
+    for bad in (1, 0, 257):
+        with pytest.raises(ValueError, match=r"reshard|shards"):
+            queue.reshard(bad)
+    assert queue.reshard().shards == NEW
+
+
+def test_a_late_call_to_a_shard_that_is_gone(connect: Any, client: redis.Redis, queue: Any) -> None:
+    late = connect("q", shards=OLD)
+    late.enqueue(b"x", key="k")
+    drained(late)
+    queue.reshard(NEW)
+    assert gone(queue, client).done
+    assert late.enqueue(b"y", key="k").added
+    assert late.enqueue_many([b"z"])
+    assert len(drained(queue)) == 2
+
+
+def test_a_change_that_stopped_is_gone_on_with(connect: Any, client: redis.Redis, queue: Any) -> None:
+    """By whoever calls next; until then jobs go on as before."""
+    queue.enqueue(b"x", id="i")
+    table = table_of(client)
+    opening = table.divided(NEW)
+    client.hset(Keys.of("q").shards, mapping=opening.rows())
+    other = connect("q", shards=OLD)
+    assert not other.enqueue(b"x", id="i").added
+    assert other.enqueue(b"x", id="j").added
+    assert other.find("j").job.shard < OLD
+    assert other.reshard().shards == NEW
+    assert queue.enqueue(b"x", id="k").added
+    assert queue.find("k").job.shard >= OLD
+    assert len(drained(queue)) == 3
+
+
+def test_a_lost_table_is_written_anew_by_whoever_knows_it(connect: Any, client: redis.Redis, queue: Any) -> None:
+    queue.enqueue(b"x")
+    queue.reshard(NEW)
+    rows = client.hgetall(Keys.of("q").shards)
+    client.delete(Keys.of("q").shards)
+    assert queue.counts().waiting == 1
+    assert client.hgetall(Keys.of("q").shards) == rows
+    until(lambda: queue.enqueue(b"y").added)

@@ -1,0 +1,124 @@
+"""Workers while the number of shards changes: they take new ones on, work old ones off, and leave those that go."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import NewJob, Queue
+from headrace._protocol.keys import Keys
+from tests.conformance.test_resharding import gone, table_of
+from tests.support.awaiting import until
+from tests.support.engines import Running
+from tests.support.servers import Server
+
+OLD = 4
+
+
+@pytest.fixture
+def queue(server: Server) -> Any:
+    with Queue("q", url=server.url, shards=OLD) as queue:
+        yield queue
+
+
+@pytest.fixture
+def client(server: Server) -> Any:
+    with redis.Redis.from_url(server.url) as client:
+        yield client
+
+
+def registered(queue: Any, name: str) -> int:
+    """In how many shards a worker is."""
+    return sum(worker.name.startswith(name) for worker in queue.workers())
+
+
+@pytest.mark.parametrize("shards", [8, 2, 12])
+def test_a_worker_takes_on_new_shards_and_leaves_old_ones(
+    server: Server, client: Any, queue: Any, kind: str, shards: int
+) -> None:
+    worker, done = Running(kind, url=server.url, name="w"), Counter[bytes]()
+
+    @worker.handler(queue, concurrency=5)
+    def work(job: Any) -> None:
+        done[job.payload] += 1
+
+    queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(50)])
+    with worker:
+        until(lambda: registered(queue, "w") == OLD, "a registration in each shard")
+        assert queue.reshard(shards).shards == shards
+        queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(50, 200)])
+        assert queue.enqueue(b"200").result(timeout=30) is None
+        assert queue.drain(60)
+        until(lambda: registered(queue, "w") == OLD + shards, "a registration in each shard")
+        assert gone(queue, client).draining in (0, 1)  # the result is kept, if it went to an old one
+        for key in client.scan_iter("headrace:*:result:*"):
+            client.delete(key)
+        assert gone(queue, client).done
+        until(lambda: registered(queue, "w") == shards, "the new ones only")
+        queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(201, 260)])
+        assert queue.drain(60)
+    assert done == {b"%d" % n: 1 for n in range(260)}
+    assert registered(queue, "w") == 0
+    left = {key.decode().rpartition(":")[2] for key in client.scan_iter("headrace:{q~0.*")}
+    assert left <= {"stats", "jobs", "wake"}
+    counts = queue.counts()
+    assert (counts.enqueued, counts.completed, counts.lost) == (260, 260, 0)
+
+
+def test_a_worker_goes_on_with_a_change_that_stopped(server: Server, client: Any, queue: Any, kind: str) -> None:
+    queue.enqueue(b"x")
+    worker = Running(kind, url=server.url)
+    worker.handler(queue)(lambda _job: None)
+    client.hset(Keys.of("q").shards, mapping=table_of(client).divided(6).rows())
+    with worker:
+        until(lambda: not table_of(client).changing, "the end of the change", patience=60)
+    assert [part.state for part in table_of(client).parts] == ["draining"] * OLD + ["open"] * 6
+
+
+def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> None:
+    """While producers go on, there and back: nothing is lost, and nothing is twice."""
+    done, lock, enough = Counter[bytes](), threading.Lock(), threading.Event()
+    worker = Running(kind, url=server.url)
+
+    @worker.handler(queue, concurrency=8)
+    def work(job: Any) -> None:
+        with lock:
+            done[job.payload] += 1
+
+    added: list[bytes] = []
+    errors: list[BaseException] = []
+
+    def produce(name: str) -> None:
+        try:
+            with Queue("q", url=server.url, shards=OLD) as mine:
+                number = 0
+                while not enough.is_set():
+                    some = [b"%s %d" % (name.encode(), number + at) for at in range(4)]
+                    mine.enqueue_many(
+                        [some[0], NewJob(some[1], key=f"k{number % 9}"), NewJob(some[2], id=some[2].decode())]
+                    )
+                    mine.enqueue(some[3], id=some[3].decode())
+                    added.extend(some)
+                    number += 4
+        except BaseException as error:
+            errors.append(error)
+
+    producers = [threading.Thread(target=produce, args=(name,)) for name in "ab"]
+    with worker:
+        for producer in producers:
+            producer.start()
+        for shards in (8, OLD, 6):
+            before = len(added)
+            assert queue.reshard(shards).shards == shards
+            until(lambda before=before: errors or len(added) > before + 40, "producers that go on")
+        enough.set()
+        for producer in producers:
+            producer.join()
+        assert not errors
+        assert queue.drain(60)
+    assert done == dict.fromkeys(added, 1)
+    assert queue.counts().lost == 0
