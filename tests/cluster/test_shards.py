@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import exceptions as errors
 
-from headrace import NewJob, Queue
+from headrace import FanOut, Flow, NewJob, Queue
 from headrace._base.cluster.slots import slot_of
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
@@ -165,3 +165,25 @@ def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
             counts = queue.counts()
             assert (counts.enqueued, counts.completed, counts.lost) == (3_000, 3_000, 0)
         assert done.keys() == set(payloads)
+
+
+def test_a_flow_on_all_masters(cluster: Cluster, kind: str) -> None:
+    """Its runs are spread, and each is where its id is."""
+    flow = Flow("shop", url=cluster.url, shards=6)
+    worker = Running(kind, url=cluster.url)
+    flow.stage("pick", next="bill", children="pack")(
+        worker._adapt(lambda _job: FanOut([b"1", b"2"], stage="pack", join="bill"))
+    )
+    flow.stage("pack")(worker._adapt(lambda job: job.payload * 2))
+    flow.stage("bill")(worker._adapt(lambda job: b",".join(sorted(job.children.values()))))
+    worker.worker.flow(flow)
+    with worker:
+        runs = [flow.start(b"order", id=f"o{n}").id for n in range(60)]
+        assert {flow.result(one, timeout=60) for one in runs} == {b"11,22"}
+    with Queue("shop/pack", url=cluster.url, shards=6) as queue:
+        assert Counter(shard.node for shard in queue.shards()) == {
+            f"127.0.0.1:{node.port}": 2 for node in cluster.nodes
+        }
+        assert all(shard.counts.completed for shard in queue.shards())
+        assert (queue.counts().completed, queue.counts().lost) == (120, 0)
+    flow.close()

@@ -16,7 +16,6 @@ from headrace._base.flow import BaseFlow
 from headrace._base.lease import BaseLease
 from headrace._base.queue import Delay
 from headrace._base.retrying import bounding
-from headrace._core import flow_calls
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.durability import Durability
@@ -34,6 +33,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
     - *lookup*: the attributes by which `find` looks runs up.
     - *result_ttl*: seconds that a run's state is kept after its end. *dead_limit*, *fenced*, *timeout*,
       *durable*: as for `AsyncQueue`.
+    - *shards*: as for `AsyncQueue`; a run is in one shard, with all its jobs.
 
     Declare the stages with `stage`, serve them with `worker.flow(flow)`. All programs of a flow declare the same. For
     one event loop.
@@ -43,9 +43,9 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         self, name: str, *, url: str | None = None, client: AsyncClient | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
         dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
-        timeout: float | timedelta = 45.0, durable: str | None = None,
+        timeout: float | timedelta = 45.0, durable: str | None = None, shards: int = 1,
     ) -> None:  # fmt: skip
-        super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
+        super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
         self._durable = Durability.of(durable)
         self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = Address.of(url, client, redis.asyncio.Redis, self)
@@ -62,7 +62,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         *durable*: how far the write must have come; else the flow's. `NotDurable` means that the run has begun.
         """
         try:
-            return await self._run(*self._start(payload, id, attributes, stage, delay, headers, durable))
+            return await self._drive(*self._start(payload, id, attributes, stage, delay, headers, durable))
         except NotDurable as error:
             self._not_durable(error)
             raise
@@ -75,7 +75,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         `True` for exactly one caller. The job is in its next stage, or its children are there, in the same script.
         `False` also if the flow would go to a stage that is not declared here. flow_advance.lua, O(children).
         """
-        return (await self._run(*self._complete(lease, outcome, fenced, durable)))[0]
+        return (await self._drive(*self._complete(lease, outcome, fenced, durable)))[0]
 
     async def state(self, id: str) -> FlowState | None:
         """Return the state of a run, or of a child by its id (`<parent>/<fan-out>/<name>`); `None` if it is unknown by
@@ -83,13 +83,13 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
 
         Calls made outside the flow, such as a redrive, are taken into account first. flow_read.lua, O(children).
         """
-        return await self._drive(flow_calls.state(self.ops, id))
+        return await self._drive(self._whole.state(id))
 
     async def find(self, **attributes: str) -> list[FlowState]:
         """Find the runs that have not ended and have all of these attributes. flow_find.lua per 1,000, flow_read.lua
         per 100.
         """
-        return await self._drive(flow_calls.find(self.ops, attributes))
+        return await self._drive(self._whole.find(attributes))
 
     async def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
         """Return the result of the run's last stage, waiting up to *timeout* seconds for it.
@@ -103,15 +103,15 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
 
         Workers that hold their jobs find the leases lost. flow_advance.lua, per 100 children.
         """
-        return await self._drive(flow_calls.cancel(self.ops, id))
+        return await self._drive(self._whole.cancel(id))
 
     async def counts(self) -> dict[str, Counts]:
         """Count the jobs of each stage's queue, one queue after the other. counts.lua."""
-        return await self._drive(flow_calls.counts(self.ops))
+        return await self._drive(self._whole.counts())
 
     async def mermaid(self, counts: bool = False) -> str:
         """Draw the declared stages as a Mermaid flowchart; with *counts*, also the number of jobs in each now."""
-        return await self._drive(flow_calls.drawing(self.ops, counts))
+        return await self._drive(self._whole.drawing(counts))
 
     async def close(self) -> None:
         """Close the connections we opened, nothing else."""

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
+from headrace._core.flow_calls import WholeFlow
+from headrace._core.flow_shards import FlowShards
 from headrace._model.codec import Codec
 from headrace._model.policy import ATTEMPTS, Rate, Retry
 from headrace._protocol.flow_ops import (
@@ -23,10 +25,12 @@ class Stages:
 
     def __init__(
         self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
-        result_ttl: float | timedelta, fenced: bool,
+        result_ttl: float | timedelta, fenced: bool, shards: int = 1,
     ) -> None:  # fmt: skip
         self.name = name
-        self.ops = FlowOps(name, namespace, codec, lookup, dead_limit, result_ttl, fenced)
+        self.ops = FlowOps(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
+        self._shards = FlowShards(self.ops) if self.ops.settings.shards > 1 else None
+        self._whole = WholeFlow(self.ops) if self._shards is None else self._shards
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

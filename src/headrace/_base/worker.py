@@ -40,6 +40,7 @@ from headrace._model.settings import (
 )
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import PartOps
 from headrace._telemetry import log
 from headrace._telemetry.worker import PARENTS
 from headrace.errors import ConfigurationError, LeasesLeft
@@ -108,6 +109,11 @@ def _not_of_shards(settings: QueueSettings, what: str) -> None:
 
 def _consumer(kind: type[Consumer], handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:
     return kind(ops, handler, worker, DEFAULT_WAIT, **options)
+
+
+def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:
+    flow = handler.flow.at(ops) if isinstance(ops, PartOps) else handler.flow
+    return FlowConsumer(ops, handler, worker, DEFAULT_WAIT, flow=flow, **options)
 
 
 class BaseWorker(Hooked):
@@ -354,21 +360,19 @@ class BaseWorker(Hooked):
         for h in (evolve(handler.limited(), around=tuple(self._around)) for handler in self.handlers.values()):
             queue_settings = evolve(h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks)
             ops = Ops(Keys.of(h.queue, self.namespace), queue_settings, h.codec, self.namespace)
+            shared = SharedSlots(map=ShardMap(ops)) if queue_settings.shards > 1 else None
             if h.flow is not None:
                 first = not any(h.flow is flow for flow in flows)
                 flows.append(h.flow)
-                consumers.append(
-                    FlowConsumer(ops, h, self.name, DEFAULT_WAIT, named=self.named, flow=h.flow, sweeper=first)
-                )
+                make = partial(_flow_consumer, h, self.name, named=self.named, sweeper=first, shared=shared)
             else:
                 kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
                 recurring = declared(h.queue, self._tasks)
-                shared = SharedSlots(map=ShardMap(ops)) if queue_settings.shards > 1 else None
                 make = partial(
                     _consumer, kind, h, self.name, named=self.named, recurring=recurring, shared=shared,
                 )  # fmt: skip
-                if shared is not None and shared.map is not None:
-                    shared.make = make
-                    shared.members = list(map(make, shared.map.ordered()))
-                consumers += [make(ops)] if shared is None else shared.members
+            if shared is not None and shared.map is not None:
+                shared.make = make
+                shared.members = list(map(make, shared.map.ordered()))
+            consumers += [make(ops)] if shared is None else shared.members
         return Lifecycle(self.settings, consumers)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attrs import define
+
 from headrace._core.effects import Sleep, Step, current_time, send
 from headrace._model.flow import FlowState
 from headrace._model.state import Counts
@@ -96,3 +98,34 @@ def counts(flow: FlowOps) -> Step[dict[str, Counts]]:
 def drawing(flow: FlowOps, live: bool) -> Step[str]:
     """Draw the stages as Mermaid, with their counts if *live*."""
     return flow.drawing((yield from counts(flow)) if live else None)
+
+
+@define(eq=False)
+class WholeFlow:
+    """The verbs of a flow in one slot; `FlowShards` has the same, for one whose queues have shards."""
+
+    flow: FlowOps
+
+    def state(self, name: str) -> Step[FlowState | None]:
+        """Fetch the state of one job."""
+        return state(self.flow, name)
+
+    def find(self, wanted: dict[str, str]) -> Step[list[FlowState]]:
+        """Find the runs that have not ended and have all of these attributes."""
+        return find(self.flow, wanted)
+
+    def result(self, name: str, timeout: float | None) -> Step[bytes | None]:
+        """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
+        return result(self.flow, name, timeout)
+
+    def cancel(self, name: str) -> Step[bool]:
+        """Cancel a job of a flow, and then its children."""
+        return cancel(self.flow, name)
+
+    def counts(self) -> Step[dict[str, Counts]]:
+        """Count the jobs of each stage's queue."""
+        return counts(self.flow)
+
+    def drawing(self, live: bool) -> Step[str]:
+        """Draw the stages as Mermaid, with their counts if *live*."""
+        return drawing(self.flow, live)

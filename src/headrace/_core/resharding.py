@@ -116,7 +116,7 @@ def tidy(known: ShardMap) -> Step[None]:
     for part, found in empty:
         names = [name for name, number in there if number == part.number]
         others = {name for name in map(queue_of, names) if name} - found.keys()  # that no client has used
-        if any(":result:" in name for name in names):  # it is kept for its time
+        if any(":result:" in name or ":flow:" in name for name in names):  # it is kept for its time
             continue
         if others:
             more = yield from _drained(known, part, others)

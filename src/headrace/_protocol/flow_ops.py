@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import script
+from headrace._protocol.shards import PartOps, part_ops
 from headrace.errors import ConfigurationError
 
 CHILDREN_AT_MOST = 1000  # of one fan-out: one script creates them
@@ -70,7 +72,7 @@ class FlowOps:
 
     def __init__(
         self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
-        result_ttl: float | timedelta, fenced: bool,
+        result_ttl: float | timedelta, fenced: bool, shards: int = 1,
     ) -> None:  # fmt: skip
         self.keys = Keys.of(name, namespace)
         if self.keys.group != name:
@@ -79,7 +81,7 @@ class FlowOps:
             raise TypeError(f"lookup must be a list of attribute names, not {type(lookup).__name__}")
         self.name, self.namespace, self.codec = name, namespace, chosen(codec)
         self.lookup = tuple(map(_attribute, lookup))
-        self.settings = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced)
+        self.settings = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards)
         self.stages: dict[str, Stage] = {}
 
     # -- declaring ---------------------------------------------------------------------------------
@@ -117,11 +119,21 @@ class FlowOps:
                     raise ConfigurationError(f"stage {stage.name!r} leads to {other!r}, which flow {self.name!r} lacks")
         return self.stages
 
+    def at(self, part: PartOps) -> FlowOps:
+        """Return the flow in one shard of its group."""
+        assert part.table is not None  # noqa: S101
+        made = copy(self)
+        made.keys = self.keys.at(part.shard)
+        made.stages = {
+            name: evolve(stage, ops=part_ops(stage.ops, part.table, part.shard)) for name, stage in self.stages.items()
+        }
+        return made
+
     # -- operations --------------------------------------------------------------------------------
 
     def run(self, name: str) -> str:
         """Return the key of the run to which the job *name* belongs."""
-        return self.keys.flow(job_id(name).partition("/")[0])
+        return self.keys.flow(run_of(name))
 
     def _op(
         self, name: str, extra: Sequence[str], args: Sequence[Arg], decode: Callable[[Any], Any], lane: bool
@@ -140,7 +152,7 @@ class FlowOps:
     ) -> Op[Receipt]:  # fmt: skip
         """Begin a run."""
         first = self.first(stage)
-        name = secrets.token_hex(12) if id is None else run_id(id)
+        name = new_run() if id is None else run_id(id)
         ops = self.stages[first].ops
         job = NewJob(payload, name, headers, delay)
         item = ops.item(job, context)
@@ -315,6 +327,16 @@ class FlowOps:
             lines += [f"  {here} {'-.->' if i else '-->'} {number[other]}" for i, other in enumerate(stage.next)]
             lines += [f"  {here} ==>|fan-out| {number[other]}" for other in stage.children]
         return "\n".join(lines) + "\n"
+
+
+def new_run() -> str:
+    """Draw the id of a run that was given none."""
+    return secrets.token_hex(12)
+
+
+def run_of(name: str) -> str:
+    """Return the id of the run to which the job *name* belongs. Raises `TypeError` or `ValueError`."""
+    return job_id(name).partition("/")[0]
 
 
 def run_id(value: object) -> str:

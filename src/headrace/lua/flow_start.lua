@@ -4,8 +4,8 @@
 -- REPLY  1 begun · 0 a run of this id goes on, or one of its jobs
 -- COST   25 us
 -- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events of the stage's queue.
--- attributes:
--- JSON. Items: `members` entries for the index, then the job's fields.
+-- A shard that is sealed answers the error SHARDS, and the version of the table that says so: nothing was begun.
+-- attributes: JSON. Items: `members` entries for the index, then the job's fields.
 -- @include clock
 -- @include due_at
 -- @include enter_stage
@@ -29,9 +29,11 @@ if type(length) == 'table' then return length end
 require_types('XLEN', q.wake)
 require_types('HLEN', run, q.ids, q.released, q.bodies, q.stats)
 require_types('ZCARD', index, q.delayed, q.flows)
+local sealed = redis.call('HGET', stats, 'shards')
 local going = redis.call('HMGET', run, 'state', 'live')
 -- It has ended, and yet a job of it was redriven and goes on: the id stays taken until that has ended, too.
 if going[1] == 'running' or tonumber(going[2] or 0) > 0 then return answer(0) end
+if sealed then error('SHARDS ' .. sealed, 0) end
 local now, fields, listed = clock(), {}, {}
 for i = items, first - 1 do listed[#listed + 1] = ARGV[i] end
 for i = first, #ARGV do fields[#fields + 1] = ARGV[i] end

@@ -22,8 +22,8 @@ require_types('XLEN', jobs, wake)
 require_types('HLEN', ids, released, stats)
 require_types('ZCARD', flows)
 -- The key of the run that a job of this id may be of: a header that says otherwise is not ours.
-local group = string.match(jobs, '^[^{]*{([^}]*)}')
-local runs = group and string.match(jobs, '^[^{]*{[^}]*}:') .. group .. ':flow:'
+local tag, group = string.match(jobs, '^([^{]*{[^}]*}:)([^:/]*)')
+local runs = tag and tag .. group .. ':flow:'
 local function run_of(id) return runs and runs .. string.match(id, '^[^/]*') end
 local chosen = {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
