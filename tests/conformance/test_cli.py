@@ -14,7 +14,9 @@ from contextlib import closing
 from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
+from subprocess import PIPE
 from types import ModuleType
+from typing import Any
 
 import pytest
 import redis
@@ -24,7 +26,7 @@ from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Wor
 from headrace._cli.lines import BadLineError, Reader
 from headrace._cli.processes import load
 from tests.support.awaiting import until
-from tests.support.program import PATIENCE, PROGRAM, Program, environment, on_a_terminal, refused
+from tests.support.program import PATIENCE, Program, as_a_user_does, on_a_terminal, refused, started
 from tests.support.servers import Server
 
 NOWHERE = "redis://user:secret@127.0.0.1:1/0"
@@ -150,13 +152,8 @@ def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> 
 
 def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
     """What comes by and by is enqueued as it comes; then the message says how far that was."""
-    with subprocess.Popen(
-        [*PROGRAM, "enqueue", "q", "--create", "--jsonl", "-f", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(newest.url),
-    ) as program:
+    arguments = ("enqueue", "q", "--create", "--jsonl", "-f", "-")
+    with as_a_user_does(*arguments, url=newest.url, stdin=PIPE, stdout=PIPE, stderr=PIPE) as program:
         assert program.stdin is not None
         program.stdin.write(b'{"payload": "a"}\n{"payload": "b"}\n{"pay')
         program.stdin.flush()
@@ -169,13 +166,7 @@ def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
 
 def test_interrupted(newest: Server, queue: Queue) -> None:
     """Ctrl-C says what was enqueued."""
-    with subprocess.Popen(
-        [*PROGRAM, "enqueue", "q", "--create"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(newest.url),
-    ) as program:
+    with started("enqueue", "q", "--create", url=newest.url) as program:
         assert program.stdin is not None
         program.stdin.write(b"a\nb\n")
         program.stdin.flush()
@@ -426,12 +417,7 @@ def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
     """A reader that has seen enough (`| head`) ends it, without a word."""
     queue.enqueue_many([b"x" * 1000] * 500)
     bury(queue, *[b"x" * 1000] * 500)
-    with subprocess.Popen(
-        [*PROGRAM, "dead", "list", "q", "--jsonl"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(newest.url),
-    ) as program:
+    with as_a_user_does("dead", "list", "q", "--jsonl", url=newest.url, stdout=PIPE, stderr=PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         program.stdout.readline()
@@ -487,14 +473,13 @@ async def handle_too(job):
 class Working:
     """`headrace work` in the background."""
 
-    def __init__(self, folder: Path, url: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, url: str, *arguments: str, as_users_do: bool = False) -> None:
         (folder / "app.py").write_text(APP)
         (folder / "spoken.py").write_text(f"{APP}\nlogging.basicConfig(format='its own %(message)s', level='ERROR')")
         self._log = folder / "work.log"
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*PROGRAM, "work", *arguments], stdout=log, stderr=log, cwd=folder, env=environment(url)
-            )
+            start: Any = as_a_user_does if as_users_do else started
+            self.process = start("work", *arguments, url=url, stdout=log, stderr=log, cwd=folder)
 
     @property
     def said(self) -> str:
@@ -514,16 +499,16 @@ class Working:
 @pytest.fixture
 def working(newest: Server, tmp_path: Path) -> Iterator[Callable[..., Working]]:
     """Start `headrace work`; whatever it is, it is ended."""
-    started: list[Working] = []
+    made: list[Working] = []
 
-    def start(*arguments: str, url: str = newest.url) -> Working:
-        started.append(Working(tmp_path, url, *arguments))
-        return started[-1]
+    def start(*arguments: str, url: str = newest.url, **how: bool) -> Working:
+        made.append(Working(tmp_path, url, *arguments, **how))
+        return made[-1]
 
     yield start
-    for one in started:
-        one.process.kill()  # its processes see that, and end
-        one.wait()
+    for one in made:
+        with one.process:
+            one.process.kill()  # its processes see that, and end
 
 
 def alive(pid: int) -> bool:
@@ -726,7 +711,7 @@ def test_metrics(working: Callable[..., Working], queue: Queue) -> None:
 
 
 def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
-    work = working("app:worker")
+    work = working("app:worker", as_users_do=True)
     queue.enqueue_many([b"hold", b"late"])
     until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
     work.signal(signal.SIGINT)
@@ -753,7 +738,7 @@ def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Qu
 
 def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> None:
     """Its processes finish, and end: nobody is left."""
-    work = working("app:worker", "--processes", "2")
+    work = working("app:worker", "--processes", "2", as_users_do=True)
     until(lambda: len(work.pids()) == 2, patience=PATIENCE)
     work.process.kill()
     until(lambda: not any(map(alive, work.pids())), "the orphans' end", PATIENCE)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
+from typing import Any
 
 import attrs
 import pytest
@@ -20,10 +20,9 @@ from headrace._cli import demo
 from headrace._cli.demo import facts, modules
 from headrace._cli.demo_report import Evidence, Killed, Started, read_log, report, totals
 from tests.support.awaiting import until
+from tests.support.program import as_a_user_does, started
 from tests.support.servers import Server
 
-PROGRAM = [sys.executable, "-m", "headrace", "demo"]
-BARE = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_URL", "REDIS_URL")}
 PATIENCE = 240.0  # seconds
 LIMIT = 200
 
@@ -38,18 +37,12 @@ GOOD = Evidence(
 )
 
 
-def run(*arguments: str) -> str:
+def run(start: Callable[..., Any], *arguments: str) -> str:
     """Run a small demo to its good end; what it says."""
-    done = subprocess.run(
-        [*PROGRAM, "--limit", str(LIMIT), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-        env=BARE,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
+    with start("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
+        out, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, err) == (0, b"")
+    return out.decode()
 
 
 def judged(said: str) -> None:
@@ -68,7 +61,7 @@ def judged(said: str) -> None:
 
 
 def test_on_a_private_server() -> None:
-    judged(run())
+    judged(run(as_a_user_does))
 
 
 def test_on_a_server_of_yours(newest: Server) -> None:
@@ -76,7 +69,7 @@ def test_on_a_server_of_yours(newest: Server) -> None:
     with Queue("modules", url=newest.url) as queue, redis.Redis(unix_socket_path=newest.path) as client:
         queue.enqueue(b"mine")
         before = set(client.keys())
-        judged(run("--url", newest.url))
+        judged(run(started, "--url", newest.url))
         assert set(client.keys()) == before
         assert queue.counts() == Counts(enqueued=1, waiting=1)
 
@@ -85,14 +78,10 @@ def test_on_a_server_of_yours(newest: Server) -> None:
 def test_interrupted(newest: Server, tmp_path: Path, number: int, code: int) -> None:
     """Its processes end, and its keys are gone."""
     with redis.Redis(unix_socket_path=newest.path) as client, (tmp_path / "said").open("wb") as said:
-        demo = subprocess.Popen([*PROGRAM, "--url", newest.url], stdout=said, stderr=said, env=BARE)
-        try:
+        with started("demo", "--url", newest.url, url=None, stdout=said, stderr=said) as demo:
             until(lambda: client.keys("demo-*:jobs"), "its queue", PATIENCE)
             demo.send_signal(number)
             assert demo.wait(PATIENCE) == code
-        finally:
-            demo.kill()
-            demo.wait()
         assert client.keys() == []
         until(lambda: len(client.client_list()) == 1, "the end of its processes", PATIENCE)
     assert "Traceback" not in (tmp_path / "said").read_text()

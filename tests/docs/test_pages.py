@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked import Forked
 from tests.support.servers import Server, binaries
 from tests.unit.house.test_docs import DOCS, PAGES, ROOT, code, name
 
 URL = re.compile(r"embedded:\./data|redis://localhost:6379/0")
 WITHIN_S = 120.0
+# As `python -u -W error -c "import page"`, in the folder of the page.
+START = """
+import sys, warnings
+sys.path.insert(0, "")
+sys.stdout.reconfigure(line_buffering=True)
+warnings.simplefilter("error")
+import page
+"""
 
 # Pages whose code is run by others, and where.
 ELSEWHERE = {
@@ -79,17 +86,13 @@ RUN = [page for page in PAGES if code(page) and name(page) not in ELSEWHERE]
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_a_page_runs(page: Path, server: Server, tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(program(page, server.url), "utf-8")
-    with subprocess.Popen(
-        [sys.executable, "-u", "-W", "error", "-c", "import page"], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"HEADRACE_URL": server.url},
-    ) as running:  # fmt: skip
+    with Forked(START, cwd=tmp_path, env=os.environ | {"HEADRACE_URL": server.url}) as running:
         assert running.stdout is not None
         if said := GOES_ON.get(name(page)):
-            assert running.stdout.readline().startswith(said)
-            running.kill()
+            assert running.stdout.readline().decode().startswith(said)
             return
         _, complaints = running.communicate(timeout=WITHIN_S)
-        assert running.returncode == 0, complaints
+        assert running.returncode == 0, complaints.decode()
 
 
 def test_what_is_run_elsewhere_is_there() -> None:

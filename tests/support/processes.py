@@ -10,8 +10,6 @@ import json
 import multiprocessing as mp
 import os
 import signal
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,19 +23,9 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
-CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio", "tests.support.processes"])
-
-
-def entered(code: str, arguments: list[str], environment: dict[str, str], given: Any, said: Any) -> None:
-    """Run a program in a process that has what it imports: a session of its own, and pipes for its input and output."""
-    os.setsid()
-    os.environ.update(environment)
-    tempfile.tempdir = None
-    for pipe, number in (given, 0), (said, 1):
-        os.dup2(pipe.fileno(), number)
-        pipe.close()
-    sys.argv, sys.stdin, sys.stdout = ["-c", *arguments], os.fdopen(0), os.fdopen(1, "w")
-    exec(code, {"__name__": "__main__"})
+CONTEXT.set_forkserver_preload(
+    ["headrace._cli.app", "redis.asyncio", "tests.support.forked", "tests.support.processes"]
+)
 
 
 def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], handler_options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The program `headrace`, run to its end in a process, on a terminal, or within the tests' own process."""
+"""The program `headrace`: from its interpreter on, as users start it, or in a process that has what it imports."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
+
+from headrace._cli import main
+from tests.support.forked import Forked
 
 PROGRAM = [sys.executable, "-m", "headrace"]
 PATIENCE = 120.0  # seconds; these are whole processes, on a busy machine
@@ -17,9 +21,20 @@ Program = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def environment(url: str | None) -> dict[str, str]:
-    """Ours, with *url* as the only server that is named."""
-    bare = {name: value for name, value in os.environ.items() if name not in ("HEADRACE_URL", "REDIS_URL")}
+    """Ours, with *url* as the only server that is named, and buffered output, as users have it."""
+    others = ("HEADRACE_URL", "REDIS_URL", "PYTHONUNBUFFERED")
+    bare = {name: value for name, value in os.environ.items() if name not in others}
     return bare if url is None else bare | {"HEADRACE_URL": url}
+
+
+def started(*arguments: str, url: str | None, **how: Any) -> Forked:
+    """Start the program in a process that has what it imports; *how*: as for `Forked`."""
+    return Forked(main, arguments, env=environment(url) | how.pop("env", {}), **how)
+
+
+def as_a_user_does(*arguments: str, url: str | None, **how: Any) -> subprocess.Popen[bytes]:
+    """Start the program from its interpreter on; *how*: as for `subprocess.Popen`."""
+    return subprocess.Popen([*PROGRAM, *arguments], env=environment(url) | how.pop("env", {}), **how)
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
@@ -33,14 +48,8 @@ def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) 
 def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", columns: int = 100) -> tuple[int, str]:
     """Run the program on a terminal of its own; its exit code, and all that was to be seen there."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment(url) | {"TERM": "xterm", "COLUMNS": str(columns)},
-        start_new_session=True,
-    ) as program:
+    env = {"TERM": "xterm", "COLUMNS": str(columns)}
+    with started(*arguments, url=url, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as running:
         os.close(theirs)
         seen, deadline = b"", time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -57,6 +66,6 @@ def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", columns: 
             if answer and b"[y/N]" in seen:
                 os.write(ours, answer)
                 answer = b""
-        code = program.wait(PATIENCE)
+        code = running.wait(PATIENCE)
     os.close(ours)
     return code, seen.decode()

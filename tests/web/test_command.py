@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
+from typing import Any
 
 import httpx
 import pytest
 
 from headrace import Queue
 from headrace._cli.app import app
-from tests.support.program import PROGRAM, environment
+from tests.support.program import as_a_user_does, started
 from tests.support.servers import Server
 
 SAME = {"sec-fetch-site": "same-origin"}
@@ -23,10 +24,8 @@ SAME = {"sec-fetch-site": "same-origin"}
 @contextmanager
 def serving(url: str, *options: str) -> Iterator[str]:
     """Run the program; yield the address that it prints. It ends well by Ctrl-C, and says what was done."""
-    with subprocess.Popen(
-        [*PROGRAM, "web", "--port", "0", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
-    ) as running:
-        assert running.stdout is not None
+    start: Any = started if options else as_a_user_does
+    with start("web", "--port", "0", *options, url=url, stdout=PIPE, stderr=PIPE) as running:
         yield running.stdout.readline().decode().strip()
         running.send_signal(signal.SIGINT)
         _, complaints = running.communicate(timeout=60)
@@ -56,10 +55,10 @@ def test_redacted(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert shown.status_code == 200
         assert "&lt;payload withheld&gt;" in shown.text
         assert "secret" not in shown.text
-    command = [*PROGRAM, "web", "--redact", "app:nothing"]
-    refused = subprocess.run(command, capture_output=True, check=False, env=environment(newest.url), timeout=60)
-    assert refused.returncode == 2
-    assert b"--redact app:nothing: module 'app' has no function 'nothing'" in refused.stderr
+    with started("web", "--redact", "app:nothing", url=newest.url) as refused:
+        _, err = refused.communicate()
+        assert refused.returncode == 2
+    assert b"--redact app:nothing: module 'app' has no function 'nothing'" in err
 
 
 def test_one_browser_gets_in(newest: Server, queue: Queue) -> None:

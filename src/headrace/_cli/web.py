@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
@@ -62,6 +63,7 @@ def web(
         door = Door(shown, listening.getsockname()[1], read_only=read_only)
         pages = Pages(address, None, namespace, door.access, hide, None, "", door)
         print_out(f"http://{shown}:{door.port}/?token={door.token}")
+        sys.stdout.flush()  # it is wanted now, and a pipe's or a file's reader would have it at the end
         say("serves the pages there, to one browser; Ctrl-C ends it")
         _log_actions()
         config: Any = uvicorn.Config(
