@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from headrace._model.checks import LEVELS_AT_MOST, Context
 from headrace._model.codec import Codec
-from headrace._model.job import Anonymous, Claim, Job, NewJob, Sharded, is_new
+from headrace._model.job import Anonymous, Claim, NewJob, Sharded, is_new
 from headrace._model.receipt import is_receipt, receipts
 from headrace._model.shards import Part, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
@@ -63,19 +63,18 @@ class PartJobs(Jobs):
         """Decode the reply to a lease call."""
         grant = super().grant(reply, worker, duration, kind)
         if grant is not None:
+            shard, at, give = self._shard, Anonymous.at, object.__setattr__
             for claim in chain(grant.claims, (claim for claim, _ in grant.undecodable)):
-                self._name(claim.job, sure=not claim.named)
+                if not claim.named or is_entry(claim.job.id):
+                    give(claim.job, "id", at(claim.job.id, shard))
         return grant
 
     def state(self, row: Any, now: int) -> JobState[Any]:
         """Decode one row of a listing."""
         found = super().state(row, now)
-        self._name(found.job)
+        if is_entry(found.job.id):
+            object.__setattr__(found.job, "id", Anonymous.at(found.job.id, self._shard))
         return found
-
-    def _name(self, job: Job[Any], *, sure: bool = False) -> None:
-        if sure or is_entry(job.id):
-            object.__setattr__(job, "id", Anonymous.at(job.id, self._shard))
 
 
 @frozen

@@ -10,16 +10,30 @@ from attrs import define, field
 from headrace._core.worker.slots import ASKS_S, SharedSlots
 
 
+@define
+class Options:
+    """What slots look at of a handler."""
+
+    batch: bool = False
+    max_size: int = 1
+
+
 @define(eq=False)
 class One:
     """What slots look at of a consumer."""
 
+    handler: Options = field(factory=Options)
+    leased_ahead: int = 0
     held: dict[str, Any] = field(factory=dict[str, Any])
     asking: int = 0
     asked_at: float = 0.0
     sending: int = 0
     available: bool = True
     stuck: bool = False
+
+    def ahead(self) -> int:
+        """How many jobs may be leased before slots are free."""
+        return self.leased_ahead
 
 
 @pytest.fixture
@@ -34,8 +48,32 @@ def test_free_slots_are_divided(members: list[Any]) -> None:
     assert slots.share(members[0], 900) == 450
     assert slots.share(members[0], 150) == 75  # rather than many small calls
     members[2].available = True
-    assert slots.share(members[0], 240) == 100
+    assert slots.share(members[0], 240) == 120
     assert slots.share(members[0], 1) == 1
+
+
+def test_few_are_not_worth_a_call_while_all_slots_have_work(members: list[Any]) -> None:
+    """As many as are leased ahead; no slot is without work while more are waited for."""
+    for one in members:
+        one.leased_ahead = 15
+    slots = SharedSlots(members)
+    assert slots.share(members[0], 9) == 0
+    assert slots.share(members[1], 15) == 0  # ten are kept for the first
+    assert slots.share(members[0], 15) == 10
+    assert slots.share(members[1], 15) == 10
+    assert slots.next() is None
+
+
+def test_batches_are_full(members: list[Any]) -> None:
+    """A shard takes all that a batch holds; half a batch is the least, as then all slots have one."""
+    for one in members:
+        one.handler = Options(batch=True, max_size=1000)
+    slots = SharedSlots(members)
+    assert slots.share(members[0], 2000) == 1000
+    assert slots.share(members[1], 700) == 700
+    assert slots.share(members[2], 499) == 0
+    assert slots.share(members[0], 999) == 0
+    assert slots.share(members[2], 600) == 600
 
 
 def test_they_take_turns(members: list[Any]) -> None:

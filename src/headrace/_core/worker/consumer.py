@@ -269,14 +269,21 @@ class Consumer:
             return self.name_claim.op(self.name, settings, now)
         return self.ops.beat(self.name, settings.timeout, register=not self.registered)
 
+    def slots(self) -> int:
+        """Return how many jobs may run at once."""
+        return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
+
+    def ahead(self) -> int:
+        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`."""
+        mean = self.mean if self.shared is None else self.shared.mean
+        ahead = 0.0 if mean is None else self.slots() * START_WITHIN_S / max(mean, 1e-6)
+        return min(int(ahead), max(JOBS_PER_SCRIPT, self.slots()))
+
     def free(self) -> int:
         """Return how many more jobs may be leased: for free slots, and to start within `START_WITHIN_S`."""
         if self.stuck:
             return 0
-        slots = self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
-        mean = self.mean if self.shared is None else self.shared.mean
-        ahead = 0.0 if mean is None else slots * START_WITHIN_S / max(mean, 1e-6)
-        most = slots + min(int(ahead), max(JOBS_PER_SCRIPT, slots))
+        most = self.slots() + self.ahead()
         used = len(self.held) + self.asking + self.riding if self.shared is None else self.shared.used()
         return most - used
 

@@ -14,7 +14,7 @@ from headrace._protocol.queue_ops import Ops
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
 
-WORTH_A_CALL = 100  # jobs that are leased at once, if there are slots for twice as many
+WORTH_A_CALL = 250  # jobs that are leased at once, if there are slots for twice as many
 ASKS_S = 1.0  # seconds for which slots are kept for a lease call; one that takes longer is to a node out of reach
 
 
@@ -39,17 +39,22 @@ class SharedSlots:
         """Return how many of the *free* slots are for *consumer* now: a fair part. If there is none, it waits for its
         turn, and one is kept for it.
         """
+        handler, takers = consumer.handler, max(1, sum(one.available for one in self.members))
+        ahead = consumer.ahead()
+        least = handler.max_size // 2 if handler.batch else min(WORTH_A_CALL // 2, ahead, 2 * ahead // takers)
+        least = max(1, least)
         before = 0
         for one in list(self._waiting.values()):
             if one is consumer:
                 break
             before += not one.sending  # what is under way to a node out of reach holds nobody up
-        left = free - before
-        if left <= 0:
+        left = free - before * least
+        if left < least:  # few are not worth a call, while all slots have work
             self._waiting.setdefault(id(consumer), consumer)
             return 0
         self.leave(consumer)
-        return max(1, left // max(1, sum(one.available for one in self.members)), min(left // 2, WORTH_A_CALL))
+        worth = min(left, handler.max_size) if handler.batch else min(left // 2, WORTH_A_CALL)
+        return max(least, left // takers, worth)
 
     def look(self, consumer: Consumer, now: float) -> float:
         """Take in the time; return the seconds after which *consumer* is to ask again, if nothing wakes it."""
