@@ -51,7 +51,7 @@ class Load:
                     queue.enqueue_many([b"x"] * 5)
                     self.stood_still = max(self.stood_still, time.monotonic() - since)
                     self.acknowledged[name] += 5
-                    self._enough.wait(0.005)
+                    self._enough.wait(0.02)
         except BaseException as error:
             self._errors.append(error)
 
