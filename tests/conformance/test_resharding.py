@@ -278,3 +278,46 @@ def test_a_lost_table_is_written_anew_by_whoever_knows_it(connect: Any, client: 
     assert queue.counts().waiting == 1
     assert client.hgetall(Keys.of("q").shards) == rows
     until(lambda: queue.enqueue(b"y").added)
+
+
+def test_leases_of_an_ordered_queue_come_from_old_shards_first(connect: Any) -> None:
+    queue = connect("q", shards=OLD, ordered=True)
+    queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n % 3}") for n in range(12)])
+    lease = queue.lease()
+    queue.reshard(NEW)
+    queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n % 3}") for n in range(12, 24)])
+    done: dict[str, list[int]] = {}
+    while lease is not None:
+        done.setdefault(lease.job.key, []).append(int(lease.job.payload))
+        lease.complete()
+        lease = queue.lease(block=0.2)
+    assert done == {f"k{k}": [*range(k, 24, 3)] for k in range(3)}
+
+
+def test_a_follow_up_on_its_way_goes_to_the_new_shard(connect: Any, client: redis.Redis) -> None:
+    """Once, wherever it was sent before: its old shard is asked first."""
+    queue = connect("q", shards=OLD)
+    old = table_of_group(queue)
+    far = next(f"k{n}" for n in range(99) if old.part_of(f"k{n}") != old.part_of("k"))
+    queue.enqueue(b"x", key="k")
+    lease = queue.lease()
+    outbox = Keys.of("q").at(old.parts[old.part_of("k")])
+    broken = Keys.of("q").at(old.parts[old.part_of(far)]).part("handed")
+    client.set(broken, "mine")
+    assert lease.complete(then=[NewJob(b"y", key=far)])
+    kept = client.dump(outbox.part("outbox")), client.dump(outbox.part("outdue"))
+    assert queue.counts().handing == 1
+    client.delete(broken)
+    assert queue.lease(block=20).job.payload == b"y"  # it was sent to its old shard
+    for key, value in zip(("outbox", "outdue"), kept, strict=True):  # and the answer was lost
+        client.restore(outbox.part(key), 0, value, replace=True)
+    queue.reshard(NEW)
+    assert connect("q", shards=NEW).lease(block=2.5) is None
+    counts = queue.counts()
+    assert (counts.leased, counts.waiting, counts.handing) == (1, 0, 0)
+
+
+def table_of_group(queue: Any) -> Table:
+    """The table before any change."""
+    assert len(queue.shards()) == OLD
+    return Table.of("q", OLD)

@@ -122,3 +122,36 @@ def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> 
         assert queue.drain(60)
     assert done == dict.fromkeys(added, 1)
     assert queue.counts().lost == 0
+
+
+def test_an_ordered_queue_keeps_its_order(server: Server, kind: str) -> None:
+    """Jobs of a key come one after the other, while their number of shards changes twice, with a backlog."""
+    done, at_once, lock, most = dict[str, list[int]](), Counter[str](), threading.Lock(), [0]
+    worker = Running(kind, url=server.url)
+    with Queue("q", url=server.url, shards=OLD, ordered=True) as queue:
+
+        @worker.handler(queue, concurrency=8)
+        def work(job: Any) -> Any:
+            with lock:
+                at_once[job.key] += 1
+                most[0] = max(most[0], at_once[job.key])
+                done.setdefault(job.key, []).append(int(job.payload))
+            yield 0.002
+            with lock:
+                at_once[job.key] -= 1
+
+        number = 0
+        for shards in (8, 3, None):
+            queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(200)])
+            number += 200
+            if shards is not None:
+                queue.reshard(shards)
+        with worker:
+            queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(100)])
+            number += 100
+            queue.reshard(6)
+            queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(100)])
+            number += 100
+            assert queue.drain(120)
+    assert most == [1]
+    assert done == {f"k{k}": [*range(k, number, 10)] for k in range(10)}

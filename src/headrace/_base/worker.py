@@ -108,7 +108,9 @@ def _not_of_shards(settings: QueueSettings, what: str) -> None:
 
 
 def _consumer(kind: type[Consumer], handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:
-    return kind(ops, handler, worker, DEFAULT_WAIT, **options)
+    made = kind(ops, handler, worker, DEFAULT_WAIT, **options)
+    made.behind = made.shared is not None and ops.settings.ordered  # until the table was read
+    return made
 
 
 def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:

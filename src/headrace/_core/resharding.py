@@ -137,6 +137,20 @@ def _drained(known: ShardMap, part: Part, names: frozenset[str] | set[str]) -> S
     return dict(zip(sorted(names), found, strict=True))
 
 
+def behind(known: ShardMap) -> Step[set[int]]:
+    """Return the numbers of the shards of an ordered queue whose jobs wait, as there are older ones of their keys."""
+    table = known.table
+    old = [part for part in table.parts if part.state in {"sealing", "draining"}]
+    asked = [part for part in old if part.state == "draining"]
+    found = yield from _all([known.at(part.number).drained() for part in asked])
+    empty = {part.number for part, one in zip(asked, found, strict=True) if not one.entries}
+    busy = [part for part in old if part.number not in empty]  # what is not sealed yet may get more
+    return {
+        part.number for part in table.parts
+        if any(one.number < part.number and one.first <= part.last and part.first <= one.last for one in busy)
+    }  # fmt: skip
+
+
 def _remove(known: ShardMap, part: Part, totals: dict[str, Totals]) -> Step[None]:
     """Take a shard out of the table, and then remove what is left of it."""
     if part not in known.table.parts or not (yield from known.change(known.table.without(part.number, totals))):

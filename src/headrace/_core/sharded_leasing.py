@@ -13,6 +13,7 @@ from headrace._core.calls import pauses
 from headrace._core.effects import Sleep, Step, Undo, current_time
 from headrace._core.handing import Shores, hand_over
 from headrace._core.leasing import Peer, new_name
+from headrace._core.resharding import behind
 from headrace._core.shard_map import ShardMap
 from headrace._model.job import Claim
 from headrace._model.shards import Part
@@ -80,6 +81,9 @@ class ShardedPeer:
         taken: list[Claim] = []
         self._turn += 1
         numbers = list(self.map.parts)
+        if self.map.ops.settings.ordered and len(numbers) > len(self.map.table.takers):
+            waiting = yield from behind(self.map)
+            numbers = [number for number in numbers if number not in waiting]
         for at in range(len(numbers)):
             peer = self._of(numbers[(self._turn + at) % len(numbers)])
             try:

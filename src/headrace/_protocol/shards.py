@@ -92,16 +92,19 @@ def legacy(reply: Any) -> Legacy:
 
 @frozen
 class Drained:
-    """For how many seconds a queue has been empty in a shard, `None` if it is not; and what it counted."""
+    """For how many seconds a queue has been empty in a shard, `None` if it is not; how many jobs are in line there; and
+    what it counted.
+    """
 
     seconds: float | None
+    entries: int
     totals: Totals
 
 
 def drained(reply: Any) -> Drained:
     """Decode for how long a queue has been empty in a shard."""
-    since, *totals = reply
-    return Drained(None if since < 0 else since / 1000, cast("Totals", tuple(totals)))
+    since, entries, *totals = reply
+    return Drained(None if since < 0 else since / 1000, entries, cast("Totals", tuple(totals)))
 
 
 @frozen

@@ -1,9 +1,9 @@
--- drained: tell for how long a queue has been empty in this shard, which takes no more jobs, and what it counted.
+-- drained: tell for how long a queue has been empty in this shard, which takes no more jobs, and what it has and had.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), schedules (hash), dead (stream), ended (zset), stats (hash),
 --        outbox (hash), closing (zset), handed (zset), levels...
 -- ARGV   (none)
--- REPLY  {ms, enqueued, completed, cancelled, deleted, dead_trimmed}: since it was found so first; -1 it is not empty, or
---        not sealed
+-- REPLY  {ms, entries, enqueued, completed, cancelled, deleted, dead_trimmed}: since it was found so first; -1 it is not
+--        empty, or not sealed · how many jobs are in line: waiting, parked, leased, or held back
 -- COST   15 us
 -- @include clock
 -- @include levels
@@ -22,4 +22,6 @@ else
   since = math.max(0, now - tonumber(told[2] or now))
   if not told[2] or since == 0 then redis.call('HSET', stats, 'drained', string.format('%.0f', now)) end
 end
-return {since, counts[7], counts[8], counts[9], counts[10], counts[11]}
+local entries = redis.call('XLEN', jobs)
+for _, stream in ipairs(levels) do entries = entries + redis.call('XLEN', stream) end
+return {since, entries, counts[7], counts[8], counts[9], counts[10], counts[11]}

@@ -65,6 +65,7 @@ class Consumer:
     dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
     registered: bool = False
     left: bool = False  # its shard is gone
+    behind: bool = False  # older jobs of its keys are in other shards, and the queue is ordered
     declared: bool = False
     recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
     available: bool = True

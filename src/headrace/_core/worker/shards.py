@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace._core.effects import Join, Log, Phase, Role, Sleep, Step, Wake, current_time, send
-from headrace._core.resharding import hand_over, tidy
+from headrace._core.resharding import behind, hand_over, tidy
 from headrace._core.shard_map import ShardMap
 from headrace._protocol.shards import PartOps
 from headrace.errors import HeadraceError, said
@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, said
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
     from headrace._core.worker.lifecycle import Lifecycle
+    from headrace._core.worker.slots import SharedSlots
 
 LOOK_EVERY_S = 1.0  # seconds between two looks at the table
 GO_ON_AFTER_S = 5.0  # seconds after which a change that stands still is gone on with
@@ -44,6 +45,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
             served |= there.keys()
             shared.members = [*shared.members, *new]
             yield Join(new)
+        yield from _line_up(shared, known)
         for one in shared.members:
             if not one.left and one.ops.keys.shard not in there:
                 yield from _leave(one)
@@ -54,6 +56,18 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
             tidied_at = now
             yield from _attempt(tidy, known)
         yield Sleep(LOOK_EVERY_S)
+
+
+def _line_up(shared: SharedSlots, known: ShardMap) -> Role:
+    """Let the consumers of an ordered queue wait for older jobs in other shards, or go on."""
+    if not known.ops.settings.ordered:
+        return
+    waiting = yield from behind(known)
+    for one in shared.members:
+        was, one.behind = one.behind, isinstance(one.ops, PartOps) and one.ops.shard.number in waiting
+        if was and not one.behind:
+            one.available = True
+            yield Wake(whose=one)
 
 
 def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
