@@ -162,27 +162,32 @@ class Machine(RuleBasedStateMachine):
     @rule(which=WHICH, steps=st.integers(1, 12))
     def sweep(self, which: int, steps: int) -> None:
         """Take some steps."""
-        one = self.sweepers[which]
+        self.step(self.sweepers[which], steps)
+
+    def step(self, one: Sweeper, steps: int) -> None:
+        """Take so many steps of a sweeper."""
         for _ in range(steps):
             one.begin()
             if one.call is not None:
                 assert isinstance(one.effect, Send)
                 one.answer([self.run_op(op) for op in one.effect.ops])
 
-    @rule(which=WHICH, ran=st.booleans())
-    def die(self, which: int, ran: bool) -> None:
+    @rule(which=WHICH, steps=st.integers(0, 8), ran=st.booleans())
+    def die(self, which: int, steps: int, ran: bool) -> None:
         """Die before a step, or after it."""
         one = self.sweepers[which]
+        self.step(one, steps)
         one.begin()
         if ran and one.call is not None:
             for op in one.effect.ops:
                 self.run_op(op)
         one.die()
 
-    @rule(which=WHICH, ran=st.booleans(), arrives=st.booleans())
-    def cut(self, which: int, ran: bool, arrives: bool) -> None:
+    @rule(which=WHICH, steps=st.integers(0, 8), ran=st.booleans(), arrives=st.booleans())
+    def cut(self, which: int, steps: int, ran: bool, arrives: bool) -> None:
         """Lose a reply, or a call, which may arrive later."""
         one = self.sweepers[which]
+        self.step(one, steps)
         one.begin()
         if one.call is None:
             return

@@ -108,13 +108,12 @@ HAND_OVER_IN_MODULES = {
     "what was refused leaves the outbox": (
         handing, "self.late = True\n                return None", "self.late = True\n                return frozenset()"
     ),
-    "what was not closed is over": (
-        handing, "if (yield from self._ask([op], target[1])):", "if (yield from self._ask([op], target[1])) or True:"
-    ),
 }  # fmt: skip
 """The same in what sends."""
 
 SEEDS: dict[str, int] = {
+    "what did not come leaves the outbox": 2,
+    "what was read long ago is taken": 19,
     "a release spends an attempt": 3,
     "a renewal asks no owner": 4,
     "a retry forgets the deliveries": 14,

@@ -126,3 +126,15 @@ def test_what_has_come_is_closed_and_then_over() -> None:
     assert set(run.effect.ops[0].args[4:]) == {"1 q n0", "9 q n1", "what is this"}
     run.answer(Pending(0, [], []))
     assert run.value == []
+
+
+def test_what_was_not_closed_is_not_over() -> None:
+    run = Run(Shores(), pages=2)
+    run.answer(Pending(0, [], ["0 q n0", "1 q n1"]))
+    assert run.sent == ["close", "n0"]
+    run.fail(ConnectionError("cut"))
+    assert run.sent == ["close", "n1"]
+    run.answer(1)
+    assert run.effect.ops[0].args[2:5] == [0, 1, "1 q n1"]
+    run.answer(Pending(0, [], ["0 q n0"]))
+    assert run.value == ["ConnectionError: cut"]
