@@ -42,7 +42,8 @@ class Blocking:
                 return iter([item async for item in answer])
             return answer
 
-        return self._shown(self._runner.run(called()))
+        # `Runner.run` minds Ctrl-C, each time: that takes as long as most calls
+        return self._shown(self._runner.get_loop().run_until_complete(called()))
 
     def _shown(self, answer: Any) -> Any:
         if isinstance(answer, (AsyncLease, AsyncReceipt)):

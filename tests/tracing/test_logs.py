@@ -25,6 +25,7 @@ from headrace._telemetry.lines import JsonLines
 from headrace._telemetry.log import EVENTS
 from tests.support.awaiting import until
 from tests.support.engines import Running
+from tests.support.forked import Forked
 from tests.support.processes import Processes
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -313,12 +314,10 @@ queue.enqueue(b"", id="a")
 
 def printed(newest: Server, rest: str) -> str:
     """What a program writes to standard error."""
-    environment = {**os.environ, "HEADRACE_URL": newest.url}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + rest], env=environment, capture_output=True, check=True, timeout=60, text=True
-    )
-    assert done.stdout == ""
-    return done.stderr
+    with Forked(PROGRAM + rest, env={**os.environ, "HEADRACE_URL": newest.url}) as running:
+        out, err = running.communicate()
+        assert (running.returncode, out) == (0, b""), err
+    return err.decode()
 
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
