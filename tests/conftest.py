@@ -140,7 +140,7 @@ class Servers:
                 self._running[binary] = self._stack.enter_context(Server(binary))
         self._used.add(binary)
         server = self._running[binary]
-        said = server.ask("FLUSHALL")  # scripts stay: to compile them for each test is a quarter of all its work
+        said = server.inline("FLUSHALL")  # scripts stay: to compile them for each test is a quarter of all its work
         assert said == "+OK\r\n", said
         return server
 
@@ -160,7 +160,7 @@ class Servers:
             try:
                 until(lambda server=server: alone(server))
             except AssertionError:
-                left = server.ask("CLIENT LIST")
+                left = server.inline("CLIENT LIST")
                 with redis.Redis(unix_socket_path=server.path) as client:
                     client.client_kill_filter(skipme=True)
                 raise AssertionError(f"connections that the test before has left: {left}") from None
@@ -172,7 +172,7 @@ class Servers:
 
 def alone(server: Server) -> bool:
     """Whether the connection that asks is the only one."""
-    said = server.ask("CLIENT LIST")
+    said = server.inline("CLIENT LIST")
     assert said.startswith("id="), said
     return said.count("\n") == 1
 

@@ -169,7 +169,7 @@ class Server:
             self._process.kill()
         self._reap()
 
-    def ask(self, command: str) -> str:
+    def inline(self, command: str) -> str:
         """Send one command whose reply is a status or a text: what redis-py does for a connection takes far longer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -101,7 +102,8 @@ def pytest_of_a_user(folder: Path, *texts: str) -> str:
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     arguments = ["-p", "headrace_pytest", "-p", "no:cacheprovider", "-q", "--tb=short"]
     command = [sys.executable, "-m", "pytest", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those of this environment
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
     return done.stdout + done.stderr
 
 
