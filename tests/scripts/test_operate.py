@@ -127,7 +127,7 @@ def test_rest(lua: Lua) -> None:
     assert lua.redis.zscore(workers, "v") == 0
 
 
-@pytest.mark.parametrize("what", ["leased", "parked", "delayed", "scheduled", "paused", "trends"])
+@pytest.mark.parametrize("what", ["leased", "parked", "delayed", "scheduled", "paused", "trends", "outbox"])
 def test_none_rests_where_something_is_to_be_done(lua: Lua, what: str) -> None:
     lua("beat", "w", 600_000, TERM, 1)
     (entry,) = lua.leased("a")
@@ -145,6 +145,8 @@ def test_none_rests_where_something_is_to_be_done(lua: Lua, what: str) -> None:
         lua("pause", 1)
     elif what == "trends":
         lua.redis.hset(lua.key("stats"), "trends", 1)
+    elif what == "outbox":
+        lua.redis.hset(lua.key("outbox"), "n", "x")
     before = lua.state()
     assert lua("rest", "w", 700_000) == 0
     assert lua.state() == before

@@ -1,5 +1,6 @@
 -- rest: register a worker for long where nothing is to be done: it need not beat meanwhile, nor look after the queue.
--- KEYS   jobs (stream), workers (zset), leases (zset), delayed (zset), ticks (zset), stats (hash), limited (zset)
+-- KEYS   jobs (stream), workers (zset), leases (zset), delayed (zset), ticks (zset), stats (hash), limited (zset),
+--        outbox (hash)
 -- ARGV   worker, duration int
 -- REPLY  2 it rests, as all others do · 1 it rests, and others do not, or are more than 100: it is to look after the queue
 --        as usual · 0 something is to be done, or the server is full: it is to beat · -1 it was declared dead, or was
@@ -11,7 +12,7 @@
 -- @include number
 local rows = redis.call('ZRANGE', workers, 0, 100, 'WITHSCORES')
 local pending = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-local there = redis.call('EXISTS', leases, limited, delayed, ticks) > 0
+local there = redis.call('EXISTS', leases, limited, delayed, ticks, outbox) > 0
 local kept = redis.call('HMGET', stats, 'heard', 'largest', 'rewind', 'levels', 'trends', 'paused')
 local now, mine, verdict = clock(), 0, #rows > 200 and 1 or 2
 for i = 1, #rows, 2 do

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
-from headrace._core.effects import Now, Send
+from headrace._core.effects import Now, Phase, Send, Sleep
 from headrace._core.handing import Shores, hand_over
 from headrace._core.shard_map import ShardMap
+from headrace._core.worker.outbox import hand
+from headrace._core.worker.rest import AGAIN_S
 from headrace._model.settings import QueueSettings
 from headrace._protocol.handing import Accepted, Intent, Pending
 from headrace._protocol.keys import Keys
@@ -138,3 +141,25 @@ def test_what_was_not_closed_is_not_over() -> None:
     assert run.effect.ops[0].args[2:5] == [0, 1, "1 q n1"]
     run.answer(Pending(0, [], ["0 q n0"]))
     assert run.value == ["ConnectionError: cut"]
+
+
+def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
+    """Nothing completes there unheard, and none rests where an outbox has something."""
+    shared = SimpleNamespace(map=KNOWN)
+    some = [SimpleNamespace(shared=shared, ops=ops, left=False, rest=SimpleNamespace(calm=False)) for ops in PARTS]
+    worker: Any = SimpleNamespace(phase=Phase.RUNNING, settings=SimpleNamespace(heartbeat=2.0))
+    role, now, looked = hand(worker, some), 100.0, list[int]()  # type: ignore[arg-type]
+    answer: Any = None
+    while now < 100.0 + 2 * AGAIN_S:
+        effect = role.send(answer)
+        answer = None
+        if isinstance(effect, Now):
+            answer = now
+        elif isinstance(effect, Send):
+            looked.append(len(effect.ops))
+            answer = [Pending(0, [], []) for _ in effect.ops]
+        else:
+            assert isinstance(effect, Sleep)
+            now += effect.seconds
+            some[0].rest.calm = some[1].rest.calm = now >= 104.0
+    assert looked == [2, 2, 2]
