@@ -200,6 +200,21 @@ def test_foreign_commands_do_not_stop_it(lua: Lua) -> None:
     assert lua.redis.zrange(lua.key("outdue"), 0, -1) == lua.redis.hkeys(lua.key("outbox")) == [NAME]
 
 
+@pytest.mark.parametrize("number", [3, 1_200])
+def test_what_has_lost_its_time_goes(lua: Lua, number: int) -> None:
+    """All of it, a page after the other."""
+    names = [f"00c0ffee q/b n{n:04}" for n in range(number)]
+    for start in range(0, number, 1_000):
+        hand_over(lua, *names[start : start + 1_000])
+    lua.redis.delete(lua.key("outdue"))
+    found: list[str] = []
+    while rows := lua("hand", 0, 1000, 0, 0)[1]:
+        found += [row[0] for row in rows]
+        come = [word for row in rows for word in (row[0], f"4 q/b {row[0][-5:]}")]
+        lua("hand", 1, 1, len(rows), 0, *come)
+    assert sorted(found) == names
+
+
 def test_a_full_server(lua: Lua) -> None:
     """What completes and what frees goes on; what would add is refused whole."""
     hand_over(lua, NAME)

@@ -36,6 +36,10 @@ if #names > 0 then
   redis.call('ZREM', outdue, unpack(names))
   redis.call('ZADD', closing, unpack(kept))
 end
+-- A foreign command may have removed the times: what has none would never go.
+if from == 0 and redis.call('HLEN', outbox) > redis.call('ZCARD', outdue) then
+  scanned(new_budget(), outbox, '0', 1000, function(name) redis.pcall('ZADD', outdue, 'NX', now, name) end)
+end
 
 local function left_out(name)
   local sum = #ranges > 0 and tonumber(string.sub(name, 1, 8), 16)
