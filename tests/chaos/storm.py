@@ -35,6 +35,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.chaos.actors"])
 
 TICK = 0.1
+LINES = 50  # that are written before the next is hurt: on a machine however slow there is work to be hurt in
 PATIENCE = 90.0  # seconds until everything is quiet; on an idle machine it takes three
 
 
@@ -70,6 +71,8 @@ class Storm:
     did: Counter[str] = field(factory=Counter)
     players: list[Player] = field(factory=list)
     started: int = 0
+    written: int = 0
+    """Lines, when somebody was hurt last."""
     dice: random.Random = field(init=False)
     server: Server = field(init=False)
     path: str = field(init=False)
@@ -255,7 +258,9 @@ class Storm:
             self.wake()
             self.reap(replace=True)
             rough = now < end or bool(self.spared())  # later on it lasts for what work is lacking, which needs peace
-            if rough and self.dice.random() < 0.3:
+            written = self.judge.seen.total()
+            if rough and self.dice.random() < 0.3 and written >= self.written + LINES:
+                self.written = written
                 self.hurt()
             self.recover()
             if rough and falls and self.dice.random() < 0.3:

@@ -74,7 +74,7 @@ def test_planted_bug(mutant: str, tmp_path: Path) -> None:
     """The storm finds it, and says what is wrong."""
     expected = MUTANTS[mutant].complaint
     with Storm(binaries()[0], tmp_path, SEED, mutant) as storm:
-        storm.blow(120, falls=0, until_heard=expected)
+        storm.blow(240, falls=0, until_heard=expected)
         story = storm.story()
     print(story)
     assert storm.judge.complaints.get(expected), story
