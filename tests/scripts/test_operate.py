@@ -221,3 +221,12 @@ def test_a_paused_queue_has_no_heirs_yet(lua: Lua) -> None:
     assert lua("lease", "w.2", 10, "", TERM, 0, 0, 1000, 0, "w.1")[0] == 2
     assert lua.holders() == {a: ("w.1", 1)}
     assert lua.redis.zscore(lua.key("workers"), "w.1") > 0
+
+
+def test_a_shard_that_is_gone_keeps_no_turns(lua: Lua) -> None:
+    """Of jobs that foreign commands removed."""
+    lua.redis.hset(lua.key("stats"), "shards", 2)
+    lua.redis.hset(lua.key("turns"), "ka", "1-0")
+    lua.redis.zadd(lua.key("behind"), {"1:aa1a0": 0})
+    assert lua("wipe") == 1
+    assert list(lua.redis.scan_iter("*")) == [lua.key("stats")]

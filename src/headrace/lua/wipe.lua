@@ -2,7 +2,8 @@
 -- KEYS   jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset), rates (zset),
 --        flows (zset), ends (hash), ended (zset), recurring (hash), taken (zset), gate (stream), trends (string),
---        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset), levels...
+--        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset),
+--        turns (hash), behind (zset), levels...
 -- ARGV   (none)
 -- REPLY  1 it is gone · 0 it is not sealed, or has jobs or live workers, and is as it was
 -- COST   20 us
@@ -17,7 +18,8 @@ if left > 0 or redis.call('HEXISTS', stats, 'shards') == 0 then return 0 end
 for _, stream in ipairs(levels) do redis.call('UNLINK', stream) end
 redis.call(
   'UNLINK', jobs, wake, ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, flows,
-  ends, ended, recurring, taken, gate, trends, workers, registered, outbox, outdue, closing, handed)
+  ends, ended, recurring, taken, gate, trends, workers, registered, outbox, outdue, closing, handed,
+  turns, behind)
 for _, field in ipairs(redis.call('HKEYS', stats)) do
   if field ~= 'shards' then redis.call('HDEL', stats, field) end
 end
