@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -187,3 +188,45 @@ def test_a_flow_on_all_masters(cluster: Cluster, kind: str) -> None:
         assert all(shard.counts.completed for shard in queue.shards())
         assert (queue.counts().completed, queue.counts().lost) == (120, 0)
     flow.close()
+
+
+def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) -> None:
+    """On three masters, from four to eight and back, with producers that know the old table: each job is done once."""
+    worker, done, enough = Running(kind, url=cluster.url), Counter[bytes](), threading.Event()
+
+    @worker.handler("q", shards=4, concurrency=10)
+    def work(job: Any) -> None:
+        done[job.payload] += 1
+
+    added: list[bytes] = []
+    errors_: list[BaseException] = []
+
+    def produce() -> None:
+        try:
+            with Queue("q", url=cluster.url, shards=4) as queue:
+                while not enough.is_set():
+                    some = [b"%d" % (len(added) + n) for n in range(6)]
+                    queue.enqueue_many([some[0], some[1], *(NewJob(one, key=f"k{one!r}") for one in some[2:5])])
+                    queue.enqueue(some[5], id=some[5].decode())
+                    added.extend(some)
+                    enough.wait(0.005)
+        except BaseException as error:
+            errors_.append(error)
+
+    producer = threading.Thread(target=produce)
+    with Queue("q", url=cluster.url, shards=4) as queue, worker:
+        producer.start()
+        for shards in (8, 4):
+            before = len(added)
+            assert queue.reshard(shards).shards == shards
+            until(lambda before=before: errors_ or len(added) >= before + 120, "a producer that goes on")
+        enough.set()
+        producer.join()
+        assert not errors_
+        assert queue.drain(60)
+        counts = queue.counts()
+        assert (counts.enqueued, counts.completed, counts.lost) == (len(added), len(added), 0)
+        opened = [shard for shard in queue.shards() if shard.state == "open"]
+        assert len(opened) == 4
+        assert len({shard.node for shard in opened}) == 3
+    assert done == dict.fromkeys(added, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core import handing
+from headrace._core import handing, resharding
 from tests.support.planted import EVERYBODY, UNRUNG, Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {
@@ -100,6 +100,23 @@ HAND_OVER: dict[str, list[tuple[str, str, str]]] = {
     "what is over stays": [("hand", "redis.call('ZREM', closing, unpack(gone))", "")],
 }
 """Bugs in the scripts by which jobs go to other shards; see `hand_over`."""
+
+RESHARDING: dict[str, list[tuple[str, str, str]]] = {
+    "no seal": [("seal", "redis.call('HSET', stats, 'shards', version)", "")],
+    "what is sealed takes jobs": [("enqueue", "if heard.sealed then error", "if false then error")],
+    "a shard goes with its jobs": [("drained", "if left > 0 or not told[1] then", "if not told[1] then")],
+    "a shard that is gone forgets that it was sealed": [("wipe", "if field ~= 'shards' then", "if true then")],
+    "no id is present": [("present", "redis.call('HEXISTS', ids, ARGV[i])", "0")],
+}
+"""Bugs in the scripts by which the number of shards changes; see `resharding`."""
+
+RESHARDING_IN_MODULES = {
+    "the table says so before they are sealed": (
+        resharding, "yield from known.change(known.table.divided(shards))",
+        "yield from known.change(known.table.divided(shards).handed_over())",
+    ),
+}  # fmt: skip
+"""The same in what changes it."""
 
 HAND_OVER_IN_MODULES = {
     "what did not come leaves the outbox": (

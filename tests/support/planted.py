@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from headrace._protocol import admission, base_ops, flow_ops, handing, prepared, queue_ops, result_ops
+from headrace._protocol import admission, base_ops, flow_ops, handing, prepared, queue_ops, result_ops, shards
 from headrace._protocol import script as scripts
 
 ROOMS: Sequence[Any] = [
@@ -25,7 +25,12 @@ ROOMS: Sequence[Any] = [
     result_ops,
 ]  # all that make operations
 
-Edit = tuple[str, str, str]
+Edit = tuple[
+    str,
+    str,
+    str,
+    shards,
+]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""
 
 # Bugs of what two ways of a script do: that of nearly every call, and that of all others.
@@ -74,3 +79,17 @@ def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: st
                 monkeypatch.setattr(kind, method, made)
                 planted = True
     assert planted, f"{old!r} is in no method"
+
+
+def plant_functions(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
+    """Change a text of a module, in its functions that have it."""
+    source = inspect.getsource(module)
+    assert old in source, f"{module.__name__} has changed: {old!r} is not in it"
+    changed: dict[str, Any] = dict(vars(module))
+    exec(compile(source.replace(old, new), str(module.__file__), "exec", dont_inherit=True), changed)
+    planted = False
+    for name, made in list(vars(module).items()):
+        if isinstance(made, FunctionType) and made.__code__ != changed[name].__code__:
+            monkeypatch.setattr(made, "__code__", changed[name].__code__)
+            planted = True
+    assert planted, f"{old!r} is in no function"

@@ -21,7 +21,7 @@ def edits() -> Iterator[tuple[str, str, str]]:
     for bug, mutant in chaos.MUTANTS.items():
         for script_name, old, _ in mutant.edits:
             yield bug, script_name, old
-    some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, flows.MUTANTS)
+    some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, model.RESHARDING, flows.MUTANTS)
     for bug, changes in (item for mutants in some for item in mutants.items()):
         for script_name, old, _ in changes:
             yield bug, script_name, old
@@ -41,7 +41,10 @@ def test_it_fits_a_module(bug: str) -> None:
     assert inspect.getsource(mutant.module).count(mutant.old) == 1
 
 
-@pytest.mark.parametrize("bug", model.HAND_OVER_IN_MODULES)
-def test_it_fits_what_hands_over(bug: str) -> None:
-    module, old, _ = model.HAND_OVER_IN_MODULES[bug]
+CORE = model.HAND_OVER_IN_MODULES | model.RESHARDING_IN_MODULES
+
+
+@pytest.mark.parametrize("bug", CORE)
+def test_it_fits_the_core(bug: str) -> None:
+    module, old, _ = CORE[bug]
     assert inspect.getsource(module).count(old) == 1

@@ -1,0 +1,40 @@
+"""The machine of a changing number of shards on every server, and the bugs that it must find.
+
+RESHARDING_EXAMPLES=2000 RESHARDING_SEED=7 pytest tests/model/test_resharding.py -k holds -n 2 --timeout 0
+
+is a long run of other examples.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.model.mutants import RESHARDING, RESHARDING_IN_MODULES, SEEDS
+from tests.model.resharding import Machine
+from tests.support.machines import hunt, run_machine
+from tests.support.planted import ROOMS, plant_functions, planted
+from tests.support.servers import Server, binaries
+
+EXAMPLES = int(os.environ.get("RESHARDING_EXAMPLES", "10"))
+STEPS = int(os.environ.get("RESHARDING_STEPS", "50"))
+SEED = int(os.environ.get("RESHARDING_SEED", "1"))
+
+
+def test_what_holds(server: Server) -> None:
+    """Other examples for each server."""
+    run_machine(lambda: Machine(server), SEED + 1_000_000 * binaries().index(server.binary), EXAMPLES, STEPS)
+
+
+@pytest.mark.parametrize("mutant", [*RESHARDING, *RESHARDING_IN_MODULES])
+def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found: the seed is one of those that find it soon."""
+    if mutant in RESHARDING:
+        scripts = planted(RESHARDING[mutant])
+        for room in ROOMS:
+            monkeypatch.setattr(room, "script", scripts)
+    else:
+        plant_functions(monkeypatch, *RESHARDING_IN_MODULES[mutant])
+    with pytest.raises(AssertionError):
+        hunt(lambda: Machine(newest), SEEDS.get(mutant, 1), STEPS)
