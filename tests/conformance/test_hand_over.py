@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob, Queue
-from headrace._core.handing import Shores, hand_over
+from headrace._core.handing import Targets, hand_over
 from headrace._model.job import Claim
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
@@ -192,7 +192,7 @@ def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
     """All send the same, and a consumer is quick."""
     leave(server.url, *(NewJob(b"%d" % n, key=key) for n, key in enumerate(FAR)))
     whole = [Queue("q/a", url=server.url, shards=SHARDS) for _ in range(3)]
-    calls = [hand_over(one._whole.map, one._whole.parts(), Shores()) for one in whole]  # type: ignore[union-attr]
+    calls = [hand_over(one._whole.map, one._whole.parts(), Targets()) for one in whole]  # type: ignore[union-attr]
     done: Counter[bytes] = Counter()
     effects = [next(call) for call in calls]
     while calls:

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace import NewJob
 from headrace._core.effects import Now, Send
-from headrace._core.handing import Shores, hand_over
+from headrace._core.handing import Targets, hand_over
 from headrace._core.shard_map import ShardMap
 from headrace._model.settings import QueueSettings
 from headrace._protocol.handing import handing
@@ -39,7 +39,7 @@ class Sweeper:
 
     known: ShardMap
     outboxes: list[PartOps]
-    shores: Shores
+    targets: Targets
     call: Any = None
     effect: Any = None
     clock: float = 0.0
@@ -47,7 +47,7 @@ class Sweeper:
     def begin(self) -> None:
         """Go on to what is to be sent next."""
         if self.call is None:
-            self.call = hand_over(self.known, self.outboxes, self.shores, pages=3)
+            self.call = hand_over(self.known, self.outboxes, self.targets, pages=3)
             self.effect = next(self.call)
             self.settle()
 
@@ -80,7 +80,7 @@ class Sweeper:
         if self.call is not None:
             self.call.close()
         self.call = self.effect = None
-        self.shores = Shores()
+        self.targets = Targets()
 
 
 class Machine(RuleBasedStateMachine):
@@ -93,10 +93,10 @@ class Machine(RuleBasedStateMachine):
         settings = QueueSettings(shards=SHARDS)
         self.known = known = ShardMap(Ops(Keys.of(QUEUES[0]), settings))
         self.parts = [part.of(queue) for queue in QUEUES for part in known.ordered()]
-        shared = Shores()
+        shared = Targets()
         self.sweepers = [
             Sweeper(known, self.parts, shared), Sweeper(known, self.parts, shared),
-            Sweeper(known, self.parts, Shores()), Sweeper(known, self.parts[:SHARDS], Shores()),
+            Sweeper(known, self.parts, Targets()), Sweeper(known, self.parts[:SHARDS], Targets()),
         ]  # fmt: skip
         self.late: list[Op[Any]] = []
         self.expected: set[bytes] = set()
@@ -212,14 +212,14 @@ class Machine(RuleBasedStateMachine):
             key = part.keys.part("handed")
             for nonce, score in self.client.zrange(key, 0, -1, withscores=True):
                 self.client.zadd(key, {nonce: score - ms})
-        for shores in {id(one.shores): one.shores for one in self.sweepers}.values():
-            for target in shores.since:
-                shores.since[target] -= ms
+        for targets in {id(one.targets): one.targets for one in self.sweepers}.values():
+            for target in targets.since:
+                targets.since[target] -= ms
         for one in self.sweepers:
             if one.call is None:
                 continue
             running = one.call.gi_frame.f_locals["self"]
-            for target in running.since if running.since is not one.shores.since else ():
+            for target in running.since if running.since is not one.targets.since else ():
                 running.since[target] -= ms
             one.effect = Send([_older(op, ms) for op in one.effect.ops], one.effect.within)
         self.late = [_older(op, ms) for op in self.late]
@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
             self.run_op(op)
         for one in self.sweepers:
             one.die()
-        last = Sweeper(self.known, self.parts, Shores())
+        last = Sweeper(self.known, self.parts, Targets())
         for _ in range(3):
             last.begin()
             while last.call is not None:

@@ -30,7 +30,7 @@ _REPLICATED = Durability(replicas=1)
 
 
 @define(eq=False)
-class Shores:
+class Targets:
     """Knowledge of the shards to which jobs were handed over."""
 
     since: dict[Target, int] = field(factory=dict[Target, int])  # what time it was there, when it answered last
@@ -38,18 +38,18 @@ class Shores:
     avoided: dict[int, float] = field(factory=dict[int, float])  # they did not answer: until when
 
 
-def hand_over(known: ShardMap, outboxes: Sequence[PartOps], shores: Shores, pages: int = PAGES) -> Step[list[str]]:
+def hand_over(known: ShardMap, outboxes: Sequence[PartOps], targets: Targets, pages: int = PAGES) -> Step[list[str]]:
     """Send what is in some outboxes, as many *pages* of each, and take in what has come; return what went wrong. The
     next call goes on from there, of this program or another.
     """
-    return _HandOver(known, outboxes, shores, pages).run()
+    return _HandOver(known, outboxes, targets, pages).run()
 
 
 @define(eq=False)
 class _HandOver:
     known: ShardMap
     outboxes: Sequence[PartOps]
-    shores: Shores
+    targets: Targets
     pages: int
     wrong: list[str] = field(factory=list[str])
     since: dict[Target, int] = field(factory=dict[Target, int])  # as it was known before the page was read
@@ -66,7 +66,7 @@ class _HandOver:
         return self.wrong
 
     def _read(self, ops: Sequence[Op[Pending]]) -> Step[list[Pending]]:
-        self.since = dict(self.shores.since)
+        self.since = dict(self.targets.since)
         return (yield from self._ask(ops))
 
     def _empty(self, outbox: PartOps, page: Pending) -> Step[None]:
@@ -103,7 +103,7 @@ class _HandOver:
             left = list[tuple[Intent, list[int]]]()
             for target, some in there.items():
                 ops = self.known.at(target[1]).of(target[0])
-                refused = yield from self._come(ops, target, [intent for intent, _ in some])
+                refused = yield from self._deliver(ops, target, [intent for intent, _ in some])
                 if refused is None:
                     continue
                 come += [(one.name, one.closing(target[1])) for at, (one, _) in enumerate(some) if at not in refused]
@@ -119,28 +119,28 @@ class _HandOver:
             yield from self.known.look()
             self.late = True
 
-    def _come(self, ops: PartOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
+    def _deliver(self, ops: PartOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
         """Send jobs to a shard. If they are there, and on a replica, where there is one, return the places of those
         that it refused; else `None`.
         """
-        shores, number = self.shores, target[1]
+        targets, number = self.targets, target[1]
         while True:
-            waits = Lasting(_REPLICATED) if number in shores.replicated else None
+            waits = Lasting(_REPLICATED) if number in targets.replicated else None
             op = accept(ops, self.since.get(target, 0), intents)
             answered: list[Accepted] = yield from self._ask([evolve(op, lasting=waits)], number)
             if not answered:
                 return None
             answer = answered[0]
-            shores.since[target] = answer.now
+            targets.since[target] = answer.now
             if not answer.taken:
                 self.late = True
                 return None
             if not answer.replicas:
-                shores.replicated.discard(number)
+                targets.replicated.discard(number)
                 return answer.refused
             if waits is not None:
                 return answer.refused if (waits.replicas or 0) >= 1 and not waits.reason else None
-            shores.replicated.add(number)  # once more, as only what a replica has may leave the outbox
+            targets.replicated.add(number)  # once more, as only what a replica has may leave the outbox
 
     def _close(self, page: Pending) -> Step[list[str]]:
         """Let shards forget what has come; return the names of what is over."""
@@ -161,15 +161,15 @@ class _HandOver:
     def _away(self) -> Step[list[Part]]:
         """List the shards to leave alone now."""
         now = yield from current_time()
-        for number, until in list(self.shores.avoided.items()):
+        for number, until in list(self.targets.avoided.items()):
             if until <= now:
-                self.shores.avoided.pop(number, None)
-        return [part for part in self.known.table.parts if part.number in self.shores.avoided]
+                self.targets.avoided.pop(number, None)
+        return [part for part in self.known.table.parts if part.number in self.targets.avoided]
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Step[list[Any]]:
         """Send operations, to the shard *number* or to outboxes; return their answers, none if that fails."""
         now = yield from current_time()
-        if number is not None and self.shores.avoided.get(number, now) > now:
+        if number is not None and self.targets.avoided.get(number, now) > now:
             return []
         try:
             return cast("list[Any]", (yield Send(ops, WITHIN_S)))
@@ -178,5 +178,5 @@ class _HandOver:
         except Exception as error:  # whatever it is, the jobs are safe in their outbox
             self.wrong.append(said(error))
             if number is not None:
-                self.shores.avoided[number] = now + AVOIDED_S
+                self.targets.avoided[number] = now + AVOIDED_S
             return []

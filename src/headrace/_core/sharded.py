@@ -17,7 +17,7 @@ from attrs import astuple, define, evolve, field
 from headrace._core import calls, results
 from headrace._core.bulk import bulk
 from headrace._core.effects import Sleep, Step, current_time, send, send_all
-from headrace._core.handing import Shores, hand_over
+from headrace._core.handing import Targets, hand_over
 from headrace._core.results import UNKNOWN, End
 from headrace._core.shard_map import ShardMap, anywhere, named
 from headrace._core.sharded_enqueue import enqueue_many
@@ -51,7 +51,7 @@ class Sharded:
     ops: WholeOps
     sound: Callable[[Keys], bool] = anywhere
     map: ShardMap = field(init=False)
-    _shores: Shores = field(factory=Shores, init=False)
+    _shores: Targets = field(factory=Targets, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.map = ShardMap(self.ops, self.sound)

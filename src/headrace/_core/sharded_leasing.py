@@ -11,7 +11,7 @@ from attrs import define, field
 
 from headrace._core.calls import pauses
 from headrace._core.effects import Sleep, Step, Undo, current_time
-from headrace._core.handing import Shores, hand_over
+from headrace._core.handing import Targets, hand_over
 from headrace._core.leasing import Peer, new_name
 from headrace._core.resharding import behind
 from headrace._core.shard_map import ShardMap
@@ -30,7 +30,7 @@ class ShardedPeer:
     """The peers of all shards, in place of a worker: each leases under a name of its own."""
 
     map: ShardMap
-    shores: Shores
+    targets: Targets
     _peers: dict[Part, Peer] = field(factory=dict[Part, Peer])
     _look_at: float = 0.0  # when to look for jobs that are to go to other shards
     _turn: int = field(factory=lambda: random.randrange(1 << 16))
@@ -66,7 +66,7 @@ class ShardedPeer:
         while True:
             if self._look_at <= (now := (yield from current_time())):
                 self._look_at = now + LOOK_EVERY_S
-                yield from hand_over(self.map, self.map.ordered(), self.shores)
+                yield from hand_over(self.map, self.map.ordered(), self.targets)
             taken = yield from self._ask_all(limit, duration, at_most_once)
             if taken:
                 return taken

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace._core.effects import Now, Phase, Send, Sleep
-from headrace._core.handing import Shores, hand_over
+from headrace._core.handing import Targets, hand_over
 from headrace._core.shard_map import ShardMap
 from headrace._core.worker.outbox import hand
 from headrace._core.worker.rest import AGAIN_S
@@ -31,8 +31,8 @@ def target(place: int) -> tuple[str, int]:
 class Run:
     """A call, driven by hand: `sent` is what it sends now, by name."""
 
-    def __init__(self, shores: Shores, pages: int = 1) -> None:
-        self._call = hand_over(KNOWN, PARTS[:1], shores, pages)
+    def __init__(self, targets: Targets, pages: int = 1) -> None:
+        self._call = hand_over(KNOWN, PARTS[:1], targets, pages)
         self.effect: Any = None
         self.value: list[str] | None = None
         self._now = 0.0
@@ -64,11 +64,11 @@ class Run:
 
 def test_the_time_is_what_a_shard_told_before_the_page_was_read() -> None:
     """Another call of this program may have heard from it since: then the page may be older than that."""
-    shores = Shores(since={target(0): 100, target(1): 200})
-    run = Run(shores)
+    targets = Targets(since={target(0): 100, target(1): 200})
+    run = Run(targets)
     run.answer(Pending(0, INTENTS, []))
     assert run.sent == ["accept", 100]
-    shores.since[target(1)] = 900_000
+    targets.since[target(1)] = 900_000
     run.answer(Accepted(True, 150, 0))
     assert run.sent == ["accept", 200]
     run.answer(Accepted(True, 900_100, 0))
@@ -76,7 +76,7 @@ def test_the_time_is_what_a_shard_told_before_the_page_was_read() -> None:
 
 
 def test_a_shard_that_tells_its_time_is_asked_again_for_a_page_read_anew() -> None:
-    run = Run(Shores())
+    run = Run(Targets())
     run.answer(Pending(0, INTENTS[:1], []))
     assert run.sent == ["accept", 0]
     run.answer(Accepted(False, 500, 0))
@@ -90,7 +90,7 @@ def test_a_shard_that_tells_its_time_is_asked_again_for_a_page_read_anew() -> No
 
 
 def test_what_fails_is_left_alone_for_a_while_and_others_go_on() -> None:
-    run = Run(Shores(), pages=3)
+    run = Run(Targets(), pages=3)
     run.answer(Pending(0, INTENTS, []))
     run.fail(ConnectionError("cut"))
     assert run.sent == ["accept", 0]  # the other one
@@ -105,7 +105,7 @@ def test_what_fails_is_left_alone_for_a_while_and_others_go_on() -> None:
 
 def test_only_what_a_replica_has_leaves_the_outbox() -> None:
     for late in (True, False):
-        run = Run(Shores(since={target(0): 100}))
+        run = Run(Targets(since={target(0): 100}))
         run.answer(Pending(0, INTENTS[:1], []))
         assert run.effect.ops[0].lasting is None
         run.answer(Accepted(True, 101, 1))
@@ -121,7 +121,7 @@ def test_only_what_a_replica_has_leaves_the_outbox() -> None:
 
 
 def test_what_has_come_is_closed_and_then_over() -> None:
-    run = Run(Shores(), pages=2)
+    run = Run(Targets(), pages=2)
     run.answer(Pending(0, [], ["1 q n0", "9 q n1", "what is this"]))
     assert run.sent == ["close", "n0"]
     run.answer(1)
@@ -132,7 +132,7 @@ def test_what_has_come_is_closed_and_then_over() -> None:
 
 
 def test_what_was_not_closed_is_not_over() -> None:
-    run = Run(Shores(), pages=2)
+    run = Run(Targets(), pages=2)
     run.answer(Pending(0, [], ["0 q n0", "1 q n1"]))
     assert run.sent == ["close", "n0"]
     run.fail(ConnectionError("cut"))
