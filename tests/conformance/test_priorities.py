@@ -259,7 +259,7 @@ def test_many_are_listed_page_by_page(levels: Any) -> None:
 
 def test_a_move_keeps_the_level_if_there_is_one(connect: Connect) -> None:
     there, plain, queue = connect("g/there", priorities=2), connect("g/plain"), connect("g/q", priorities=3)
-    there.enqueue(b"low", priority=1)
+    there.enqueue(b"low", id="low", priority=1)  # without an id it could be that of one of the same millisecond
     mixed(queue)
     some = [queue.enqueue(b"%d" % level, priority=level).id for level in (0, 1, 2)]
     for lease in queue.lease_many(1):
