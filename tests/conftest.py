@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--full",
         action="store_true",
         help="also the cases that differ from others only by what the server does not see: "
-        "asyncio on every server, not on the newest only; RESP3 on every server, not on the ends only",
+        "both colours on every server, not asyncio on one and threads on the others; RESP3 on every server, not on the ends only",
     )
 
 

@@ -1,11 +1,11 @@
 """The cases of a test that run: of those that its servers, colours, protocols and other parameters make.
 
 Both colours send the same bytes, and what differs between servers is what scripts meet there. So a body runs on every
-server that is asked for, and in both colours, but not in each on each: asyncio on the newest only, RESP3 on the newest
-and the oldest, and one colour on a cluster of one node.
+server that is asked for, and in both colours, but not in each on each: asyncio has one server, which threads leave to
+it (the newest, if that is all there is), RESP3 the newest and the oldest, and a cluster of one node one colour.
 
-Of its other parameters all run on the newest server, from threads; asyncio there, and each other server, have a third,
-another third each, and one case at least.
+Of its other parameters all run on the newest server, from threads; each other server has a third, another one each, and
+one case at least.
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ def thirds(
         if off or servers not in {"cluster", "all"}:
             return NONE
         return ALL if full or servers == "cluster" else NONE if colour == "async" else (0,)
-    place = binaries().index(binary)
-    newest, oldest = place == 0, place == len(binaries()) - 1
-    if not {"newest": newest, "ends": newest or oldest, "cluster": False, "all": True}[servers]:
+    place, last = binaries().index(binary), len(binaries()) - 1
+    if not {"newest": place == 0, "ends": place in {0, last}, "cluster": False, "all": True}[servers]:
         return NONE
-    if full or (newest and colour != "async"):
+    apart = servers == "all" and last > 1  # asyncio has the second server for itself
+    if full or (place == 0 and colour != "async"):
         return ALL
-    return NONE if (colour == "async" and not newest) or (protocol == 3 and not (newest or oldest)) else (place % 3,)
+    if colour is not None and (colour == "async") != (place == apart):
+        return NONE
+    return NONE if protocol == 3 and place not in {0, last} else (place % 3,)
 
 
 def number(case: Any, named: set[str]) -> int:
