@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from importlib import import_module
@@ -29,6 +30,9 @@ from tests.support.cases import CLUSTER, chosen
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.servers import Binary, Server, binaries
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background: programs would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("beside others", deadline=None)
 settings.load_profile("beside others")
@@ -50,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--full",
         action="store_true",
         help="also the cases that differ from others only by what the server does not see: "
-        "both colours on every server, not asyncio on one and threads on the others; RESP3 on every server, not on the ends only",
+        "both colours on every server, not asyncio on one and threads on the others; RESP3 on all of them",
     )
 
 

@@ -56,12 +56,11 @@ def thirds(
     place, last = binaries().index(binary), len(binaries()) - 1
     if not {"newest": place == 0, "ends": place in {0, last}, "cluster": False, "all": True}[servers]:
         return NONE
-    apart = servers == "all" and last > 1  # asyncio has the second server for itself
     if full or (place == 0 and colour != "async"):
         return ALL
-    if colour is not None and (colour == "async") != (place == apart):
-        return NONE
-    return NONE if protocol == 3 and place not in {0, last} else (place % 3,)
+    apart = servers == "all" and last > 1  # asyncio has the second server for itself
+    others = colour is not None and (colour == "async") != (place == apart)
+    return NONE if others or (protocol == 3 and place not in {0, last}) else (place % 3,)
 
 
 def number(case: Any, named: set[str]) -> int:
