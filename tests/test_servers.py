@@ -96,14 +96,17 @@ def test_a_body_runs_on_every_server(shape: list[tuple[str, int]]) -> None:
         found = chosen(cases, body, which, full=full)
         return sum(all(one.params[name] == value for name, value in wanted.items()) for one in found)
 
-    newest, *_, oldest = binaries()
+    newest, second, *others, oldest = binaries()
     third = {every // 3, -(-every // 3)} if every > 2 else {1}
     assert run("all", server=newest, colour="sync", protocol=2) == every
     assert run("all", server=newest, colour="sync", protocol=3) == every
-    assert run("all", server=newest, colour="async", protocol=2) in third
+    assert run("all", server=second, colour="async", protocol=2) in third
+    assert run("all", server=second, colour="sync") == 0
     assert run("all", server=oldest, colour="sync", protocol=3) in third
-    assert all(run("all", server=other, colour="sync", protocol=2) in third for other in servers[1:])
-    assert run("all", server=oldest, colour="async") == 0
+    assert all(run("all", server=other, colour="sync", protocol=2) in third for other in [*others, oldest, CLUSTER])
+    assert all(run("all", server=other, colour="async") == 0 for other in [newest, *others, oldest, CLUSTER])
+    assert run("newest", colour="async", protocol=2) in third
+    assert run("ends", server=oldest, colour="sync", protocol=2) in third
     assert run("all", full=True) == len(cases)
     assert run("cluster") == run("cluster", server=CLUSTER) == 4 * every
     assert run("newest") == run("newest", server=newest)
