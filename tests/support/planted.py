@@ -15,22 +15,10 @@ from attrs import evolve
 from headrace._protocol import admission, base_ops, flow_ops, handing, prepared, queue_ops, result_ops, shards
 from headrace._protocol import script as scripts
 
-ROOMS: Sequence[Any] = [
-    admission,
-    base_ops,
-    flow_ops,
-    handing,
-    prepared,
-    queue_ops,
-    result_ops,
-]  # all that make operations
+# All that make operations.
+ROOMS: Sequence[Any] = [admission, base_ops, flow_ops, handing, prepared, queue_ops, result_ops, shards]
 
-Edit = tuple[
-    str,
-    str,
-    str,
-    shards,
-]
+Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""
 
 # Bugs of what two ways of a script do: that of nearly every call, and that of all others.
