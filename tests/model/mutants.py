@@ -88,8 +88,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
 
 HAND_OVER: dict[str, list[tuple[str, str, str]]] = {
     "no tombstone": [("accept", "not redis.call('ZSCORE', handed, job.nonce)", "true")],
-    "a tombstone goes at once": [("close", "now + 600000", "now + 1")],
-    "a tombstone goes as it comes": [("accept", "now + OPEN)", "now + 1)")],
+    "a tombstone goes at once": [("close", "now + 600000", "now - 1")],
+    "a tombstone goes as it comes": [("accept", "now + OPEN)", "now - 1)")],
     "what was read long ago is taken": [("accept", "if now - since > READ_WITHIN then", "if false then")],
     "who loses leaves follow-ups, too": [
         ("complete", "if reply[job.of] == 1 then\n    local due", "if true then\n    local due")
