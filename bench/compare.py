@@ -238,15 +238,10 @@ def picture(told: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, print, and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--lone", type=int, default=100, help="jobs for an idle worker")
-    parser.add_argument("--only", default=",".join(PEERS), help="some of " + ", ".join(PEERS))
-    parser.add_argument("--environments", type=Path, default=ROOT / ".cache" / "compare")
-    parser.add_argument("--write", action="store_true", help="keep the figures, the table and the plot")
-    parser.add_argument("--from", dest="kept", type=Path, help="make the table and the plot of these figures")
     options = parser.parse_args()
     told = json.loads(options.kept.read_text("utf-8")) if options.kept else compare(options)
     text = page(told)
@@ -259,17 +254,33 @@ def main() -> None:
         PICTURE.write_text(picture(told), "utf-8")
 
 
-def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all that can be had, in rounds, each time in another order."""
-    binary = next(b for b in binaries() if b.name == options.server)
+def arguments(text: str | None) -> argparse.ArgumentParser:
+    """Make a parser of what is asked of all that compares with others."""
+    parser = argparse.ArgumentParser(description=text)
+    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument("--only", default=",".join(PEERS), help="some of " + ", ".join(PEERS))
+    parser.add_argument("--environments", type=Path, default=ROOT / ".cache" / "compare")
+    parser.add_argument("--write", action="store_true", help="keep the figures, and what is made of them")
+    parser.add_argument("--from", dest="kept", type=Path, help="make of these figures what is made of new ones")
+    return parser
+
+
+def conditions(server: str) -> dict[str, Any]:
+    """Say under what is measured."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    told: dict[str, Any] = {
-        "server": options.server, "rounds": options.rounds, "jobs": options.jobs, "lone": options.lone,
-        "python": platform.python_version(), "cores": os.cpu_count(), "load": [os.getloadavg()[0]],
-        "commit": commit.stdout.strip(), "peers": {}, "skipped": {},
+    return {
+        "server": server, "python": platform.python_version(), "cores": os.cpu_count(), "load": [os.getloadavg()[0]],
+        "commit": commit.stdout.strip(),
     }  # fmt: skip
+
+
+def compare(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all that can be had, in rounds, each time in another order."""
+    binary = next(b for b in binaries() if b.name == options.server)
+    told = conditions(options.server)
+    told |= {"rounds": options.rounds, "jobs": options.jobs, "lone": options.lone, "peers": {}, "skipped": {}}
     with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
         peers: list[Peer] = []
         for name in options.only.split(","):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -25,8 +24,8 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.compare import BULK, OURS, ROOT, Peer, environment, processor
-from bench.peers import PEERS
+from bench.compare import BULK, OURS, ROOT, Peer, arguments, conditions, environment, processor
+from bench.many import commands
 from tests.support.servers import Server, binaries
 
 RAW = ROOT / "bench" / "results" / "growth.json"
@@ -83,11 +82,6 @@ def queues(peer: Peer, client: Any, number: int) -> str | None:
     return rates(peer, client, max(2000, 2 * number), queues=number) if peer.name in MANY else None
 
 
-def calls(client: Any) -> int:
-    """Count the calls of all commands so far, with those that scripts make."""
-    return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
-
-
 def spent_by(processes: list[subprocess.Popen[str]]) -> float:
     """The seconds of processor time of processes and of their children's, as far as they are told."""
     ticks = 0
@@ -107,10 +101,10 @@ def workers(peer: Peer, client: Any, number: int) -> str:
         while client.info("clients")["connected_clients"] <= number and time.monotonic() < end:
             time.sleep(0.5)
         time.sleep(SETTLE_S)
-        counted, server, mine, began = calls(client), processor(client), spent_by(processes), time.monotonic()
+        counted, server, mine, began = commands(client), processor(client), spent_by(processes), time.monotonic()
         time.sleep(REST_S)
         took = time.monotonic() - began
-        each_second = (calls(client) - counted) / took
+        each_second = (commands(client) - counted) / took
         servers, theirs = (processor(client) - server) / took, (spent_by(processes) - mine) / took
         return f"{each_second:,.0f} · {100 * servers:.2f} · {100 * theirs:.1f}"
     finally:
@@ -160,13 +154,7 @@ def page(told: dict[str, Any]) -> str:
 def grow(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all that can be had."""
     binary = next(b for b in binaries() if b.name == options.server)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    told: dict[str, Any] = {
-        "server": options.server, "python": platform.python_version(), "cores": os.cpu_count(),
-        "load": [os.getloadavg()[0]], "commit": commit.stdout.strip(), "axes": {},
-    }  # fmt: skip
+    told = conditions(options.server) | {"axes": {}}
     with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
         for axis in options.axes.split(","):
             _, values, measure, _ = AXES[axis]
@@ -194,14 +182,9 @@ def grow(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
-    parser.add_argument("--axes", default=",".join(AXES))
+    parser = arguments(__doc__)
+    parser.add_argument("--axes", default=",".join(AXES), help="some of " + ", ".join(AXES))
     parser.add_argument("--most", type=int, default=10_000_000, help="the largest value of any axis")
-    parser.add_argument("--only", default=",".join(PEERS), help="some of " + ", ".join(PEERS))
-    parser.add_argument("--environments", type=Path, default=ROOT / ".cache" / "compare")
-    parser.add_argument("--write", action="store_true", help="keep the figures and the tables")
-    parser.add_argument("--from", dest="kept", type=Path, help="make the tables of these figures")
     options = parser.parse_args()
     told = json.loads(options.kept.read_text("utf-8")) if options.kept else grow(options)
     text = page(told)

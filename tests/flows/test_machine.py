@@ -14,7 +14,7 @@ import pytest
 from tests.flows.machine import Machine
 from tests.flows.mutants import MUTANTS, SEEDS
 from tests.support.machines import hunt, run_machine
-from tests.support.planted import ROOMS, planted
+from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "20"))
@@ -40,8 +40,6 @@ def test_what_holds(server: Server) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found: the seed is one of those that find it soon."""
-    scripts = planted(MUTANTS[mutant])
-    for room in ROOMS:
-        monkeypatch.setattr(room, "script", scripts)
+    plant_scripts(monkeypatch, MUTANTS[mutant])
     with pytest.raises((AssertionError, KeyError)):
         hunt(lambda: Calm(newest), SEEDS.get(mutant, 1), STEPS)

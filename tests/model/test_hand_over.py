@@ -14,7 +14,7 @@ import pytest
 from tests.model.hand_over import Machine
 from tests.model.mutants import HAND_OVER, HAND_OVER_IN_MODULES, SEEDS
 from tests.support.machines import hunt, run_machine
-from tests.support.planted import ROOMS, plant, planted
+from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("HAND_OVER_EXAMPLES", "10"))
@@ -31,9 +31,7 @@ def test_what_holds(server: Server) -> None:
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found: the seed is one of those that find it soon."""
     if mutant in HAND_OVER:
-        scripts = planted(HAND_OVER[mutant])
-        for room in ROOMS:
-            monkeypatch.setattr(room, "script", scripts)
+        plant_scripts(monkeypatch, HAND_OVER[mutant])
     else:
         plant(monkeypatch, *HAND_OVER_IN_MODULES[mutant])
     with pytest.raises(AssertionError):

@@ -15,7 +15,7 @@ import pytest
 from tests.model.machine import Machine
 from tests.model.mutants import MUTANTS, SEEDS
 from tests.support.machines import hunt, run_machine
-from tests.support.planted import ROOMS, planted
+from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
@@ -33,8 +33,6 @@ def test_server_agrees(server: Server, pytestconfig: pytest.Config) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model finds it: the seed is one of those that find it soon."""
-    scripts = planted(MUTANTS[mutant])
-    for room in ROOMS:
-        monkeypatch.setattr(room, "script", scripts)
+    plant_scripts(monkeypatch, MUTANTS[mutant])
     with pytest.raises(AssertionError):
         hunt(lambda: Machine(newest), SEEDS.get(mutant, 1), STEPS)

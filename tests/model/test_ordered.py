@@ -12,7 +12,7 @@ import redis
 
 from tests.model.mutants import ORDERED
 from tests.model.ordered import Walk
-from tests.support.planted import ROOMS, planted
+from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
 WALKS = int(os.environ.get("ORDERED_WALKS", "12"))
@@ -42,8 +42,6 @@ def test_server_agrees(server: Server) -> None:
 @pytest.mark.parametrize("mutant", ORDERED)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few walks find it."""
-    scripts = planted(ORDERED[mutant])
-    for room in ROOMS:
-        monkeypatch.setattr(room, "script", scripts)
+    plant_scripts(monkeypatch, ORDERED[mutant])
     with pytest.raises(AssertionError):
         walks(newest, range(1, 13))

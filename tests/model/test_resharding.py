@@ -14,7 +14,7 @@ import pytest
 from tests.model.mutants import RESHARDING, RESHARDING_IN_MODULES, SEEDS
 from tests.model.resharding import Machine
 from tests.support.machines import hunt, run_machine
-from tests.support.planted import ROOMS, plant_functions, planted
+from tests.support.planted import plant_functions, plant_scripts
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("RESHARDING_EXAMPLES", "10"))
@@ -31,9 +31,7 @@ def test_what_holds(server: Server) -> None:
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found: the seed is one of those that find it soon."""
     if mutant in RESHARDING:
-        scripts = planted(RESHARDING[mutant])
-        for room in ROOMS:
-            monkeypatch.setattr(room, "script", scripts)
+        plant_scripts(monkeypatch, RESHARDING[mutant])
     else:
         plant_functions(monkeypatch, *RESHARDING_IN_MODULES[mutant])
     with pytest.raises(AssertionError):

@@ -52,6 +52,13 @@ def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:
     return changed
 
 
+def plant_scripts(monkeypatch: pytest.MonkeyPatch, edits: Sequence[Edit]) -> None:
+    """Have all operations use scripts with these edits."""
+    changed = planted(edits)
+    for room in ROOMS:
+        monkeypatch.setattr(room, "script", changed)
+
+
 def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
     """Change a text of a module, in the methods of its classes that have it."""
     source = inspect.getsource(module)

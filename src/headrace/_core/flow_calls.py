@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import define
 
@@ -62,18 +62,28 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
 def result(flow: FlowOps, name: str, timeout: float | None) -> Step[bytes | None]:
     """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
     flow.read([name])  # refused before anything is sent
-    start = yield from current_time()
-    swept = start - 1.0
-    while True:
+    swept = float("-inf")
+
+    def look() -> Step[FlowState | None]:
+        nonlocal swept
         now = yield from current_time()
         if now - swept >= 1.0:
             swept = now
             yield from sweep(flow)
-        (state,) = yield from read(flow, [name], strict=True)
+        return (yield from read(flow, [name], strict=True))[0]
+
+    return (yield from awaited(look, timeout))
+
+
+def awaited(look: Callable[[], Step[FlowState | None]], timeout: float | None) -> Step[bytes | None]:
+    """Fetch the last stage's result from the state that *look* reads; wait up to *timeout* seconds for the end."""
+    start = yield from current_time()
+    while True:
+        state = yield from look()
         if state is not None and state.state == "completed":
             return state.results.get(state.stage)
         over = state is not None and state.state in ("failed", "cancelled")
-        if over or timeout is None or now - start >= timeout:
+        if over or timeout is None or (yield from current_time()) - start >= timeout:
             return None
         yield Sleep(min(0.05, timeout))
 

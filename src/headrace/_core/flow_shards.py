@@ -5,19 +5,18 @@ So a step is one script, as in any flow. A run that began before the number of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-from attrs import astuple, define, field
+from attrs import define, field
 
 from headrace._core import flow_calls
-from headrace._core.effects import Sleep, Step, current_time, send
+from headrace._core.effects import Step, send
 from headrace._core.shard_map import ShardMap
 from headrace._model.flow import FlowState
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
-from headrace._model.state import Counts
+from headrace._model.state import Counts, summed
 from headrace._protocol.flow_ops import FlowOps, run_of
 from headrace._protocol.op import Op
 from headrace._protocol.shards import PartOps, table
@@ -105,15 +104,7 @@ class FlowShards:
 
     def result(self, name: str, timeout: float | None) -> Step[bytes | None]:
         """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
-        start = yield from current_time()
-        while True:
-            state = yield from self.state(name)
-            if state is not None and state.state == "completed":
-                return state.results.get(state.stage)
-            over = state is not None and state.state in ("failed", "cancelled")
-            if over or timeout is None or (yield from current_time()) - start >= timeout:
-                return None
-            yield Sleep(min(0.05, timeout))
+        return flow_calls.awaited(lambda: self.state(name), timeout)
 
     def cancel(self, name: str) -> Step[bool]:
         """Cancel a job of a flow, and then its children."""
@@ -128,13 +119,8 @@ class FlowShards:
         for flow in (yield from self.everywhere()):
             for name, counts in (yield from flow_calls.counts(flow)).items():
                 found.setdefault(name, []).append(counts)
-        return {name: _sum(some) for name, some in found.items()}
+        return {name: summed(some) for name, some in found.items()}
 
     def drawing(self, live: bool) -> Step[str]:
         """Draw the stages as Mermaid, with their counts if *live*."""
         return self.flow.drawing((yield from self.counts()) if live else None)
-
-
-def _sum(some: list[Counts]) -> Counts:
-    columns: Iterator[Any] = zip(*map(astuple, some), strict=True)
-    return Counts(*map(sum, columns))

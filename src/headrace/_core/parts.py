@@ -44,7 +44,7 @@ class Parts:
         """
         keys = {name: Keys.of(name, self.catalogue.namespace) for name in names}
         asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
-        tables = yield from send_all([table(keys[name], note=False) for name in asked]) if asked else _none()
+        tables = (yield from send_all([table(keys[name], note=False) for name in asked])) if asked else []
         shards = {name: _shards(rows) for name, rows in zip(asked, tables, strict=True)}
         return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, []))] for name in names}
 
@@ -68,11 +68,6 @@ class Parts:
         """Forget what was read of other queues."""
         known = set(names)
         self.abouts = {prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known}
-
-
-def _none() -> Step[list[dict[str, str]]]:
-    yield from ()
-    return []
 
 
 def _shards(rows: Mapping[str, str]) -> list[Part]:

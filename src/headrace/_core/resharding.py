@@ -39,7 +39,7 @@ def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
     yield from known.look()
     while known.table.changing or (shards is not None and len(known.table.takers) != shards):
         if known.table.changing:
-            yield from hand_over(known)
+            yield from seal(known)
         elif shards is not None:
             yield from begin(known, shards)
     yield from tidy(known)
@@ -65,7 +65,7 @@ def begin(known: ShardMap, shards: int) -> Step[None]:
     yield from known.change(known.table.divided(shards))
 
 
-def hand_over(known: ShardMap) -> Step[None]:
+def seal(known: ShardMap) -> Step[None]:
     """Seal the old shards, and open their heirs."""
     while known.table.changing:
         table = known.table

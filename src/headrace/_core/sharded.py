@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import astuple, define, evolve, field
+from attrs import define, evolve, field
 
 from headrace._core import calls, results
 from headrace._core.bulk import bulk
@@ -30,7 +30,7 @@ from headrace._model.durability import Durability
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed, apart
-from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.timing import Timing
 from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys, job_id
@@ -51,7 +51,7 @@ class Sharded:
     ops: WholeOps
     sound: Callable[[Keys], bool] = anywhere
     map: ShardMap = field(init=False)
-    _shores: Targets = field(factory=Targets, init=False)
+    _targets: Targets = field(factory=Targets, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.map = ShardMap(self.ops, self.sound)
@@ -153,7 +153,7 @@ class Sharded:
 
     def peer(self) -> ShardedPeer:
         """Make what leases without a worker."""
-        return ShardedPeer(self.map, self._shores)
+        return ShardedPeer(self.map, self._targets)
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, durable: Durability | None
@@ -267,7 +267,7 @@ class Sharded:
         """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
         counts = yield from self.part_counts()
         gone = Counts(0, 0, 0, 0, 0, 0, *self.map.table.past.get(self.ops.keys.queue, ()))
-        return Counts(*map(sum, zip(*map(astuple, [gone, *counts]), strict=True)))
+        return summed([gone, *counts])
 
     def part_counts(self) -> Step[list[Counts]]:
         """Count the jobs of each shard, and those in its outbox."""
@@ -282,7 +282,7 @@ class Sharded:
 
     def hand_over(self, claim: Claim) -> Step[list[str]]:
         """Send what is in the outbox of a job's shard on its way; what fails is sent by the next that looks."""
-        return hand_over(self.map, [self.at(claim)], self._shores, pages=1)
+        return hand_over(self.map, [self.at(claim)], self._targets, pages=1)
 
     def pages(self, state: str, limit: int) -> ShardedPages:
         """List the jobs in *state*."""

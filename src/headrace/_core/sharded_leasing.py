@@ -21,7 +21,6 @@ from headrace._protocol.op import Op
 
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two looks of a call that waits: at first, and in the end
 TABLE_EVERY_S = 1.0  # seconds between two looks at the table, at most, where there are jobs
-
 LOOK_EVERY_S = 1.0  # seconds between two looks for jobs that are on their way to other shards
 
 

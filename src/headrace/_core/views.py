@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from attrs import astuple
-
 from headrace._core import calls, flow_calls
 from headrace._core.catalogue import SCANS_PER_LOOK, Catalogue
 from headrace._core.effects import Step, current_time, scan, send, send_all
@@ -25,7 +23,7 @@ from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FlowState
 from headrace._model.shards import apart
 from headrace._model.shown import one_line
-from headrace._model.state import Counts, JobState, Schedule, WorkerState
+from headrace._model.state import Counts, JobState, Schedule, WorkerState, summed
 from headrace._model.trends import KEPT, Every, Trends
 from headrace._model.views import (
     ENDED,
@@ -154,7 +152,7 @@ class Views:
     ) -> QueueView:
         """Make a queue's view of what was read of its parts."""
         abouts = self._parts.about(parts)
-        counts = Counts(*map(sum, zip(*(astuple(counts) for (counts, _), _ in read), strict=True)))
+        counts = summed(counts for (counts, _), _ in read)
         now = max(about.now for about in abouts)
         trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
         if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):

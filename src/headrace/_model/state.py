@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic
 
 from attrs import astuple, field, frozen
@@ -46,6 +47,11 @@ class Counts:
         """Jobs that are missing by the law of conservation; not 0 only if foreign commands removed or added entries."""
         gone = self.completed + self.cancelled + self.deleted + self.dead_trimmed
         return self.enqueued - gone - self._here
+
+
+def summed(some: Iterable[Counts]) -> Counts:
+    """Return the sum of counts."""
+    return Counts(*map(sum, zip(*map(astuple, some), strict=True)))
 
 
 @frozen

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace._core.effects import Join, Log, Phase, Role, Sleep, Step, Wake, current_time, send
-from headrace._core.resharding import behind, hand_over, tidy
+from headrace._core.resharding import behind, seal, tidy
 from headrace._core.shard_map import ShardMap
 from headrace._protocol.shards import PartOps
 from headrace.errors import HeadraceError, said
@@ -51,7 +51,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
                 yield from _leave(one)
         if known.table.changing and now - changed_at >= GO_ON_AFTER_S:
             changed_at = now
-            yield from _attempt(hand_over, known)
+            yield from _attempt(seal, known)
         elif known.table.draining and now - tidied_at >= TIDY_EVERY_S:
             tidied_at = now
             yield from _attempt(tidy, known)
