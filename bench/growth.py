@@ -186,6 +186,8 @@ def main() -> None:
     parser.add_argument("--axes", default=",".join(AXES), help="some of " + ", ".join(AXES))
     parser.add_argument("--most", type=int, default=10_000_000, help="the largest value of any axis")
     options = parser.parse_args()
+    if unknown := set(options.axes.split(",")) - AXES.keys():
+        parser.error(f"--axes: {', '.join(sorted(unknown))}: give some of {', '.join(AXES)}")
     told = json.loads(options.kept.read_text("utf-8")) if options.kept else grow(options)
     text = page(told)
     print(text)
