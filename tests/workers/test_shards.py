@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import ConfigurationError, DeadLetter, NewJob, Queue, Retry, ShardsMismatch, Tasks
+from headrace import DeadLetter, NewJob, Queue, Retry, ShardsMismatch, Tasks
+from headrace._core import resharding
+from headrace._core.calls import schedules
+from headrace._core.worker import scheduler
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import until
@@ -179,10 +182,146 @@ def test_a_worker_of_another_number_of_shards_ends(server: Server, queue: Any, k
         worker.close()
 
 
-def test_what_takes_no_shards(server: Server, kind: str) -> None:
-    worker = Running(kind, url=server.url).worker
-    with pytest.raises(ConfigurationError, match="persistent handlers: not for queues with shards"):
-        worker.handler("q", shards=2, persistent=True)(lambda _job: None)
-    if kind == "threads":
-        with pytest.raises(ConfigurationError, match="tasks: not for queues with shards"):
-            worker.tasks(Tasks("q", url=server.url, shards=2))
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have workers say often which schedules their code declares."""
+    monkeypatch.setattr(scheduler, "SAY_EVERY_S", 0.1)
+
+
+def declare(tasks: Any, kind: str, *timings: float) -> tuple[Any, list[str]]:
+    """A task, which recurs, and the ids of the jobs that it ran for."""
+    ran: list[str] = []
+
+    def double(n: int = 0) -> int:
+        ran.append(tasks.job.id)
+        return 2 * n
+
+    async def double_async(n: int = 0) -> int:
+        return double(n)
+
+    task = tasks.task(name="double")(double_async if kind == "tasks" else double)
+    for every in timings:
+        task = tasks.cron(every=every)(task)
+    return task, ran
+
+
+def test_tasks(server: Server, kind: str) -> None:
+    with Tasks("q", server.url, shards=SHARDS) as tasks:
+        task, ran = declare(tasks, kind)
+        first = [task.enqueue(n) for n in range(20)]
+        named = [task.options(id=f"i{n}", key=f"k{n}").enqueue(n) for n in range(20)]
+        assert not task.options(id="i3", key="k3").enqueue(5).added
+        many = tasks.enqueue_many([task.new(n) for n in range(20)])
+        worker = Running(kind, url=server.url)
+        worker.worker.tasks(tasks, concurrency=7)
+        with worker:
+            for some in (first, named, many):
+                assert [receipt.result(timeout=30) for receipt in some] == [*range(0, 40, 2)]
+        assert len(ran) == len(set(ran)) == 60
+        assert len({shard.number for shard in tasks.queue.shards() if shard.counts.completed}) == SHARDS
+
+
+@pytest.mark.usefixtures("soon")
+def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kind: str) -> None:
+    """One job a tick, however many shards; what leaves the code ends."""
+    with Tasks("q", server.url, shards=SHARDS) as tasks:
+        _, ran = declare(tasks, kind, 3600, 0.1, 7200)
+        worker = Running(kind, url=server.url)
+        worker.worker.tasks(tasks)
+        with worker:
+            until(lambda: len(ran) >= 5)
+            until(lambda: len(tasks.queue.schedules()) == 3)
+            until(lambda: all(one.recurring.said_as for one in worker.engine.lifecycle.consumers))
+            assert sorted(one.name for one in tasks.queue.schedules()) == [
+                "tasks/double", "tasks/double#2", "tasks/double#3",
+            ]  # fmt: skip
+        assert all(name.startswith("tasks/double#2@") for name in ran)
+        assert len(set(ran)) == len(ran)
+        for shard in tasks.queue.shards():
+            often = Table.of("q", SHARDS).part_of("tasks/double#2") == shard.number
+            assert shard.counts.enqueued == (len(ran) if often else 0) + shard.counts.present
+    with Tasks("q", server.url, shards=SHARDS) as tasks:
+        declare(tasks, kind, 3600)
+        worker = Running(kind, url=server.url)
+        worker.worker.tasks(tasks)
+        with worker:
+            until(lambda: [one.name for one in tasks.queue.schedules()] == ["tasks/double"])
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("runs", [True, False], ids=["a worker that runs", "one that starts later"])
+def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: str, runs: bool) -> None:
+    with Tasks("q", server.url, shards=SHARDS) as tasks:
+        declare(tasks, kind, 3600)
+        worker = Running(kind, url=server.url)
+        worker.worker.tasks(tasks)
+        worker.start()
+        until(tasks.queue.schedules)
+        due = tasks.queue.schedules()[0].next_due
+        if not runs:
+            worker.stop()
+        change = tasks.queue._whole.map  # the steps of `reshard`, but for the last, which moves schedules, too
+        for step in (resharding.begin(change, 2 * SHARDS), resharding.hand_over(change)):
+            tasks.queue._drive(step)
+        if not runs:
+            worker = Running(kind, url=server.url)
+            worker.worker.tasks(tasks)
+            worker.start()
+        new = tasks.queue._whole.map.of("tasks/double")
+        assert new.shard.number >= SHARDS
+        until(lambda: tasks.queue._drive(schedules(new)))
+        until(lambda: len(tasks.queue.schedules()) == 1, "the old shard lets it go")
+        assert [one.next_due for one in tasks.queue.schedules()] == [due]
+        worker.stop()
+
+
+def test_persistent_jobs_have_one_holder_in_every_shard(server: Server, queue: Any, kind: str) -> None:
+    """They go to another worker when one stops, at once; nothing is leased ahead, over all shards."""
+    record = Recorder()
+
+    def holder(name: str, slots: int) -> Running:
+        worker = Running(kind, url=server.url, name=name, heartbeat=0.3, timeout=1.2)
+
+        @worker.handler(queue, persistent=True, concurrency=slots)
+        def body(job: Any) -> Any:
+            with record((name, job.key)):
+                while not job.lost:
+                    yield 0.005
+
+        return worker
+
+    queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(8)])
+    first, second = holder("first", 5), holder("second", 8)
+    with second:
+        with first:
+            record.await_started(8)
+            until(lambda: queue.counts().leased == 8)
+            held = {key for name, key in record.started if name == "first"}
+        record.await_started(8 + len(held))
+        assert record.most <= 8
+        assert {key for name, key in record.started if name == "second"} == {f"k{n}" for n in range(8)}
+        assert {key for name, key in record.ended} == held
+    counts = queue.counts()
+    assert (counts.parked, counts.enqueued, counts.lost) == (8, 8, 0)
+
+
+def test_a_persistent_job_whose_holder_died_is_held_again(server: Server, queue: Any, kind: str) -> None:
+    record = Recorder()
+    queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(8)])
+    with Queue("q", url=server.url, shards=SHARDS, lease=0.5) as other:
+        assert len(other.lease_many(8)) == 8
+    worker = Running(kind, url=server.url)
+
+    @worker.handler(queue, persistent=True, concurrency=8, retry=Retry(wait=0))
+    def body(job: Any) -> Any:
+        with record(job.key):
+            if len(record.started) <= 12:
+                raise OSError("no route")
+            while not job.lost:
+                yield 0.005
+
+    with worker:
+        record.await_started(20)
+        until(lambda: queue.counts().leased == 8)
+    assert set(record.started) == {f"k{n}" for n in range(8)}
+    assert (queue.counts().parked, queue.counts().dead) == (8, 0)

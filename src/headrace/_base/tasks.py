@@ -63,8 +63,8 @@ class BaseTask(Generic[P, R, C]):
     @with_conditions
     def options(
         self, *, id: str | None = None, delay: Delay = None, priority: int | None = None,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None, full: Full | None = None,
-        **conditions: Unpack[Conditions],
+        headers: Mapping[str, str] | None = None, key: str | None = None, timeout: Timeout = None,
+        full: Full | None = None, **conditions: Unpack[Conditions],
     ) -> Self:  # fmt: skip
         """Return this task with options for its jobs: `welcome.options(delay=60).enqueue(…)`. They mean what they mean
         for `Queue.enqueue`.
@@ -73,7 +73,7 @@ class BaseTask(Generic[P, R, C]):
             raise ValueError(f"headers: {KIND!r} is the task's name")
         if unknown := conditions.keys() - Conditions.__annotations__:
             raise TypeError(f"options() got an unexpected keyword argument {min(unknown)!r}")
-        given = {"id": id, "delay": delay, "priority": priority, "headers": headers, **conditions}
+        given = {"id": id, "delay": delay, "priority": priority, "headers": headers, "key": key, **conditions}
         call = {"timeout": timeout, "full": full}
         made = copy.copy(self)
         made._given = self._given | {name: value for name, value in given.items() if value is not None}

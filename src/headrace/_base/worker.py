@@ -40,6 +40,7 @@ from headrace._model.settings import (
 )
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.recurring import Declared
 from headrace._protocol.shards import PartOps
 from headrace._telemetry import log
 from headrace._telemetry.worker import PARENTS
@@ -102,13 +103,12 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
     return error
 
 
-def _not_of_shards(settings: QueueSettings, what: str) -> None:
-    if settings.shards > 1:
-        raise ConfigurationError(f"{what}: not for queues with shards: use a queue without")
-
-
-def _consumer(kind: type[Consumer], handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:
-    made = kind(ops, handler, worker, DEFAULT_WAIT, **options)
+def _consumer(
+    kind: type[Consumer], handler: HandlerSettings, worker: str, recurring: Declared | None, ops: Ops, **options: Any
+) -> Consumer:
+    if recurring is not None and isinstance(ops, PartOps):
+        recurring = recurring.within(ops.shard)
+    made = kind(ops, handler, worker, DEFAULT_WAIT, recurring=recurring, **options)
     made.behind = made.shared is not None and ops.settings.ordered  # until the table was read
     return made
 
@@ -255,7 +255,6 @@ class BaseWorker(Hooked):
         if not isinstance(tasks, BaseTasks):
             raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
         name, queue_settings, codec = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
-        _not_of_shards(queue_settings, "tasks")
 
         def register(task: BaseTask[..., Any, Any]) -> None:
             self._register(
@@ -313,8 +312,6 @@ class BaseWorker(Hooked):
             queue_settings, chosen(codec),
             grace=GRACE_S if grace is None else checks.seconds("grace", grace), **special,
         )  # fmt: skip
-        if made.persistent:
-            _not_of_shards(queue_settings, "persistent handlers")
         if not made.batch and not made.persistent:  # whose return values are no results
             returns.warn(function, made.codec, stacklevel=3)
         old = self.handlers.get(queue)
@@ -370,9 +367,7 @@ class BaseWorker(Hooked):
             else:
                 kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
                 recurring = declared(h.queue, self._tasks)
-                make = partial(
-                    _consumer, kind, h, self.name, named=self.named, recurring=recurring, shared=shared,
-                )  # fmt: skip
+                make = partial(_consumer, kind, h, self.name, recurring, named=self.named, shared=shared)
             if shared is not None and shared.map is not None:
                 shared.make = make
                 shared.members = list(map(make, shared.map.ordered()))

@@ -91,13 +91,27 @@ def _prepare(old: Sequence[PartOps], heirs: Sequence[PartOps]) -> Step[None]:
 def _move_schedules(known: ShardMap, old: PartOps) -> Step[None]:
     """Have the schedules in a shard that is draining go on in those to which their names belong."""
     for one in (yield from schedules(old)):
-        heir = known.of(one.name).of(str(old.keys.queue))
-        handed = yield from send(old.hand_schedule(one.name))
-        if handed is None:
-            continue
-        new = yield from send(heir.take_schedule(one.name, *handed))
-        if not (yield from send(old.unschedule(one.name))) and new:  # it was ended meanwhile
-            yield from send(heir.unschedule(one.name))
+        yield from move_schedule(old, known.of(one.name).of(str(old.keys.queue)), one.name)
+
+
+def move_schedule(old: PartOps, heir: PartOps, name: str) -> Step[bool]:
+    """Have a schedule go on in another shard, with its next tick; true if it was there."""
+    handed = yield from send(old.hand_schedule(name))
+    if handed is None:
+        return False
+    new = yield from send(heir.take_schedule(name, *handed))
+    if not (yield from send(old.unschedule(name))) and new:  # it was ended meanwhile
+        yield from send(heir.unschedule(name))
+    return True
+
+
+def gather_schedule(known: ShardMap, to: PartOps, name: str) -> Step[bool]:
+    """Have a schedule that is in an older shard go on in this one, which takes jobs; true if there was one."""
+    found = False
+    for part in known.table.before(name, to.shard.number):
+        if part.number < to.shard.number:
+            found |= yield from move_schedule(known.at(part.number), to, name)
+    return found
 
 
 def tidy(known: ShardMap) -> Step[None]:

@@ -15,7 +15,7 @@ from attrs import define, field
 
 from headrace._core.effects import Step, send
 from headrace._model.job import NewJob
-from headrace._model.shards import Part, Sealed, Table, apart
+from headrace._model.shards import Part, Sealed, ShardState, Table, apart
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import PartOps, part_ops, table
@@ -110,6 +110,12 @@ class ShardMap:
     def at(self, number: int) -> PartOps:
         """Return the maker of the operations of a shard, which may be gone by now."""
         return self._made[number]
+
+    def state_of(self, part: Part) -> ShardState | None:
+        """Return the state of a shard; `None` if it is not in the table, or that was not read."""
+        ours = self.parts.get(part.number) if self.known else None
+        found = None if ours is None else ours.shard
+        return next((one.state for one in self.table.parts if one == found == part), None)
 
     # -- which shard -------------------------------------------------------------------------------
 

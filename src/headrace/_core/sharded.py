@@ -18,6 +18,7 @@ from headrace._core import calls, results
 from headrace._core.bulk import bulk
 from headrace._core.effects import Sleep, Step, current_time, send, send_all
 from headrace._core.handing import Targets, hand_over
+from headrace._core.resharding import gather_schedule
 from headrace._core.results import UNKNOWN, End
 from headrace._core.shard_map import ShardMap, anywhere, named
 from headrace._core.sharded_enqueue import enqueue_many
@@ -367,10 +368,8 @@ class Sharded:
         self.map.of(job_id(name)).schedule(name, timing, missed, job)  # all is checked
         yield from self.fresh()
         ops = self.map.of(name)
-        added = yield from calls.schedule(ops, ops.schedule(name, timing, missed, job))
-        before = [self.map.at(part.number) for part in self.map.table.before(name, ops.shard.number)]
-        known = (yield from send_all([one.unschedule(name) for one in before])) if before else []
-        return added and not any(known)
+        known = yield from gather_schedule(self.map, ops, name)
+        return (yield from calls.schedule(ops, ops.schedule(name, timing, missed, job))) and not known
 
     def unschedule(self, name: str) -> Step[bool]:
         """End a schedule."""

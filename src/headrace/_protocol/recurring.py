@@ -9,6 +9,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from headrace._model.job import NewJob
+from headrace._model.shards import Part
 from headrace._model.timing import Timing
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -39,6 +40,10 @@ class Declared:
     def __attrs_post_init__(self) -> None:
         each = sorted(f"{one.name}\n{one.timing}\n{one.missed}\n{one.job.priority}" for one in self.schedules)
         self.set = hashlib.sha256("\n\n".join(each).encode()).hexdigest()[:16] if each else ""
+
+    def within(self, shard: Part) -> Declared:
+        """Return those that belong to a shard, by their names: all are said there, and nothing of them elsewhere."""
+        return Declared([one for one in self.schedules if shard.covers(one.name)])
 
     def op(self, ops: Ops, worker: str) -> Op[tuple[bool, list[str]]]:
         """Say it. The reply: whether the schedules are to be made (again), and the names of those that ended."""

@@ -42,6 +42,8 @@ class PersistentConsumer(Consumer):
                 verdict = evolve(verdict, spend=-1)
             self.settle(held, verdict, told)
         self.mean, self.stuck = None, False  # without a mean nothing is leased ahead of a slot
+        if self.shared is not None:
+            self.shared.moved(None)
 
     def endless(self) -> list[Held]:
         """List the jobs that run and were not told to end."""

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from headrace._core.calls import run_due_schedules, schedule
 from headrace._core.effects import Log, Phase, Role, Sleep, current_time, send
+from headrace._core.resharding import gather_schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
+from headrace._protocol.shards import PartOps
 from headrace.errors import TooManySchedules, said
 
 SAY_EVERY_S = 30.0  # seconds after which a worker says again which schedules its code declares
@@ -31,19 +33,29 @@ def tick(consumer: Consumer) -> Role:
 
 
 def _say(consumer: Consumer) -> Role:
-    """Say which schedules the code declares, as the worker comes in and now and then; make them where they lack."""
+    """Say which schedules the code declares, as the worker comes in and now and then; make them where they lack.
+
+    In a sharded queue each is said in the shards of its name; it is made in that which takes jobs, once it has what is
+    left of it in others.
+    """
     declared, name = consumer.recurring, consumer.name
     now = yield from current_time()
     if declared is None or not consumer.registered or (declared.said_as == name and now < declared.again_at):
         return
-    changed, ended = yield from send(declared.op(consumer.ops, name))
+    ops, known = consumer.ops, None if consumer.shared is None else consumer.shared.map
+    state = known.state_of(ops.shard) if known is not None and isinstance(ops, PartOps) else "open"
+    if state in {None, "opening"}:  # they are in the shards before, if there are any
+        return
+    changed, ended = yield from send(declared.op(ops, name))
     for gone in ended:
-        yield Log("schedule_ended", f"{gone!r} of queue {consumer.ops.keys.queue!r} is declared by no worker any more")
-    if changed or declared.said_as != name:
+        yield Log("schedule_ended", f"{gone!r} of queue {ops.keys.queue!r} is declared by no worker any more")
+    if state != "draining" and (changed or declared.said_as != name):
         for one in declared.schedules:
+            if known is not None and isinstance(ops, PartOps):
+                yield from gather_schedule(known, ops, one.name)
             try:
-                yield from schedule(consumer.ops, consumer.ops.schedule(one.name, one.timing, one.missed, one.job))
+                yield from schedule(ops, ops.schedule(one.name, one.timing, one.missed, one.job))
             except TooManySchedules as error:
-                yield Log("schedule_failed", f"{one.name!r} of queue {consumer.ops.keys.queue!r}: {said(error)}")
+                yield Log("schedule_failed", f"{one.name!r} of queue {ops.keys.queue!r}: {said(error)}")
         consumer.tick_at = now
     declared.said_as, declared.again_at = name, now + SAY_EVERY_S

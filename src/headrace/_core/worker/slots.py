@@ -69,9 +69,9 @@ class SharedSlots:
         """Return the consumer whose turn it is, if one waits."""
         return next((one for one in list(self._waiting.values()) if not one.sending), None)
 
-    def moved(self, mean: float) -> None:
-        """Take in that a handler has ended, which take *mean* seconds: what was given back for want of slots may be
-        leased again.
+    def moved(self, mean: float | None) -> None:
+        """Take in that a handler has ended, which take *mean* seconds, if that is known: what was given back for want
+        of slots may be leased again.
         """
         self.mean = mean
         if self.stuck:
