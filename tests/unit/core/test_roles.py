@@ -38,6 +38,7 @@ from headrace._core.worker.leases import died, lose
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick
+from headrace._core.worker.slots import ASKS_S, SharedSlots
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Reclaimed
@@ -300,6 +301,27 @@ def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
     assert names(fetching.go()) == ["release"]
 
 
+def test_what_comes_behind_a_blocked_read_and_waits_for_something_slow_goes_back() -> None:
+    """`fetch`, which slept as it had nothing to do, looks after what was leased ahead of a slot."""
+    consumer = make_consumer(concurrency=1)
+    consumer.mean = START_WITHIN_S / 9
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    fetching.go()
+    assert fetching.go([Grant([])]) == Sleep(IDLE_S)
+    waiting.go()
+    waiting.go((True, grant(consumer, 1, 2)))
+    assert waiting.pokes == [False]
+    consumer.available = False  # it was all that there is
+    fetching.backlog = waiting.backlog
+    consumer.begin(fetching.backlog.pop(0), fetching.now)
+    pause = fetching.go()
+    assert isinstance(pause, Sleep)
+    assert pause.seconds <= TAKE_BACK_AFTER_S
+    fetching.now += TAKE_BACK_AFTER_S
+    assert fetching.go() == Sleep(0.0)
+    assert names(fetching.go()) == ["release"]
+
+
 def test_a_reply_behind_a_blocked_read_that_is_not_known() -> None:
     """It was undone, or the worker was declared dead: `fetch` asks."""
     consumer = make_consumer()
@@ -503,6 +525,24 @@ def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
     assert pause.seconds == pytest.approx(0.5)
     hand.now += 0.6
     assert hand.go() == Sleep(0.0)
+    assert names(hand.go()) == ["lease"]
+
+
+def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn() -> None:
+    """A slot that becomes free is another consumer's: it wakes those that wait for one."""
+    busy, consumer = (make_consumer(concurrency=1) for _ in range(2))
+    shared = busy.shared = consumer.shared = SharedSlots([busy, consumer])
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([Grant([])])
+    busy.held["1-0"] = make_held(busy, 1)
+    consumer.expect(hand.now, 0.0)
+    assert hand.go() == Sleep(0.0)
+    pause = hand.go()
+    assert isinstance(pause, Sleep)
+    assert pause.seconds <= ASKS_S
+    assert shared.next() is consumer
+    busy.held.clear()
     assert names(hand.go()) == ["lease"]
 
 

@@ -157,7 +157,8 @@ def _ride(consumer: Consumer, riders: int) -> Step[bool]:
             consumer.give_back((yield from take_back()))
     finally:
         consumer.riding = 0
-    if consumer.available or consumer.unsettled() or grant.next_due is not None:
+    ahead = len(consumer.held) > consumer.slots()  # of a slot: `fetch` looks whether one becomes free
+    if ahead or consumer.available or consumer.unsettled() or grant.next_due is not None:
         yield Wake()
     return False
 
@@ -228,7 +229,7 @@ def _idle(consumer: Consumer) -> Step[float]:
     if consumer.due_at is not None:
         if consumer.due_at <= now:
             consumer.due_at, consumer.available = None, True
-            if consumer.room() > 0:
+            if consumer.shared is not None or consumer.room() > 0:  # for a shared slot it waits in its turn
                 return 0.0
         else:
             left = min(left, consumer.due_at - now)
