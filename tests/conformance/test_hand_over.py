@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob, Queue
+from headrace._core import handing
 from headrace._core.handing import Targets, hand_over
 from headrace._model.job import Claim
 from headrace._model.shards import Table
@@ -156,8 +157,11 @@ def test_a_worker_sends_what_others_left(newest: Server, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_can_not_be_sent_stays(newest: Server, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_can_not_be_sent_stays(
+    newest: Server, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is said, and others go on; it comes when it can."""
+    monkeypatch.setattr(handing, "AVOIDED_S", 1.0)
     table = Table.of("q", SHARDS)
     broken = Keys.of("q/a").at(table.parts[table.part_of(FAR[0])]).part("handed")
     others = [key for key in FAR if table.part_of(key) != table.part_of(FAR[0])]

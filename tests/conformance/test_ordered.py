@@ -93,8 +93,8 @@ def test_what_comes_back_keeps_its_place(queue: Any, how: str) -> None:
     assert names(queue.lease_many(10)) == ["a1"]
 
 
-def _more(queue: Any, found: list[Any], wanted: int) -> bool:
-    found += queue.lease_many(10)
+def _more(queue: Any, found: list[Any], wanted: int, at_most: int = 10) -> bool:
+    found += queue.lease_many(at_most)
     return len(found) >= wanted
 
 
@@ -228,7 +228,7 @@ def test_a_thousand_keys_are_completed_in_one_call(queue: Any, client: redis.Red
 
 def _thousand(queue: Any) -> list[Any]:
     leases: list[Any] = []
-    until(lambda: _more(queue, leases, 1000))
+    until(lambda: _more(queue, leases, 1000, at_most=1000))
     return leases
 
 

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from headrace import ConfigurationError, NewJob, ShardsMismatch
+from headrace._core import handing
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.conformance.test_shards import drained
@@ -294,8 +295,11 @@ def test_leases_of_an_ordered_queue_come_from_old_shards_first(connect: Any) -> 
     assert done == {f"k{k}": [*range(k, 24, 3)] for k in range(3)}
 
 
-def test_a_follow_up_on_its_way_goes_to_the_new_shard(connect: Any, client: redis.Redis) -> None:
+def test_a_follow_up_on_its_way_goes_to_the_new_shard(
+    connect: Any, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once, wherever it was sent before: its old shard is asked first."""
+    monkeypatch.setattr(handing, "AVOIDED_S", 0.5)
     queue = connect("q", shards=OLD)
     old = table_of_group(queue)
     far = next(f"k{n}" for n in range(99) if old.part_of(f"k{n}") != old.part_of("k"))

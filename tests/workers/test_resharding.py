@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue
+from headrace._core.worker import shards as following
 from headrace._protocol.keys import Keys
 from tests.conformance.test_resharding import gone, table_of
 from tests.support.awaiting import until
@@ -69,7 +70,10 @@ def test_a_worker_takes_on_new_shards_and_leaves_old_ones(
     assert (counts.enqueued, counts.completed, counts.lost) == (260, 260, 0)
 
 
-def test_a_worker_goes_on_with_a_change_that_stopped(server: Server, client: Any, queue: Any, kind: str) -> None:
+def test_a_worker_goes_on_with_a_change_that_stopped(
+    server: Server, client: Any, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "GO_ON_AFTER_S", 1.0)
     queue.enqueue(b"x")
     worker = Running(kind, url=server.url)
     worker.handler(queue)(lambda _job: None)
