@@ -101,7 +101,9 @@ MUTANTS = {
         "stranded",
         WORKERS,
     ),
-    "no record of calls": Mutant([("*", "if last and last[1] == call then", "if false then")], "twice"),
+    "no record of calls": Mutant(
+        [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")], "twice"
+    ),
     "what rang is not adopted": Mutant([("lease", "  front('bell')\n", ""), UNRUNG], "unheard"),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.

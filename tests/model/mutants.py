@@ -29,7 +29,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "the loser's result is kept": [("complete", "if reply[tonumber(number)] == 1 then", "if reply then")],
     "the loser's follow-ups are enqueued": [("complete", "if reply[job.of] == 1 then", "if reply then")],
-    "no record of calls": [("*", "if last and last[1] == call then", "if false then")],
+    "no record of calls": [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")],
     "no record of leases": [("lease", "if known then -- the", "if false then -- the")],
     "new jobs overtake parked ones": [
         ("lease", "if #parked > 0 or heir then front('parked') end", "if #parked > 2 or heir then front('parked') end")

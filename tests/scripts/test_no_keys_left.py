@@ -192,7 +192,7 @@ def test_the_wake_stream_is_short(lua: Lua) -> None:
 
 def test_the_record_outlives_every_repetition() -> None:
     """A call is asked again for a while; its record is there for longer."""
-    assert f"'PX', {LANE})" in script("enqueue").source
+    assert f"'PX', '{LANE}')" in script("enqueue").source
     assert limits.RETRY_BUDGET_S * 1000 * 10 < LANE
 
 

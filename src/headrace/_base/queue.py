@@ -113,6 +113,10 @@ class BaseQueue(Connected):
             log.say("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property
+    def _results(self) -> QueueSource:
+        return QueueSource(self)
+
+    @cached_property
     def _prepared(self) -> Prepared[str]:
         return enqueue_one(self.ops)
 
@@ -128,7 +132,7 @@ class BaseQueue(Connected):
 
     def _added(self, name: str) -> Any:
         """Make the receipt of a job that was added, which asks this queue for its result."""
-        return added(name, self._receipt, QueueSource(self))
+        return added(name, self._receipt, self._results)
 
     def _job(
         self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int,

@@ -80,7 +80,7 @@ def script(name: str) -> Script:
     first, wanted, rest = _divided(body)
     further = fragments.copy()
     _collect(wanted, (), further)
-    pieces = [comment, *map(_fragment, fragments), *_locals(head, body), first]
+    pieces = [comment, *map(_fragment, fragments), *_locals(head, body, "record" in fragments), first]
     source = "".join([*pieces, *map(_fragment, further[len(fragments) :]), rest])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     parts = [key for key, _ in head.named_keys()]
@@ -121,15 +121,16 @@ def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None
             found.append(name)
 
 
-def _locals(head: Header, body: str) -> list[str]:
-    """Make the lines that declare keys and arguments as locals."""
+def _locals(head: Header, body: str, recording: bool) -> list[str]:
+    """Make the lines that declare keys and arguments as locals. *recording*: a fragment declares the call's number."""
     keys = [name for name, _ in head.named_keys()]
     lines = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}\n"]
     more = head.more_keys()
     if more and re.search(rf"\b{more}\b", body):
         # not by unpack, which has a limit
         lines.append(f"local {more} = {{}} for i = 1, #KEYS - {len(keys)} do {more}[i] = KEYS[i + {len(keys)}] end\n")
-    args = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...") and arg[0] != "call"]
+    given = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...")]
+    args = given[1:] if recording else given
     if args:
         values = (_TYPES[kind].format(f"ARGV[{i}]") for i, _, kind in args)
         lines.append(f"local {', '.join(name for _, name, _ in args)} = {', '.join(values)}\n")

@@ -54,7 +54,7 @@ from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
 from headrace._protocol.waiting import rung
 from headrace._sync.combining import Combiner
-from headrace._sync.pool import Pool, replies, reply
+from headrace._sync.pool import Pool, exchanged, replies
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -172,8 +172,7 @@ class Executor(BaseExecutor):
             connection = self.connections.take()
             try:
                 packed, sent = prepared.packed(lane.name, lane.calls, item), began
-                connection.send_packed_command([packed])
-                answer = reply(connection)
+                answer = exchanged(connection, packed)
                 self.connections.check(connection)
             except BaseException:
                 self.connections.drop(connection)

@@ -53,6 +53,21 @@ def quiet(connection: Any) -> bool:
     return False
 
 
+def exchanged(connection: Any, packed: bytes) -> Any:
+    """Send a packed command and read its reply, an error as a value; redis-py's calls without what they add."""
+    sock = connection._sock  # noqa: SLF001
+    if sock is None or connection.health_check_interval:  # closed by another thread, or to be asked whether it is sound
+        connection.send_packed_command([packed])
+        return reply(connection)
+    try:
+        sock.sendall(packed)
+        return connection._parser.read_response()  # noqa: SLF001
+    except TimeoutError as error:  # as it was sent; redis-py's own is of another kind
+        raise errors.TimeoutError("Timeout writing to socket") from error
+    except OSError as error:
+        raise unreadable(error) from error
+
+
 def replies(connection: Any, number: int) -> list[Any]:
     """Read so many replies, errors among them as values; redis-py's parser without what its connection adds."""
     return [reply(connection) for _ in range(number)]

@@ -2,18 +2,24 @@
 -- KEYS   lane (string), jobs (stream), stats (hash), events (channel)
 -- ARGV   call, payload
 -- REPLY  the job's id
--- COST   8 us of server time, 100 bytes
--- What `enqueue` does with one item of form "plain", with fewer keys: for calls one by one.
--- @include largest
--- @include publish
--- @include record
-local known = recorded()
-if known then return known end
+-- COST   6 us of server time, 100 bytes
+-- What `enqueue` does with one item of form "plain", with fewer keys: for calls one by one. Its record is as lib/record
+-- keeps it, but of the id as it is: functions take longer to define than all else here.
+local kept = call ~= '' and redis.call('GET', lane)
+if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then
+  redis.call('PEXPIRE', lane, '600000')
+  return string.sub(kept, #call + 2)
+end
 local heard = redis.call('HGET', stats, 'heard')
 local id = redis.pcall('XADD', jobs, '*', 'data', payload)
 if type(id) == 'table' then return id end -- an error, which comes out with its own code on 6.2 too
+redis.call('HINCRBY', stats, 'added', '1')
+redis.call('HINCRBY', stats, 'enqueued', '1')
+if call ~= '' then redis.call('SET', lane, call .. ' ' .. id, 'PX', '600000') end
+if not heard and #payload <= 4096 then return id end
+
+-- @include largest
+-- @include publish
 keep_largest(stats, #payload)
-redis.call('HINCRBY', stats, 'added', 1)
-redis.call('HINCRBY', stats, 'enqueued', 1)
 if heard and listeners(stats, events, 'added').added then publish(events, 'added', {id}) end
-return answer(id, nil, true)
+return id

@@ -33,7 +33,7 @@ def test_a_script_can_be_sent_as_it_is(name: str, found: dict[str, Any]) -> None
     assert script["sha1"] == hashlib.sha1(script["source"].encode()).hexdigest()
     assert "@include" not in script["source"]
     assert [key for key in script["keys"] if key != "lane"] == list(loaded(name).parts)
-    assert ("lane" in script["keys"]) == ("call" in script["args"]) == ("recorded()" in script["source"])
+    assert ("lane" in script["keys"]) == ("call" in script["args"]) == ("'PX', '600000'" in script["source"])
 
 
 def test_the_arguments_are_as_many_as_are_sent(found: dict[str, Any]) -> None:

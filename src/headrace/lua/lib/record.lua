@@ -1,18 +1,18 @@
--- A call that was answered is answered the same again: the lane's last reply is kept for ten minutes.
+-- A call that was answered is answered the same again: the lane's last reply is kept for ten minutes, behind the number
+-- of its call, so that the next one unpacks nothing.
 local call = ARGV[1]
 local function recorded()
   local kept = call ~= '' and redis.call('GET', KEYS[1])
-  local last = kept and cmsgpack.unpack(kept)
-  if last and last[1] == call then
-    redis.call('PEXPIRE', KEYS[1], 600000) -- a write: a caller that waits for replicas waits for what it repeats
-    return last[2]
+  if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then
+    redis.call('PEXPIRE', KEYS[1], '600000') -- a write: a caller that waits for replicas waits for what it repeats
+    return cmsgpack.unpack(string.sub(kept, #call + 2))
   end
 end
 -- *written*: the script has written already.
 local function answer(reply, record, written)
   if call ~= '' then
     if not written then redis.call('DEL', KEYS[1]) end -- a full server permits it, and then what follows: a caller that lost must learn it there, too
-    redis.call('SET', KEYS[1], cmsgpack.pack({call, record or reply}), 'PX', 600000)
+    redis.call('SET', KEYS[1], call .. ' ' .. cmsgpack.pack(record or reply), 'PX', '600000')
   end
   return reply
 end
