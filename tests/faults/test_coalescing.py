@@ -57,6 +57,27 @@ def test_parts_of_a_thousand(shared: Server) -> None:
     asyncio.run(story())
 
 
+def test_callers_that_go_on(shared: Server) -> None:
+    """Callers that have heard their answers, and call again at once, go together again, and none of them alone."""
+
+    async def story() -> None:
+        async with AsyncQueue("going-on", url=shared.url) as queue:
+            await queue.delete()
+
+            async def calls() -> None:
+                for _ in range(10):
+                    await queue.enqueue("x")
+
+            for _ in range(2):  # the first time loads the scripts
+                before = calls_of(shared, "cmdstat_evalsha")
+                await asyncio.gather(*(calls() for _ in range(1000)))
+                trips = calls_of(shared, "cmdstat_evalsha") - before
+            assert trips <= 28  # 20 of 500, and two that go at once in the beginning
+            assert (await queue.counts()) == Counts(waiting=20_000, enqueued=20_000)
+
+    asyncio.run(story())
+
+
 def test_own_answers(shared: Server) -> None:
     """With ids, headers and delays mixed in, each caller hears about its own job."""
 

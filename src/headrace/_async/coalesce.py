@@ -92,9 +92,9 @@ class Coalescer:
                 if not future.done():
                     future.set_exception(error)
             if not isinstance(error, Exception):
+                self._next()
                 raise
-        finally:
-            self._next()
+        self.loop.call_soon(self._next)  # behind the callers that were answered: their next calls join it
 
     def _take(self, some: list[Waiting]) -> list[Any]:
         """Move calls that wait, and were not cancelled, to *some*; return their items."""

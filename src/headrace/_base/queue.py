@@ -29,7 +29,7 @@ from headrace._core.sharded import Sharded
 from headrace._core.sharded_leasing import ShardedPeer
 from headrace._core.whole import Whole
 from headrace._model import checks
-from headrace._model.codec import Codec, chosen
+from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.conditions import Conditions, Full, conditional
 from headrace._model.conditions import full as checked_full
 from headrace._model.durability import Durability
@@ -45,7 +45,7 @@ from headrace._protocol.declaring import declaration, differing
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.lasting import lasts
 from headrace._protocol.op import Op
-from headrace._protocol.prepared import Prepared, enqueue_one
+from headrace._protocol.prepared import ITEM_BYTES, Prepared, enqueue_one
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
 from headrace._telemetry import log
@@ -81,6 +81,7 @@ class BaseQueue(Connected):
         self._undeclared = True
         alone = settings.shards == 1
         self._short = alone and self._within is None and settings.max_waiting is None and settings.durable is None
+        self._untouched = type(codec) is BytesCodec  # payloads that are bytes
         self._peer: Peer | ShardedPeer = self._whole.peer()
         self._pid = os.getpid()
         self._address = address
@@ -113,10 +114,6 @@ class BaseQueue(Connected):
             log.say("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property
-    def _results(self) -> QueueSource:
-        return QueueSource(self)
-
-    @cached_property
     def _prepared(self) -> Prepared[str]:
         return enqueue_one(self.ops)
 
@@ -126,13 +123,15 @@ class BaseQueue(Connected):
         """Encode a job that is its payload and nothing else, and is not traced; `None` for any other."""
         if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
             return None
-        if not self._short or is_new(payload) or wanted():
+        if not self._short or wanted():
             return None
-        return self.ops.payload(payload)
+        if type(payload) is bytes and self._untouched and len(payload) <= ITEM_BYTES:
+            return payload
+        return None if is_new(payload) else self.ops.payload(payload)
 
     def _added(self, name: str) -> Any:
         """Make the receipt of a job that was added, which asks this queue for its result."""
-        return added(name, self._receipt, self._results)
+        return added(name, self._receipt, QueueSource(self))
 
     def _job(
         self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int,

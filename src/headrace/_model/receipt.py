@@ -139,7 +139,7 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
 def added(name: str, kind: type[BaseReceipt[Any]], source: Source) -> Any:
     """Make the receipt of a job that was added: of *kind*, and with its results from *source*."""
     made: Any = _OpenReceipt(name, True)
-    _set_source(made, source)
+    made._source = source  # noqa: SLF001 - it is not frozen yet
     made.__class__ = kind
     return made
 

@@ -15,7 +15,7 @@ from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, is_new
 from headrace._model.receipt import BaseReceipt
 from headrace._telemetry import log, tracing
 from headrace._telemetry.metrics import failing, instruments
-from headrace._telemetry.tracing import Place, tracer
+from headrace._telemetry.tracing import Place, ambient, tracer
 from headrace.errors import said
 
 R = TypeVar("R")
@@ -26,7 +26,9 @@ TIMEOUTS = (TimeoutError, redis.TimeoutError)
 
 def wanted() -> bool:
     """Tell whether calls are traced or measured, or there is a context to pass on."""
-    return tracer.there() or instruments.there() or tracing.ambient()
+    if tracer.known() is None and instruments.known() is None:
+        return bool(ambient())
+    return tracer() is not None or instruments() is not None or bool(ambient())
 
 
 class CallSpan:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar
 
@@ -85,7 +86,7 @@ class ProviderCache(Generic[M]):
     variable in which it keeps the provider. The getter is called only if an API keeps it elsewhere.
     """
 
-    __slots__ = ("_ask", "_made", "_make", "_name", "_place", "_provider")
+    __slots__ = ("_ask", "_made", "_make", "_name", "_place", "_provider", "known")
 
     def __init__(self, ask: Callable[[], Any], name: str, variable: str, make: Callable[[Any], M | None]) -> None:
         whole: Any = ask
@@ -94,6 +95,8 @@ class ProviderCache(Generic[M]):
         self._ask = ask if name not in self._place or variable in os.environ else None
         self._provider: Any = None
         self._made: M | None = None
+        self.known: Callable[[], Any] = self if self._ask is not None else partial(self._place.get, name)
+        """Returns `None` while there is surely no real provider; without a call into Python."""
 
     def __call__(self) -> M | None:
         provider = self._place.get(self._name) if self._ask is None else self._ask()
@@ -101,12 +104,6 @@ class ProviderCache(Generic[M]):
             self._made = None if provider is None else self._make(provider)
             self._provider = provider
         return self._made
-
-    def there(self) -> bool:
-        """Tell whether there is a real provider."""
-        if self._ask is None and self._place.get(self._name) is None:
-            return False
-        return self() is not None
 
 
 def _tracer(provider: Any) -> Tracer | None:
@@ -178,12 +175,7 @@ _propagator = _Propagator()
 
 
 _held: Any = getattr(getattr(contexts, "_RUNTIME_CONTEXT", None), "_current_context", None)
-_current: Callable[[], Context] = getattr(_held, "get", get_current)  # two calls fewer
-
-
-def ambient() -> bool:
-    """Tell whether there may be a context to pass on although tracing is off."""
-    return bool(_current())
+ambient: Callable[[], Context] = getattr(_held, "get", get_current)  # two calls fewer; it may be one to pass on
 
 
 def injected(context: Context | None = None) -> list[str]:
