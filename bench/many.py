@@ -93,6 +93,12 @@ def commands(client: Any) -> int:
     return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
 
 
+def processor(client: Any, worker: Serving) -> tuple[float, float]:
+    """Return the seconds of processor time of the server and of the worker."""
+    used = client.info("cpu")
+    return used["used_cpu_user"] + used["used_cpu_sys"], worker.ask()["processor"]
+
+
 def measure(server: Server, queues: int, jobs: int, lone: int, every: float, settle: float) -> dict[str, float]:
     """Measure a worker for so many queues."""
     streams = [Keys.of(name).part("jobs") for name in names(queues)]
@@ -106,12 +112,13 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
         first = time.perf_counter() - began
         time.sleep(settle)
         # 1. Idle.
-        before, cpu, mine, since = commands(client), client.info("cpu"), worker.ask()["processor"], time.monotonic()
+        before, since = commands(client), time.monotonic()
+        server_before, worker_before = processor(client, worker)
         time.sleep(10.0)
         seconds = time.monotonic() - since
-        idle, after = commands(client) - before, client.info("cpu")
-        server_s = sum(after[f"used_cpu_{kind}"] - cpu[f"used_cpu_{kind}"] for kind in ("user", "sys"))
-        worker_s = worker.ask()["processor"] - mine
+        idle = commands(client) - before
+        server_after, worker_after = processor(client, worker)
+        server_s, worker_s = server_after - server_before, worker_after - worker_before
         connections = client.info("clients")["connected_clients"] - 1
         # 2. One job at a time, each of another queue.
         for number in range(lone):
@@ -122,9 +129,10 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
         # 3. Many, of all queues by turns.
         each = max(1, jobs // queues)
         total = queues + lone + each * queues
-        began = time.perf_counter()
         turns = [stream for _ in range(each // 50) for stream in streams for _ in range(50)]
         turns += [stream for stream in streams for _ in range(each % 50)]
+        server_before, worker_before = processor(client, worker)
+        began = time.perf_counter()
         for at in range(0, len(turns), 1000):
             pipe = client.pipeline(transaction=False)
             for stream in turns[at : at + 1000]:
@@ -132,12 +140,14 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
             pipe.execute()
         worker.until(total)
         took = time.perf_counter() - began
+        server_after, worker_after = processor(client, worker)
         peak = client.info("clients")["connected_clients"] - 1
         return {
             "first jobs s": first, "connections": connections, "after load": peak, "commands/s": idle / seconds,
             "server %": 100 * server_s / seconds, "worker %": 100 * worker_s / seconds,
             "p50 ms": statistics.median(waits), "p99 ms": statistics.quantiles(waits, n=100)[98],
-            "jobs/s": each * queues / took,
+            "jobs/s": each * queues / took, "server us/job": 1e6 * (server_after - server_before) / (each * queues),
+            "worker us/job": 1e6 * (worker_after - worker_before) / (each * queues),
         }  # fmt: skip
 
 

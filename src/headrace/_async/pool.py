@@ -18,6 +18,8 @@ class AsyncPool(BasePool):
         """Like `Pool.take`."""
         connection, looked_at = self._newest()
         try:
+            for spare in self._spare():
+                await self.drop(spare)
             if looked_at and not await quiet(connection):
                 await connection.disconnect(nowait=True)
             if not connection.is_connected:

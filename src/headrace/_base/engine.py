@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from headrace._base.executor import BaseExecutor
 from headrace._base.hooks import Hook
+from headrace._base.pool import SPARE_S
 from headrace._base.retrying import RETRY_PAUSE_S
 from headrace._base.worker import left_behind
 from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
@@ -73,6 +74,8 @@ class BaseEngine(ABC):
         self._where = executors["blocking"].place
         if many(lifecycle):
             executors["work"].combine()
+            for channel in ("work", "blocking"):
+                executors[channel].connections.keep = SPARE_S
         settings = executors["work"].pool.connection_kwargs
         self._telemetries = {
             consumer.ops.keys.part("jobs"): WorkerTelemetry(consumer, settings, trace_parent)

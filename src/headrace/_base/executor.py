@@ -26,6 +26,7 @@ class BaseExecutor:
     """The base of `Executor` and `AsyncExecutor`: lanes, retries, and the state of the server."""
 
     pool: Any
+    connections: Any  # a `Pool`, or an `AsyncPool`
     sharded = False  # whether channels of events are those of a slot, as on a cluster
     _trip: type[Trip] = Trip
 

@@ -7,12 +7,14 @@ pools take a lock, look at the socket and count, each time: as long as a short c
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from redis import exceptions as errors
 
 from headrace._base.sentinel import Watch
 
+SPARE_S = 10.0  # seconds without use, after which a worker with many queues closes what it has opened under load
 LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is looked at: the server may have closed it
 
 
@@ -21,6 +23,7 @@ class BasePool:
 
     def __init__(self, maker: Any) -> None:
         self._maker = maker  # a pool of redis-py's, which hands out none
+        self.keep = float("inf")  # seconds for which connections stay open that are not used
         self._free: list[tuple[Any, float]] = []  # and since when; the newest is last, and taken first
         self._all: set[Any] = set()
         self._watch: Watch | None = getattr(getattr(maker, "sentinel_manager", None), "watch", None)
@@ -41,6 +44,14 @@ class BasePool:
             return connection, False
         former = self._watch is not None and not self._watch.leads(connection)
         return connection, former or time.monotonic() - since > LOOK_AFTER_S
+
+    def _spare(self) -> list[Any]:
+        """Forget the connections that are not used any more, and return them; call it when one is taken."""
+        since, spare = time.monotonic() - self.keep, list[Any]()
+        with suppress(IndexError):  # none is left; another thread may have taken the last
+            while self._free[0][1] < since:
+                spare.append(self._free.pop(0)[0])
+        return spare
 
     def check(self, connection: Any) -> None:
         """Raise `ConnectionError` if what has answered on it is the primary no more: that does not count."""

@@ -25,6 +25,8 @@ class Pool(BasePool):
         if self._pid != os.getpid():  # a fork copied them: they are the parent's
             self._free, self._all, self._pid = [], set(), os.getpid()
         connection, looked_at = self._newest()
+        for spare in self._spare():
+            self.drop(spare)
         try:
             if looked_at and not quiet(connection):
                 connection.disconnect()

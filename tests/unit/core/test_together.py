@@ -66,8 +66,12 @@ def jobs(consumer: Consumer) -> str:
 def test_few_queues_have_a_read_each_and_many_share_some() -> None:
     few, many = make_consumers(ALONE_AT_MOST), make_consumers(READ_AT_MOST + 1)
     assert list(groups(few)) == few
-    shared = list(groups(many))
-    assert [len(one.consumers) for one in shared if isinstance(one, Together)] == [READ_AT_MOST, 1]
+    (shared,) = groups(many)
+    assert isinstance(shared, Together)
+    parts = list(shared.parts())
+    assert [len(part) for part in parts] == [READ_AT_MOST // 2 + 1, READ_AT_MOST // 2]
+    assert [consumer for part in parts for consumer in part] == many
+    assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many), 2)].count("wait") == 1 + 2 * 2
     assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), few), 2)].count("fetch") == 2 * ALONE_AT_MOST
     roles = [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many[:100]), 2)]
     assert (roles.count("wait"), roles.count("fetch")) == (3, 100)
@@ -87,7 +91,7 @@ def test_what_is_of_several_places_shares_no_read() -> None:
 def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     consumers = make_consumers(4)
     consumers[1].available, consumers[2].asking = True, 2
-    hand = Hand(wait_for_all(Together(consumers)))
+    hand = Hand(wait_for_all(Together(consumers), consumers))
     effect = hand.go()
     assert queues(effect) == ["q0", "q3"]
     assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "bell", "COUNT")
@@ -104,13 +108,13 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
 
 def test_reads_that_end_at_once_do_not_take_all_the_time() -> None:
     consumers = make_consumers(1000)
-    hand = Hand(wait_for_all(Together(consumers)))
+    hand = Hand(wait_for_all(Together(consumers), consumers))
     pauses: list[float] = []
     for _ in range(6):
         assert isinstance(hand.go(), BlockAmong)
         pauses.append(hand.go([jobs(consumers[0])]).seconds)
         consumers[0].available = False
-    assert pauses[0] < pauses[1] < pauses[2] == pauses[5] <= 0.02
+    assert pauses[0] < pauses[1] < pauses[2] == pauses[5] <= 0.01
     hand.go()
     hand.now += 1.0
     assert hand.go([]).seconds == pauses[0]  # it was quiet
@@ -120,7 +124,7 @@ def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
     consumers = make_consumers(3)
     consumers[2].available = True
     together = Together(consumers)
-    everything, fresh = Hand(wait_for_all(together)), Hand(wait_for_fresh(together))
+    everything, fresh = Hand(wait_for_all(together, consumers)), Hand(wait_for_fresh(together))
     assert queues(everything.go()) == ["q0", "q1"]
     assert isinstance(fresh.go(), Sleep)
     assert not together.take_in(consumers[2])  # it has something to lease still
@@ -136,12 +140,36 @@ def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
     assert isinstance(fresh.go([]), Sleep)
 
 
+def test_what_comes_to_wait_beside_several_long_reads_shares_a_short_one() -> None:
+    """Each of the long ones covers its part, as long as it lasts."""
+    consumers = make_consumers(4)
+    together = Together(consumers)
+    first, second = (Hand(wait_for_all(together, part)) for part in (consumers[:2], consumers[2:]))
+    fresh = Hand(wait_for_fresh(together))
+    assert (queues(first.go()), queues(second.go())) == (["q0", "q1"], ["q2", "q3"])
+    first.go([jobs(consumers[1])])
+    consumers[1].available = False
+    for consumer in consumers:
+        together.take_in(consumer)
+    assert queues(fresh.go()) == ["q0", "q1"]
+    assert queues(first.go()) == ["q0", "q1"]
+    assert isinstance(fresh.go([]), Sleep)
+
+
+def test_the_short_read_takes_no_more_than_a_long_one() -> None:
+    consumers = make_consumers(READ_AT_MOST + 3)
+    together = Together(consumers)
+    for consumer in consumers:
+        together.take_in(consumer)
+    assert [len(together.fresh()), len(together.fresh()), len(together.fresh())] == [READ_AT_MOST, 3, 0]
+
+
 def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None:
     consumers = make_consumers(3)
     consumers[1].paused = True
     together = Together(consumers)
-    assert queues(Hand(wait_for_all(together)).go()) == ["q0", "q2"]
-    hand = Hand(wait_for_resumed(together))
+    assert queues(Hand(wait_for_all(together, consumers)).go()) == ["q0", "q2"]
+    hand = Hand(wait_for_resumed(together, consumers))
     effect = hand.go()
     assert effect.command[0] == "XREAD"
     assert queues(effect) == ["q1"]
@@ -302,7 +330,7 @@ def test_what_other_readers_have_left_is_looked_for_where_all_rest() -> None:
     consumers = make_consumers(3)
     for consumer in consumers[:2]:
         consumer.rest.calm = True
-    hand = Hand(wait_for_all(Together(consumers)))
+    hand = Hand(wait_for_all(Together(consumers), consumers))
     effect = hand.go()
     assert queues(effect) == ["q0", "q1"]
     assert "BLOCK" not in effect.command

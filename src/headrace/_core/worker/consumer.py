@@ -300,7 +300,13 @@ class Consumer:
 
     def waits(self) -> bool:
         """Tell whether to block on the server: there is nothing to lease, as far as is known, and room for more."""
-        return self.registered and not self.available and self.phase is Phase.RUNNING and self.room() > 0
+        if self.available or not self.registered or self.phase is not Phase.RUNNING:
+            return False
+        return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues hold nothing
+
+    def untouched(self) -> bool:
+        """Tell whether none of its slots is taken or asked for."""
+        return self.shared is None and not (self.held or self.asking or self.riding or self.stuck)
 
     def may_rest(self) -> bool:
         """Tell whether it has nothing to do here, and hears it if others have."""

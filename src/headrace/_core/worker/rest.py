@@ -11,7 +11,7 @@ from attrs import define
 
 EACH_S = 0.25  # seconds for each queue between two calls for one of them: so many queues take few calls a second
 LEAST_S = 30.0  # the least, and the most, that this comes to
-MOST_S = 600.0
+MOST_S = 1200.0
 SLACK_S = 120.0  # seconds for which a worker stays registered beyond that: its next call may be late
 AGAIN_S = (
     30.0  # seconds until a queue in which others do not rest, or in which something was to be done, is tried again

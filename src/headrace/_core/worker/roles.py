@@ -62,9 +62,10 @@ def all_roles(
             yield "table", follow(worker, consumer), consumer, "work"
     for one in groups(consumers, place):
         if isinstance(one, Together):
-            yield "wait", wait_for_all(one), None, "blocking"
             yield "wait", wait_for_fresh(one), one, "blocking"
-            yield "wait", wait_for_resumed(one), None, "blocking"
+            for some_of_it in one.parts():
+                yield "wait", wait_for_all(one, some_of_it), None, "blocking"
+                yield "wait", wait_for_resumed(one, some_of_it), None, "blocking"
         else:
             yield "wait", wait(one), one, "blocking"
     for consumer in consumers:
