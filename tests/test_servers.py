@@ -75,7 +75,7 @@ SHAPES: dict[str, list[tuple[str, int]]] = {  # the names that each mark gives v
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_body_runs_on_every_server(shape: list[tuple[str, int]]) -> None:
-    """In both colours and by both protocols; all of its cases on the newest, on others a third of them at least."""
+    """In both colours and by both protocols; all cases on the newest, on others a sixth or so, and one at least."""
     body: Any = SimpleNamespace(
         name="test_body",
         path=Path("tests/conformance/test_file.py"),
@@ -97,16 +97,16 @@ def test_a_body_runs_on_every_server(shape: list[tuple[str, int]]) -> None:
         return sum(all(one.params[name] == value for name, value in wanted.items()) for one in found)
 
     newest, second, *others, oldest = binaries()
-    third = {every // 3, -(-every // 3)} if every > 2 else {1}
+    sixth = range(1, max(1, every // 3) + 1)  # of a table it may be a third
     assert run("all", server=newest, colour="sync", protocol=2) == every
     assert run("all", server=newest, colour="sync", protocol=3) == every
-    assert run("all", server=second, colour="async", protocol=2) in third
+    assert run("all", server=second, colour="async", protocol=2) in sixth
     assert run("all", server=second, colour="sync") == 0
-    assert run("all", server=oldest, colour="sync", protocol=3) in third
-    assert all(run("all", server=other, colour="sync", protocol=2) in third for other in [*others, oldest, CLUSTER])
+    assert run("all", server=oldest, colour="sync", protocol=3) in sixth
+    assert all(run("all", server=other, colour="sync", protocol=2) in sixth for other in [*others, oldest, CLUSTER])
     assert all(run("all", server=other, colour="async") == 0 for other in [newest, *others, oldest, CLUSTER])
-    assert run("newest", colour="async", protocol=2) in third
-    assert run("ends", server=oldest, colour="sync", protocol=2) in third
+    assert run("newest", colour="async", protocol=2) in sixth
+    assert run("ends", server=oldest, colour="sync", protocol=2) in sixth
     assert run("all", full=True) == len(cases)
     assert run("cluster") == run("cluster", server=CLUSTER) == 4 * every
     assert run("newest") == run("newest", server=newest)

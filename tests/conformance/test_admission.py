@@ -403,7 +403,7 @@ def test_producers_race(server: Server) -> None:
         kinds: list[dict[str, Any]] = [{"replace": True}, {"debounce": 0.01}, {"throttle": 0.01}, {"unique_for": 0.01}]
         with ThreadPoolExecutor(4) as pool:
             futures = [pool.submit(produce, options) for options in kinds]
-            for number in range(60):
+            for number in range(30):
                 lease = queue.lease(block=PATIENCE)
                 assert lease is not None
                 counts = queue.counts()

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import redis
-from typer.testing import CliRunner
 
 import headrace
 from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, ShardsMismatch
-from headrace._cli.app import app
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import until
+from tests.support.program import Program
 from tests.support.servers import Server
 
 SHARDS = 6
@@ -383,11 +382,11 @@ def test_a_full_queue_is_a_plain_queue_s(connect: Any) -> None:
         queue.enqueue(b"x", key="k")
 
 
-def test_the_command_line_takes_it(queue: Any, server: Server) -> None:
+def test_the_command_line_takes_it(queue: Any, server: Server, within: Program) -> None:
     queue.enqueue_many([NewJob(b"x", id=f"i{n}", key=f"k{n}") for n in range(40)])
 
     def run(*words: str) -> Any:
-        return CliRunner().invoke(app, [*words, "--url", server.url])
+        return within(*words, at=server.url)
 
     rows = [json.loads(line) for line in run("shards", "q", "--json").stdout.splitlines()]
     assert [row["number"] for row in rows] == [*range(SHARDS)]
@@ -401,16 +400,16 @@ def test_the_command_line_takes_it(queue: Any, server: Server) -> None:
         "done": True,
     }
     assert run("reshard", "q", "8").stdout == "8 shards; 40 jobs are in 6 older ones\n"
-    assert run("reshard", "q", "1").exit_code == 2
+    assert run("reshard", "q", "1").returncode == 2
     assert run("queues").stdout == "q\n"
-    assert run("enqueue", "q", "y", "--id", "from the shell").exit_code == 0
+    assert run("enqueue", "q", "y", "--id", "from the shell").returncode == 0
     assert queue.find("from the shell").job.payload == b"y"
     assert len(run("list", "q", "--json").stdout.splitlines()) == 41
-    assert run("cancel", "q", "i7").exit_code == 0
+    assert run("cancel", "q", "i7").returncode == 0
     assert queue.find("i7") is None
-    assert run("purge", "q", "--yes").exit_code == 0
+    assert run("purge", "q", "--yes").returncode == 0
     assert queue.counts().waiting == 0
-    assert run("trends", "q").exit_code == 2
+    assert run("trends", "q").returncode == 2
     for told in (run("stats", "q", "--json"), run("stats", "--json")):
         assert json.loads(told.stdout)["q"]["completed"] == queue.counts().completed
     assert json.loads(run("show", "q", "--json").stdout)["shards"] == SHARDS + 8

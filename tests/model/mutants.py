@@ -129,6 +129,8 @@ HAND_OVER_IN_MODULES = {
 """The same in what sends."""
 
 SEEDS: dict[str, int] = {
+    "a shard that is gone forgets that it was sealed": 75,
+    "the table says so before they are sealed": 12,
     "what did not come leaves the outbox": 2,
     "what was read long ago is taken": 19,
     "a release spends an attempt": 3,

@@ -4,7 +4,7 @@ Both colours send the same bytes, and what differs between servers is what scrip
 server that is asked for, and in both colours, but not in each on each: asyncio has one server, which threads leave to
 it (the newest, if that is all there is), RESP3 the newest and the oldest, and a cluster of one node one colour.
 
-Of its other parameters all run on the newest server, from threads; each other server has a third, another one each, and
+Of its other parameters all run on the newest server, from threads; each other server has a sixth, another one each, and
 one case at least.
 """
 
@@ -24,7 +24,7 @@ ON_CLUSTERS = {"conformance", "flows"}  # folders of tests
 # Transactions with keys of their own; the model of flows, whose scripts are those of any server.
 OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
 
-ALL, NONE = (0, 1, 2), ()  # thirds
+ALL, NONE = range(6), ()  # sixths
 
 
 def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool) -> list[Any]:
@@ -36,16 +36,16 @@ def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool)
     named = followers(body)
     runs: set[int] = set()
     for (binary, colour, protocol), group in groups.items():
-        wanted = thirds(binary, colour, protocol, body, servers, full=full)
-        found = [case for case in group if number(case, named) % 3 in wanted]
+        wanted = sixths(binary, colour, protocol, body, servers, full=full)
+        found = [case for case in group if number(case, named) % len(ALL) in wanted]
         runs.update(map(id, found or (group[:1] if wanted else [])))
     return [case for case in cases if id(case) in runs]
 
 
-def thirds(
+def sixths(
     binary: Binary | None, colour: str | None, protocol: int | None, body: pytest.Item, servers: str, *, full: bool
 ) -> Sequence[int]:
-    """Say which thirds of a body's cases run on a server, in a colour, by a protocol."""
+    """Say which sixths of a body's cases run on a server, in a colour, by a protocol."""
     if binary is None:
         return ALL
     if binary.cluster:
@@ -60,11 +60,11 @@ def thirds(
         return ALL
     apart = servers == "all" and last > 1  # asyncio has the second server for itself
     others = colour is not None and (colour == "async") != (place == apart)
-    return NONE if others or (protocol == 3 and place not in {0, last}) else (place % 3,)
+    return NONE if others or (protocol == 3 and place not in {0, last}) else (2 * place % len(ALL),)
 
 
 def number(case: Any, named: set[str]) -> int:
-    """Count a case among those of its body, whatever the server and the colour: by it, thirds are cut."""
+    """Count a case among those of its body, whatever the server and the colour: by it, sixths are cut."""
     params, ways = case.params, {"colour", "protocol"} | named
     return sum(i for name, i in case.indices.items() if name not in ways and not isinstance(params[name], Binary))
 

@@ -146,8 +146,8 @@ def test_an_ordered_queue_keeps_its_order(server: Server, kind: str) -> None:
 
         number = 0
         for shards in (8, 3, None):
-            queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(200)])
-            number += 200
+            queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(100)])
+            number += 100
             if shards is not None:
                 queue.reshard(shards)
         with worker:
