@@ -13,7 +13,7 @@ import pytest
 
 from tests.flows.machine import Machine
 from tests.flows.mutants import MUTANTS, SEEDS
-from tests.support.machines import hunt, run_machine
+from tests.support.machines import hunt, run_machine, share
 from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
@@ -32,9 +32,10 @@ class Calm(Machine):
             super().teardown()
 
 
-def test_what_holds(server: Server) -> None:
-    """Other examples for each server."""
-    run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), EXAMPLES, STEPS)
+def test_what_holds(server: Server, pytestconfig: pytest.Config) -> None:
+    """Other examples for each server, and more on the newest."""
+    examples = share(server, EXAMPLES, full=pytestconfig.option.full)
+    run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
