@@ -1,4 +1,6 @@
-"""Bugs planted in what sends to clusters, follows Sentinel and waits for replicas; each with the test that finds it."""
+"""Bugs planted in what sends to clusters and their shards, follows Sentinel and waits for replicas; each with the test
+that finds it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from attrs import frozen
 
 from headrace._base import engine, sentinel, subscription
 from headrace._base.cluster import scatter
+from headrace._core import handing, resharding, sharded_enqueue
 from headrace._protocol import lasting
+from tests.support.planted import Edit
 
 
 @frozen
 class Mutant:
-    """A text of a module, what replaces it, and a test: of `test_faults`, `test_sentinel` or `test_durable`."""
+    """A text of a module, what replaces it, and the test, of those that plant it, that finds it."""
 
     module: ModuleType
     old: str
@@ -64,5 +68,46 @@ DURABLE = {
     "what the disk has not is durable": Mutant(
         lasting, "self.wanted.fsync and not self.fsynced", "self.wanted.fsync and self.fsynced is None",
         "test_a_disk_that_lags",
+    ),
+}  # fmt: skip
+
+DURABLE_IN_SCRIPTS: dict[str, tuple[Edit, str]] = {
+    "what is repeated writes nothing": (
+        ("*", "redis.call('PEXPIRE', KEYS[1], '600000')", "local _ = kept"),
+        "test_a_repeated_call_writes_before_it_waits",
+    ),
+}  # fmt: skip
+
+SHARDS = {
+    "what may have arrived goes elsewhere": Mutant(
+        sharded_enqueue, "except Sealed as error:\n                yield from map.refused(part.ops, error)",
+        "except Exception:\n                map.sealed.add(part.ops.shard.number)",
+        "test_what_may_have_arrived_goes_nowhere_else",
+    ),
+    "a shard leaves the table before its time": Mutant(
+        resharding, "one.seconds < RECORD_S", "one.seconds < 0", "test_the_number_of_shards_changes_under_work"
+    ),
+}  # fmt: skip
+
+STORM = {
+    "new shards do not wait for older ones": Mutant(
+        resharding, "for part in old if part.number not in empty]", "for part in old if False]", "order"
+    ),
+    "what a sealed shard refused leaves the outbox": Mutant(
+        handing, "in enumerate(some) if at not in refused]", "in enumerate(some)]", "lost"
+    ),
+    "a call sent again has another number": Mutant(
+        scatter, "str(lane.calls)", "str(__import__('time').monotonic_ns())", "twice"
+    ),
+}  # fmt: skip
+"""Found by the storm, each by a complaint."""
+
+HAND_OVER = {
+    "what no replica has leaves the outbox": Mutant(
+        handing, "return answer.refused if (waits.replicas or 0) >= 1 and not waits.reason else None",
+        "return answer.refused", "test_it_leaves_the_outbox_when_a_replica_has_it",
+    ),
+    "a replica that is away is none": Mutant(
+        handing, "answer.replicas < 0 and", "False and", "test_a_replica_that_is_away_is_waited_for"
     ),
 }  # fmt: skip

@@ -17,12 +17,12 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import lasts
 from headrace._protocol.queue_ops import Ops
 from headrace._sync.executor import Executor
-from tests.cluster.mutants import DURABLE
+from tests.cluster.mutants import DURABLE, DURABLE_IN_SCRIPTS
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
 from tests.support.colours import Blocking, Connect
 from tests.support.engines import Running
-from tests.support.planted import plant
+from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Binary, Server, binaries
 
 
@@ -285,14 +285,19 @@ def test_what_is_not_understood() -> None:
         Queue("q", durable=1)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("mutant", DURABLE)
+@pytest.mark.parametrize("mutant", [*DURABLE, *DURABLE_IN_SCRIPTS])
 def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of these finds it."""
-    bug = DURABLE[mutant]
-    plant(monkeypatch, bug.module, bug.old, bug.new)
+    if mutant in DURABLE:
+        bug = DURABLE[mutant]
+        plant(monkeypatch, bug.module, bug.old, bug.new)
+        found_by = bug.found_by
+    else:
+        edit, found_by = DURABLE_IN_SCRIPTS[mutant]
+        plant_scripts(monkeypatch, [edit])
     pair.primary.ask("FLUSHALL")
     connect = Connect("sync", pair)  # type: ignore[arg-type]
-    check: Any = globals()[bug.found_by]
+    check: Any = globals()[found_by]
     given = {"connect": connect, "pair": pair, "monkeypatch": monkeypatch}
     if "lagging" in (wanted := inspect.signature(check).parameters):
         given["lagging"] = request.getfixturevalue("lagging")

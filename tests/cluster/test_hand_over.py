@@ -11,12 +11,14 @@ import pytest
 
 from headrace import NewJob, Queue
 from headrace._model.shards import Table
+from tests.cluster.mutants import HAND_OVER
 from tests.cluster.test_durable import Pair
 from tests.cluster.test_shards import shards_of
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
+from tests.support.planted import plant
 from tests.support.servers import binaries
 
 SHARDS = 6
@@ -157,3 +159,36 @@ def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, mon
     counts = queue.counts()
     assert (counts.completed, counts.present, counts.lost) == (2, 0, 0)
     connect.close()
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_replica_that_is_away_is_waited_for(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take over without what came meanwhile. Not for ever: there may be none any more."""
+    pair.primary.ask("FLUSHALL")
+    connect = Connect(colour, pair)  # type: ignore[arg-type]
+    queue = connect("q", shards=3)
+    table = Table.of("q", 3)
+    far = next(key for key in KEYS if table.part_of(key) != table.part_of("k"))
+    queue.enqueue(b"x", key="k")
+    pair.replica.suspend()
+    pair.primary.ask("CLIENT", "KILL", "TYPE", "replica")
+    try:
+        until(lambda: pair.primary.info("INFO", "replication")["connected_slaves"] == "0", "a primary without replica")
+        assert queue.lease().complete(then=[NewJob(b"y", key=far)])
+        assert (queue.counts().waiting, queue.counts().handing) == (1, 1)
+        monkeypatch.setattr("headrace._core.handing.ALONE_S", 0.0)
+        assert queue.lease(block=20).complete()
+        until(lambda: queue.lease() is None and queue.counts().handing == 0, "an empty outbox")
+    finally:
+        pair.replica.wake()
+    pair.in_step()
+    connect.close()
+
+
+@pytest.mark.parametrize("mutant", HAND_OVER)
+def test_planted_bug(mutant: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of these finds it."""
+    bug = HAND_OVER[mutant]
+    plant(monkeypatch, bug.module, bug.old, bug.new)
+    with pytest.raises(AssertionError):
+        globals()[bug.found_by]("sync", pair, monkeypatch)

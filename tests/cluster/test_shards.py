@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ from headrace import FanOut, Flow, NewJob, Queue
 from headrace._base.cluster.slots import slot_of
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
+from tests.cluster.mutants import SHARDS
 from tests.cluster.test_queues import tour
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
+from tests.support.planted import plant_functions
 from tests.support.servers import binaries
 
 
@@ -142,6 +145,29 @@ def test_anonymous_jobs_go_round_a_dead_master(colour: str, dying: Cluster) -> N
     connect.close()
 
 
+def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
+    """A master that is frozen runs what it got when it wakes: the call has failed, and nothing of it is elsewhere."""
+    frozen = cluster.masters[1]
+    gone = shards_of(cluster, frozen, Table.of("q", 6))
+    with Queue("q", url=cluster.url, shards=6, timeout=0.5) as queue:
+        queue.enqueue_many([b"x"] * 6_000)
+        calls, failed = 0, 0
+        frozen.suspend()
+        try:
+            while not failed and calls < 12:
+                calls += 1
+                try:
+                    queue.enqueue_many([b"y"])
+                except (errors.ConnectionError, errors.TimeoutError):
+                    failed += 1
+        finally:
+            frozen.wake()
+        cluster.settled()
+        until(lambda: sum(shard.counts.waiting for shard in queue.shards() if shard.number in gone) > 2_000, "the call")
+        assert queue.counts().enqueued == 6_000 + calls
+    assert failed == 1
+
+
 def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
     """Jobs with and without ids, while a master is killed and its replica takes over: each is completed once."""
     with Cluster(binaries()[0], replicas=1) as cluster:
@@ -224,9 +250,22 @@ def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) ->
         producer.join()
         assert not errors_
         assert queue.drain(60)
+        assert queue.reshard().draining == 12  # for ten minutes
         counts = queue.counts()
         assert (counts.enqueued, counts.completed, counts.lost) == (len(added), len(added), 0)
         opened = [shard for shard in queue.shards() if shard.state == "open"]
         assert len(opened) == 4
         assert len({shard.node for shard in opened}) == 3
     assert done == dict.fromkeys(added, 1)
+
+
+@pytest.mark.parametrize("mutant", SHARDS)
+def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of these finds it."""
+    bug = SHARDS[mutant]
+    plant_functions(monkeypatch, bug.module, bug.old, bug.new)
+    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for what does not come
+    check: Any = globals()[bug.found_by]
+    given = {"cluster": cluster, "kind": "threads"}
+    with pytest.raises(AssertionError):
+        check(**{name: given[name] for name in inspect.signature(check).parameters})

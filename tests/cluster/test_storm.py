@@ -1,31 +1,85 @@
-"""The storm on a cluster.
+"""The storms on a cluster.
 
     CHAOS_SEED=7 CHAOS_SECONDS=600 pytest tests/cluster/test_storm.py -n 0 -s
 
-prolongs it, and has it on every server of the matrix.
+prolongs them, and has them on every server of the matrix; else each is on one, the second as the seed decides.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
+from headrace._core import resharding
 from tests.chaos.test_chaos import SEED
+from tests.cluster.faults import ON_DISK
+from tests.cluster.mutants import STORM
 from tests.cluster.storm import Storm
+from tests.support.awaiting import until
 from tests.support.cluster import Cluster
+from tests.support.planted import plant, plant_functions
 from tests.support.servers import Binary, binaries
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "0"))
+NEWEST, *OTHERS = binaries()
+ONE, ANOTHER = (binaries(), binaries()) if SECONDS else ([NEWEST], [OTHERS[SEED % len(OTHERS)] if OTHERS else NEWEST])
+HOW: dict[str, Any] = {} if SECONDS else {"pause": 0.15, "parts": 10}
+MINUTE_S = 60.0
+long = pytest.mark.skipif(not SECONDS, reason="a minute each: CHAOS_SECONDS=60")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("binary", binaries() if SECONDS else binaries()[:1], ids=lambda binary: binary.name)
+@pytest.mark.parametrize("binary", ONE, ids=lambda binary: binary.name)
 def test_storm(binary: Binary) -> None:
-    """Whatever happens to its masters, slots and connections: nothing is lost, or done twice, and all goes on."""
-    with Cluster(binary, replicas=1) as cluster:
-        with Storm(cluster, SEED) as storm:
+    """Whatever happens to its masters, slots, connections and shards: nothing is lost, or done twice, or out of order,
+    and all goes on.
+    """
+    with Cluster(binary, replicas=1, extra=ON_DISK) as cluster:
+        with Storm(cluster, SEED, **HOW) as storm:
             storm.blow(SECONDS)
         story = storm.story()
     print(story)
     assert not storm.complaints, story
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("binary", ANOTHER, ids=lambda binary: binary.name)
+def test_masters_that_die_with_what_they_acknowledged(binary: Binary) -> None:
+    """What durable calls have acknowledged is done."""
+    with Cluster(binary, replicas=1) as cluster:
+        with Storm(cluster, SEED, exact=False, durable="replicas:1", **HOW) as storm:
+            storm.blow(SECONDS)
+        story = storm.story()
+    print(story)
+    assert not storm.complaints, story
+
+
+@pytest.mark.slow
+@long
+def test_what_is_not_durable_is_lost() -> None:
+    """The same without `durable=`: the judge misses what was acknowledged."""
+    with Cluster(NEWEST, replicas=1) as cluster:
+        with Storm(cluster, SEED, exact=False) as storm:
+            storm.blow(MINUTE_S)
+        story = storm.story()
+    print(story)
+    assert list(storm.complaints) == ["lost"], story
+
+
+@pytest.mark.slow
+@long
+@pytest.mark.parametrize("mutant", STORM)
+def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storm finds it, and says what is wrong."""
+    bug = STORM[mutant]
+    put = plant_functions if bug.module is resharding else plant
+    put(monkeypatch, bug.module, bug.old, bug.new)
+    monkeypatch.setattr(until, "__defaults__", ("", 10.0))  # seconds to wait for what does not come
+    with Cluster(NEWEST, replicas=1, extra=ON_DISK) as cluster:
+        with Storm(cluster, SEED) as storm:
+            storm.blow(MINUTE_S, until_heard=bug.found_by)
+        story = storm.story()
+    print(story)
+    assert storm.complaints.get(bug.found_by), story

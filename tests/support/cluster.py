@@ -51,8 +51,17 @@ class Node(Server):
 
     def info(self, *command: str) -> dict[str, str]:
         """Return what `INFO` or `CLUSTER INFO` says."""
-        lines = bytes(self.ask(*command)).decode().splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
+        return dict(line.split(":", 1) for line in self.told(*command).splitlines() if ":" in line)
+
+    def told(self, *command: str) -> str:
+        """Run a command whose reply is a text. Raises `redis.RedisError`."""
+        try:
+            text = self.inline(" ".join(command))
+        except OSError as error:
+            raise redis.ConnectionError(str(error)) from error
+        if text.startswith("-"):
+            raise redis.ResponseError(text)
+        return text
 
     def hand_over(self, replica: Node, pause_ms: int = 60_000) -> None:
         """Have it take no more writes until `CLIENT UNPAUSE`, and *replica* have everything that it acknowledged."""
@@ -162,8 +171,11 @@ class Cluster:
     def ranges(self) -> Iterator[tuple[int, int, Node]]:
         """Yield the first and the last slot of each range, and the node that serves it, as a living node says."""
         some = next(node for node in self.nodes if node.up)
-        for first, last, (_, port, *_), *_ in some.ask("CLUSTER", "SLOTS"):
-            yield first, last, next(node for node in self.nodes if node.port == port)
+        for line in some.told("CLUSTER", "NODES").splitlines():
+            _, address, flags, _, _, _, _, _, *slots = line.split()
+            port = int(address.partition("@")[0].rpartition(":")[2])
+            for first, _, last in (slot.partition("-") for slot in slots if slot[0] != "[" and "master" in flags):
+                yield int(first), int(last or first), next(node for node in self.nodes if node.port == port)
 
     def owner(self, group: str) -> Node:
         """Return the node that serves the queues of *group*."""

@@ -25,6 +25,9 @@ from headrace.errors import NotDurable, said
 
 WITHIN_S = 5.0  # seconds for which a shard is asked: others wait meanwhile
 AVOIDED_S = 15.0  # seconds for which one that did not answer is left alone, from when it was asked
+ALONE_S = (
+    60.0  # seconds for which a node without the replica that it had lately is waited for: it may be replaced by it
+)
 PAGES = 100  # of one outbox in a row: then it is another's turn
 _REPLICATED = Durability(replicas=1)
 
@@ -35,6 +38,7 @@ class Targets:
 
     since: dict[Target, int] = field(factory=dict[Target, int])  # what time it was there, when it answered last
     replicated: set[int] = field(factory=set[int])  # their nodes have replicas
+    alone: dict[int, float] = field(factory=dict[int, float])  # they had, and have none since then
     avoided: dict[int, float] = field(factory=dict[int, float])  # they did not answer: until when
 
 
@@ -135,9 +139,12 @@ class _HandOver:
             if not answer.taken:
                 self.late = True
                 return None
-            if not answer.replicas:
+            if answer.replicas <= 0:
                 targets.replicated.discard(number)
-                return answer.refused
+                now = yield from current_time()
+                waits_on = answer.replicas < 0 and now - targets.alone.setdefault(number, now) < ALONE_S
+                return None if waits_on else answer.refused
+            targets.alone.pop(number, None)
             if waits is not None:
                 return answer.refused if (waits.replicas or 0) >= 1 and not waits.reason else None
             targets.replicated.add(number)  # once more, as only what a replica has may leave the outbox

@@ -59,8 +59,8 @@ class Pending:
 
 @frozen
 class Accepted:
-    """The answer of a shard: whether it has the jobs, its time in ms, how many replicas its node has, and the places
-    of the jobs that it has not, and takes no more, as it is sealed.
+    """The answer of a shard: whether it has the jobs, its time in ms, how many replicas its node has (-1: none now, but
+    it had one lately), and the places of the jobs that it has not, and takes no more, as it is sealed.
     """
 
     taken: bool

@@ -3,8 +3,8 @@
 --        handed (zset), streams...
 -- ARGV   since int, items...
 -- REPLY  {taken, now, replicas, refused}: 1 they are in the queue, or were before · 0 `since` is too long ago: nothing
---        was done; and the time here in ms, and how many replicas there are; the places, from 1 on, of those that were
---        not here before, and come no more, as this shard is sealed
+--        was done; and the time here in ms, and how many replicas there are, -1: none now, but there was one lately; the
+--        places, from 1 on, of those that were not here before, and come no more, as this shard is sealed
 -- COST   25 us + 6-8 us per job, at most 1,000 of them, or 1 MiB
 -- since: a time that this shard told before the jobs were read from their outbox (0: none is known): what was read too
 -- long ago may have come meanwhile, and gone, and been forgotten. Items: nonce, id or '', delay, number of fields, the
@@ -22,7 +22,9 @@
 local READ_WITHIN, OPEN = 300000, 2592000000 -- ms: half of what close leaves; 30 days
 local now = clock()
 local info = redis.pcall('INFO', 'replication')
-local replicas = tonumber(type(info) == 'string' and string.match(info, 'connected_slaves:(%d+)') or 0)
+info = type(info) == 'string' and info or ''
+local replicas = tonumber(string.match(info, 'connected_slaves:(%d+)') or 0)
+if replicas == 0 and string.find(info, 'repl_backlog_active:1', 1, true) then replicas = -1 end
 local heard = listeners(stats, events, 'added')
 require_types('XLEN', jobs, wake)
 require_types('HLEN', ids, bodies, stats)

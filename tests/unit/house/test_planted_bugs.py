@@ -22,6 +22,8 @@ def edits() -> Iterator[tuple[str, str, str]]:
         for script_name, old, _ in mutant.edits:
             yield bug, script_name, old
     some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, model.RESHARDING, flows.MUTANTS)
+    for bug, ((script_name, old, _), _) in cluster.DURABLE_IN_SCRIPTS.items():
+        yield bug, script_name, old
     for bug, changes in (item for mutants in some for item in mutants.items()):
         for script_name, old, _ in changes:
             yield bug, script_name, old
@@ -32,7 +34,8 @@ def test_it_fits(bug: str, name: str, old: str) -> None:
     assert any(old in script(one).source for one in (names() if name == "*" else [name])), f"{bug}: {old!r}"
 
 
-IN_MODULES = cluster.MUTANTS | cluster.SENTINEL | cluster.DURABLE
+ROOMS = (cluster.MUTANTS, cluster.SENTINEL, cluster.DURABLE, cluster.SHARDS, cluster.HAND_OVER)
+IN_MODULES = {name: bug for some in (*ROOMS, cluster.STORM) for name, bug in some.items()}
 
 
 @pytest.mark.parametrize("bug", IN_MODULES)

@@ -1,0 +1,130 @@
+"""What goes wrong with a cluster. A *place* is a hash tag: the fault is one of the master that serves it, or its slot.
+
+`EXACT` lose nothing that was acknowledged: a master's replica has all of it before it takes over, or the master comes
+back with its disk. `LOSING` may: a master dies at once, with what its replica has not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import redis
+
+from tests.support.awaiting import until
+from tests.support.cluster import Cluster, Node
+
+Fault = Callable[[Cluster, str], None]
+ON_DISK = ("--appendonly", "yes", "--appendfsync", "always")
+"""Options of nodes that `restart` kills."""
+SHORT_S = 0.4  # a node is silent; less than what makes it a failed one
+
+
+def kill(cluster: Cluster, place: str) -> None:
+    """Kill a master: its replica takes over, and is followed by it when it is back."""
+    master, replica = cluster.synced(place)
+    _replaced(cluster, place, master, replica)
+
+
+def drop(cluster: Cluster, place: str) -> None:
+    """Kill a master amid its work, which its replica does not follow for a moment."""
+    master = cluster.owner(place)
+    replica = cluster.replica_of(master)
+    replica.suspend()
+    master.ask("CLIENT", "KILL", "TYPE", "replica")  # else it would read on what is under way
+    time.sleep(SHORT_S)
+    _replaced(cluster, place, master, replica)
+
+
+def _replaced(cluster: Cluster, place: str, master: Node, replica: Node) -> None:
+    master.kill()
+    replica.wake()
+    until(lambda: cluster.owner(place) is replica, "another master")
+    master.start()
+    cluster.settled()
+
+
+def freeze(cluster: Cluster, place: str) -> None:
+    """Freeze a master for longer than others wait for it; it wakes when it is none any more."""
+    master, replica = cluster.synced(place)
+    master.suspend()
+    until(lambda: cluster.owner(place) is replica, "another master")
+    master.wake()
+    cluster.settled()
+    master.ask("CLIENT", "UNPAUSE")
+
+
+def restart(cluster: Cluster, place: str) -> None:
+    """Kill a master, and start it with what its disk has."""
+    master = cluster.owner(place)
+    with _remaining(cluster, master):
+        master.kill()
+        master.start()
+        cluster.settled()
+
+
+def stall(cluster: Cluster, place: str) -> None:
+    """Freeze a master for a moment."""
+    master = cluster.owner(place)
+    with _remaining(cluster, master):
+        master.suspend()
+        time.sleep(SHORT_S)
+        master.wake()
+
+
+def failover(cluster: Cluster, place: str) -> None:
+    """Have a replica take over, by hand."""
+    replica = cluster.replica_of(cluster.owner(place))
+    for _ in range(5):  # on a busy machine it is given up after five seconds
+        replica.ask("CLUSTER", "FAILOVER")
+        with suppress(AssertionError):
+            until(lambda: cluster.owner(place) is replica, "another master", 8.0)
+            break
+    until(lambda: cluster.owner(place) is replica, "another master")
+    cluster.settled()
+
+
+def move(cluster: Cluster, place: str) -> None:
+    """Move a slot at once."""
+    cluster.move(place, cluster.other(place))
+
+
+def migrate(cluster: Cluster, place: str) -> None:
+    """Move a slot key by key."""
+    cluster.migrate(place, cluster.other(place))
+
+
+def cut(cluster: Cluster, place: str) -> None:
+    """Cut all connections to a master, which has just run what came while it was frozen: replies are lost."""
+    master = cluster.owner(place)
+    cutting = ("CLIENT", "KILL", "SKIPME", "yes", "TYPE")
+    with (
+        _remaining(cluster, master),
+        redis.Redis(unix_socket_path=master.path, single_connection_client=True) as client,
+    ):
+        client.ping()  # connected by now: it is read in one go with the others
+        thread = threading.Thread(target=client.execute_command, args=(*cutting, "normal"))
+        master.suspend()
+        time.sleep(SHORT_S / 2)
+        thread.start()
+        time.sleep(SHORT_S / 4)
+        master.wake()
+        thread.join()
+    master.ask(*cutting, "pubsub")
+
+
+@contextmanager
+def _remaining(cluster: Cluster, master: Node) -> Iterator[None]:
+    """Have no replica take over meanwhile, however long the machine takes: it might lack what was acknowledged."""
+    replica = cluster.replica_of(master)
+    replica.ask("CONFIG", "SET", "cluster-replica-no-failover", "yes")
+    try:
+        yield
+    finally:
+        replica.ask("CONFIG", "SET", "cluster-replica-no-failover", "no")
+
+
+EXACT: Sequence[Fault] = (kill, freeze, restart, stall, failover, migrate, cut)
+LOSING: Sequence[Fault] = (drop, failover, cut)
