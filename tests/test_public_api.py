@@ -67,7 +67,7 @@ MEMBERS = {
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
     "JobState": {"due", "entry", "job", "reason", "since", "state", "traceback", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
-    "Rate": {"burst", "key", "limit", "per", "step", "tokens"},
+    "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},
     "Repairs": {
         "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",
         "total", "undated", "workers",

@@ -226,6 +226,40 @@ def test_trends(look: Look, server: Server) -> None:
         assert inspector.trends("q").kept is False
 
 
+def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
+    """Sums of its shards, each with records of its own; one without a record counts with what it had before."""
+    with Queue("s", url=server.url, shards=SHARDS, trends=True) as queue:
+        assert look().trends("s").kept is False
+        queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
+        inspector = look()
+        assert (inspector.trends("s").kept, inspector.trends("s").points) == (True, ())
+        now = int(time.time())
+        for number, ops in enumerate(queue._whole.parts()):
+            kept(ops, server, [ago for ago in range(1, 30) if number or ago != 10], 105, now)
+        found = inspector.trends("s", "minute", 40)
+        assert len(found.points) >= 27
+        points = {one.at: one for one in found.points}
+        (gap,) = [one for one in points.values() if one.enqueued == 10 * (SHARDS - 1)]
+        after = points[gap.at + 60]
+        assert (after.seconds, after.enqueued, after.completed) == (120, 10 * (SHARDS + 1), 9 * (SHARDS + 1))
+        assert (gap.waiting, gap.leased, gap.dead) == (10 * (SHARDS - 1) + 11, 2 * SHARDS, 4 * SHARDS)
+        usual = [one for one in points.values() if one.at not in (gap.at, after.at)]
+        assert {(one.enqueued, one.completed, one.lag, one.seconds) for one in usual} == {
+            (10 * SHARDS, 9 * SHARDS, 5.5, 60)
+        }
+
+
+def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -> None:
+    with Queue("s", url=server.url, shards=SHARDS, trends=True) as queue:
+        queue.enqueue(b"x")
+    with Queue("s", url=server.url, shards=SHARDS) as queue, redis.Redis(unix_socket_path=server.path) as client:
+        queue.reshard(SHARDS + 2)
+        new = [ops for ops in queue._whole.parts() if ops.shard.number >= SHARDS]
+        assert len(new) == SHARDS + 2
+        assert all(client.hexists(ops.keys.part("stats"), "trends") for ops in new)
+        assert look().trends("s").kept is True
+
+
 def in_every_state(queue: Queue) -> None:
     """One job in each state."""
     queue.enqueue(b"x", id="delayed", delay=LONG)

@@ -7,7 +7,7 @@ import copy
 import pickle
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from headrace import (
     ConfigurationError,
     JobFailed,
     JSONCodec,
+    NewJob,
     Queue,
     Receipt,
     as_completed,
@@ -243,6 +244,50 @@ def test_of_several_queues(newest: Server) -> None:
             assert next(ended) is receipts[number]
             timer.join()
         assert list(ended) == []
+
+
+def test_of_sharded_queues(newest: Server) -> None:
+    """Beside others; of any shard, by whatever names."""
+    with Queue("s", url=newest.url, shards=6) as sharded, Queue("q", url=newest.url) as whole:
+        jobs: list[Any] = [b"0", NewJob(b"1", id="i"), NewJob(b"2", id="j", key="k"), b"3", NewJob(b"4", key="l")]
+        receipts = [*sharded.enqueue_many(jobs), whole.enqueue(b"5")]
+        leases = {int(lease.job.payload): lease for lease in [*sharded.lease_many(5), *whole.lease_many(1)]}
+        assert leases[2].complete(b"two")
+        ended = as_completed(receipts, timeout=PATIENCE)
+        assert next(ended) is receipts[2]
+        ends: dict[int, Callable[[], Any]] = {
+            0: lambda: leases[0].complete(b"none"),
+            5: lambda: leases[5].complete(b"five"),
+            1: lambda: leases[1].dead_letter("no"),
+            4: lambda: sharded.cancel(receipts[4].id),
+            3: leases[3].complete,
+        }
+        for number, end in ends.items():
+            timer = threading.Timer(0.05, end)
+            timer.start()
+            assert next(ended) is receipts[number]
+            timer.join()
+        assert list(ended) == []
+        assert [receipts[n].result() for n in (0, 2, 3, 4, 5)] == [b"none", b"two", None, None, b"five"]
+        with pytest.raises(JobFailed, match="no"):
+            receipts[1].result()
+
+
+def test_of_a_sharded_queue_under_asyncio(newest: Server) -> None:
+    async def story() -> None:
+        async with AsyncQueue("s", url=newest.url, shards=6) as queue:
+            receipts = [await queue.enqueue(b"%d" % n, key=f"k{n}") for n in range(9)]
+            ended = as_completed(receipts, timeout=PATIENCE)
+            waiting = asyncio.create_task(anext(ended))  # type: ignore[arg-type]
+            for lease in await queue.lease_many(9):
+                assert await lease.complete(lease.job.payload)
+            found = [await waiting, *[receipt async for receipt in ended]]
+            assert sorted([await receipt.result() for receipt in found]) == [b"%d" % n for n in range(9)]
+            late = as_completed([await queue.enqueue(b"x")], timeout=0.05)
+            with pytest.raises(TimeoutError, match="1 jobs have not ended"):
+                await anext(late)
+
+    asyncio.run(story())
 
 
 def test_their_time(newest: Server) -> None:

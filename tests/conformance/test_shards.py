@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import redis
 
 import headrace
-from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, ShardsMismatch
+from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Rate, ShardsMismatch
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import until
@@ -327,12 +328,66 @@ def test_conditions_of_one_job(queue: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"rate": headrace.Rate(5)}, {"max_waiting": 5}, {"trends": True}], ids=lambda given: next(iter(given))
+    ("options", "instead"),
+    [
+        ({"rate": Rate(5)}, "per_shard=True"),
+        ({"rate": [Rate(5, per_shard=True), Rate(5, key="tenant")]}, "key='headrace-key'"),
+        ({"max_waiting": 5}, "look at counts"),
+    ],
+    ids=["rate", "rate of a header", "max_waiting"],
 )
-def test_what_counts_a_whole_queue_is_refused(connect: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="not for queues with shards"):
+def test_what_counts_a_whole_queue_is_refused(connect: Any, options: dict[str, Any], instead: str) -> None:
+    with pytest.raises(ConfigurationError, match=instead):
         connect(shards=2, **options)
     connect(**options)
+
+
+def test_a_rate_of_each_key_is_exact(queue: Any, connect: Any) -> None:
+    """Its jobs are in one shard."""
+    limited = connect(shards=SHARDS, rate=Rate(3, per=600, key="headrace-key"))
+    queue.enqueue_many([NewJob(b"x", id=f"{n}", key=f"k{n % 20}") for n in range(200)])
+    leases = limited.lease_many(200)
+    assert Counter(lease.job.key for lease in leases) == {f"k{n}": 3 for n in range(20)}
+    assert limited.lease() is None
+    queue.enqueue_many([b"without"] * 7)
+    assert len(limited.lease_many(200)) == 7
+    with pytest.raises(ValueError, match="give key= the same"):
+        queue.enqueue(b"x", headers={"headrace-key": "k1"})
+    with pytest.raises(ValueError, match="give key= the same"):
+        leases[0].complete(then=[NewJob(b"x", key="k2", headers={"headrace-key": "k1"})])
+
+
+def test_a_rate_per_shard_admits_its_share_in_each(queue: Any, connect: Any, client: redis.Redis) -> None:
+    """The burst is divided, and is one at least; a token comes back after S times as long."""
+    limited = connect(shards=SHARDS, rate=Rate(2 * SHARDS, per=600, per_shard=True))
+    queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(200)])
+    assert Counter(lease.job.shard for lease in limited.lease_many(200)) == dict.fromkeys(range(SHARDS), 2)
+    assert limited.lease() is None
+    for seconds, more in ((280, 0), (30, SHARDS)):  # 300 for each, as if they had passed
+        for part in TABLE.parts:
+            key = Keys.of("q").at(part).part("rates")
+            client.zadd(key, {name: at - 1000 * seconds for name, at in client.zrange(key, 0, -1, withscores=True)})
+        assert len(limited.lease_many(200)) == more
+    fewer = connect("fewer", shards=SHARDS, rate=Rate(2, per=600, per_shard=True))
+    fewer.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(200)])
+    assert len(fewer.lease_many(200)) == SHARDS
+    by_tenant = connect("tenants", shards=SHARDS, rate=Rate(SHARDS, per=600, key="tenant", per_shard=True))
+    by_tenant.enqueue_many([NewJob(b"x", key=f"k{n}", headers={"tenant": f"{n % 2}"}) for n in range(200)])
+    found = Counter((lease.job.shard, lease.job.headers["tenant"]) for lease in by_tenant.lease_many(200))
+    assert found == {(shard, tenant): 1 for shard in range(SHARDS) for tenant in "01"}
+
+
+def test_a_rate_per_shard_follows_the_number_of_shards(queue: Any, connect: Any) -> None:
+    limited = connect(shards=SHARDS, rate=Rate(24, per=600, per_shard=True))
+    assert queue.reshard(2 * SHARDS).shards == 2 * SHARDS
+    queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(300)])
+    assert Counter(lease.job.shard for lease in limited.lease_many(300)) == dict.fromkeys(range(SHARDS, 3 * SHARDS), 2)
+
+
+def test_a_rate_per_shard_of_a_plain_queue_is_the_whole_rate(connect: Any) -> None:
+    queue = connect("plain", rate=Rate(3, per=600, per_shard=True))
+    queue.enqueue_many([b"x"] * 5)
+    assert len(queue.lease_many(5)) == 3
 
 
 @pytest.mark.parametrize("shards", [0, -1, 257, 1.5, "6", True])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import DeadLetter, NewJob, Queue, Retry, ShardsMismatch, Tasks
+from headrace import DeadLetter, NewJob, Queue, Rate, Retry, ShardsMismatch, Tasks
 from headrace._core import resharding
 from headrace._core.calls import schedules
 from headrace._core.worker import scheduler
@@ -182,6 +182,22 @@ def test_a_worker_of_another_number_of_shards_ends(server: Server, queue: Any, k
         worker.close()
 
 
+def test_a_rate_per_shard(server: Server, kind: str) -> None:
+    with Queue("q", url=server.url, shards=SHARDS, rate=Rate(2 * SHARDS, per=600, per_shard=True)) as queue:
+        worker, done = Running(kind, url=server.url), Counter[int]()
+
+        @worker.handler(queue, concurrency=40)
+        def work(job: Any) -> None:
+            done[job.shard] += 1
+
+        queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(120)])
+        with worker:
+            until(lambda: queue.counts().completed == 2 * SHARDS)
+            assert not queue.drain(0.3)
+        assert done == dict.fromkeys(range(SHARDS), 2)
+        assert queue.counts().present == 120 - 2 * SHARDS
+
+
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have workers say often which schedules their code declares."""
@@ -261,7 +277,7 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         if not runs:
             worker.stop()
         change = tasks.queue._whole.map  # the steps of `reshard`, but for the last, which moves schedules, too
-        for step in (resharding.begin(change, 2 * SHARDS), resharding.hand_over(change)):
+        for step in (resharding.begin(change, 2 * SHARDS), resharding.seal(change)):
             tasks.queue._drive(step)
         if not runs:
             worker = Running(kind, url=server.url)

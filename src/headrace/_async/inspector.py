@@ -68,7 +68,7 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
         """Read what the counts of a queue were, at the begin of the last *number* minutes or hours.
 
         *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. There are some
-        only of a queue that is declared with `trends=True`, from then on. trends.lua, 100 KB at most.
+        only of a queue that is declared with `trends=True`, from then on. trends.lua, 100 KB at most, of each shard.
         """
         return await self._see(self.views.trends(name, every, number))
 

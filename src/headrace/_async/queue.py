@@ -327,9 +327,9 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         A job with a *key* is in the shard of the CRC-32 of its key; one with an id only, in that of its id; any other
         in one after the other, and the number stands in its id (`1795307039451-0@7`). Each shard keeps all promises of
         a queue. Across shards, none has an order; counts and listings are of several instants; `dead_limit`, `history`
-        and `levels` are those of a shard; a call for many jobs that fails may have done a part; and
-        `rate`, `max_waiting`, `trends` and `events` are refused. A queue with `shards=1` has no table, and answers an
-        empty list. shards.lua, and counts.lua of each.
+        and `levels` are those of a shard; a call for many jobs that fails may have done a part; a `Rate` is of each
+        key, or has `per_shard`; and `max_waiting` and `events` are refused. A queue with `shards=1` has no table, and
+        answers an empty list. shards.lua, and counts.lua of each.
         """
         return await self._drive(self._shards())
 

@@ -10,14 +10,18 @@ from attrs import define, field, frozen
 
 from headrace._base.results import QueueSource, value_of
 from headrace._core import results
-from headrace._core.effects import Step
+from headrace._core.calls import pauses
+from headrace._core.effects import Step, current_time
 from headrace._core.results import End
+from headrace._core.sharded import ASK_AFTER_S, ASK_EVERY_S, Sharded
+from headrace._core.whole import Whole
 from headrace._model import checks
 from headrace._model.checks import FOREVER_S
 from headrace._model.event import Event
 from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
 
 R = TypeVar("R")
+BREATHER = 9  # times as long as a look took it waits at least for the next: many jobs are asked for less often
 
 
 @frozen
@@ -49,19 +53,36 @@ class Pursuit:
     receipts: dict[str, list[BaseReceipt[Any]]] = field(factory=dict[str, list[BaseReceipt[Any]]])
     alive: bool = False  # they were there when they were looked at before
     doubtful: set[str] = field(factory=set[str])  # gone since, and how they ended may be told, a little later
+    look_at: float = 0.0  # when to look again, where nothing is told
+    _pauses: Iterator[float] = field(factory=lambda: pauses(ASK_AFTER_S, ASK_EVERY_S), init=False)
 
-    def patience(self, seconds: float) -> float:
-        """Return how long to wait for messages at most."""
+    @property
+    def told(self) -> bool:
+        """Whether messages tell of the ends of jobs."""
+        whole: Whole | Sharded = self.queue._whole  # noqa: SLF001 - we are a part of it
+        return whole.told
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is looked at again and again."""
+        return bool(self.receipts) and not self.told
+
+    def patience(self, seconds: float, now: float) -> float:
+        """Return how long to wait for messages, or for the next look, at most."""
+        if self.asks:
+            return max(0.0, min(seconds, self.look_at - now))
         return min(seconds, results.TOLD_WITHIN_S) if self.doubtful else seconds
 
     def look(self, told: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
         """Take out the receipts whose jobs have ended: of those that were *told* of, or of all, *again*."""
         names = [name for name in self.receipts if again or name in told or name in self.doubtful]
         found: list[Any] = []
-        ends = yield from results.look(self.queue.ops, names, told, own=True)
+        whole: Whole | Sharded = self.queue._whole  # noqa: SLF001
+        start = yield from current_time()
+        ends = yield from whole.ends(names, told)
         before, self.doubtful = self.doubtful, set()
         for name, end in ends.items():
-            if end is results.UNKNOWN and self.alive and name not in before:
+            if end is results.UNKNOWN and self.alive and self.told and name not in before:
                 self.doubtful.add(name)
                 continue
             for receipt in self.receipts.pop(name):
@@ -70,6 +91,8 @@ class Pursuit:
                     bind([receipt], type(receipt), _EndedSource(source, end))
                 found.append(receipt)
         self.alive = True
+        now = yield from current_time()
+        self.look_at = now + max(next(self._pauses), BREATHER * (now - start))
         return found
 
 
@@ -102,7 +125,8 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
     What has ended comes first. The `result()` of a receipt that was yielded is there: it sends nothing, and returns
     or raises at once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever).
     Receipts of several queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and
-    ended.lua, per 99 jobs, at first and every 5 seconds; in between for those only that have ended.
+    ended.lua, per 99 jobs, at first and every 5 seconds; in between for those only that have ended. The shards of a
+    sharded queue are asked again and again, up to four times a second, and a tenth of the time at most.
     """
     limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
     pursuits: dict[int, Pursuit] = {}

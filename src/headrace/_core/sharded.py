@@ -7,7 +7,7 @@ A shard is a queue, and keeps every promise of one. What is said of several is s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from headrace._core.whole import EXPIRED_PER_SCRIPT, MOVED_PER_SCRIPT
 from headrace._model.bulk import Bulk
 from headrace._model.checks import Context
 from headrace._model.durability import Durability
+from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed, apart
@@ -52,6 +53,8 @@ class Sharded:
     ops: WholeOps
     sound: Callable[[Keys], bool] = anywhere
     map: ShardMap = field(init=False)
+    told: bool = field(default=False, init=False)
+    """Whether messages tell of the ends of jobs."""
     _targets: Targets = field(factory=Targets, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -241,6 +244,10 @@ class Sharded:
             if not left or rest <= 0:
                 return found
             yield Sleep(min(next(looks), rest))
+
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - none is
+        """Read what became of jobs that were enqueued; those that have not ended are not in the answer."""
+        return self._ends(ids, own=True)
 
     def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
         """Read what became of jobs; those that have not ended are not in the answer."""

@@ -24,7 +24,7 @@ from headrace._model.flow import FlowState
 from headrace._model.shards import apart
 from headrace._model.shown import one_line
 from headrace._model.state import Counts, JobState, Schedule, WorkerState, summed
-from headrace._model.trends import KEPT, Every, Trends
+from headrace._model.trends import KEPT, Every, Trends, together
 from headrace._model.views import (
     ENDED,
     DeadGroup,
@@ -216,8 +216,15 @@ class Views:
             raise ValueError(f"every {every!r}: give 'minute' or 'hour'")
         if number is not None:
             count("number", number, most=KEPT[every])
-        op = view_ops.trends(self._parts.whole(name), every, number or KEPT[every])  # refused before anything is sent
-        return (yield from self.kept(("trends", name, every, number), lambda: send(op)))
+        self._parts.whole(name)  # refused before anything is sent
+
+        def build() -> Step[Trends]:
+            parts = (yield from self._parts.of([name]))[name]
+            return together(
+                (yield from send_all([view_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
+            )
+
+        return (yield from self.kept(("trends", name, every, number), build))
 
     # -- jobs ----------------------------------------------------------------------------------------
 

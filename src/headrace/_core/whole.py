@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -15,6 +15,7 @@ from headrace._core.results import End
 from headrace._model.bulk import Bulk
 from headrace._model.checks import Context
 from headrace._model.durability import Durability
+from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
@@ -54,6 +55,8 @@ class Whole:
     ops: Ops
     known: bool = field(default=True, init=False)
     """Whether there is nothing to ask the server before the first call."""
+    told: bool = field(default=True, init=False)
+    """Whether messages tell of the ends of jobs."""
 
     def ready(self) -> Step[None]:
         """Ask the server what is to be known before the first call: nothing."""
@@ -114,6 +117,10 @@ class Whole:
     def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
         """Wait for the end of a job."""
         return results.end_of(self.ops, job_id(id), timeout, own=own)
+
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:
+        """Read what became of jobs that were enqueued; those that have not ended are not in the answer."""
+        return results.look(self.ops, ids, told, own=True)
 
     def results(self, ids: Sequence[str], timeout: float | None) -> Step[dict[str, bytes]]:
         """Fetch kept results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 
 from attrs import field, frozen
@@ -36,14 +37,22 @@ class Rate:
     *key*: the name of a header; each of its values has a limit of its own, and jobs without it have none. Without *key*
     the limit is the whole queue's. It is a token bucket of *burst* tokens (default *limit*): so many may start at once
     after a quiet time, and then one every `per / limit` seconds.
+
+    In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one shard. Any other limit
+    needs *per_shard*: each of S shards admits `limit / S`, and *burst* is divided, too, but one at least; so jobs that
+    lie in few shards are admitted more slowly. While the number of shards changes, old ones admit their parts besides
+    new ones, until they are worked off.
     """
 
     limit: int
     per: float = field(default=1.0, converter=per)
     key: str | None = None
     burst: int | None = None
+    per_shard: bool = False
 
     def __attrs_post_init__(self) -> None:
+        if not isinstance(self.per_shard, bool):
+            raise TypeError(f"per_shard must be a bool, not {type(self.per_shard).__name__}")
         count("limit", self.limit, most=JOBS_PER_S_AT_MOST * 100)
         if self.step < 1000 / JOBS_PER_S_AT_MOST:
             raise ValueError(f"limit={self.limit} in {self.per:g} s: give at most {JOBS_PER_S_AT_MOST:,} jobs a second")
@@ -61,6 +70,13 @@ class Rate:
     def tokens(self) -> int:
         """The most tokens that the bucket holds."""
         return self.limit if self.burst is None else self.burst
+
+
+def bucket(rate: Rate, share: float) -> tuple[float, int]:
+    """Return the milliseconds that a token takes, and the most tokens, where a shard has this *share* of all keys."""
+    if not rate.per_shard:
+        return rate.step, rate.tokens
+    return rate.step / share, max(1, ceil(rate.tokens * share - 1e-6))  # shards of equal size differ by one key
 
 
 On = Mapping[type[BaseException], Verdict | type[Verdict] | Callable[[Any], Verdict | None]]

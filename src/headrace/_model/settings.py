@@ -19,7 +19,7 @@ from headrace._model.checks import (
 from headrace._model.conditions import Full
 from headrace._model.conditions import full as checked_full
 from headrace._model.durability import Durability
-from headrace._model.job import Job
+from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
 from headrace._model.shards import shard_count
 from headrace._model.spelled import F, spelled_out
@@ -175,14 +175,19 @@ class QueueSettings:
     def _for_shards(self) -> None:
         """Refuse what counts the jobs of a queue in one script, where the queue has several shards."""
         each = f"a script reaches one of {self.shards} shards"
-        for name, given, instead in (
-            ("rate", self.rates, "limit each handler by its concurrency"),
-            ("max_waiting", self.max_waiting, "look at counts()"),
-            ("trends", self.trends, "export counts() to where you keep metrics"),
-        ):
-            if self.shards > 1 and given:
+        if self.shards > 1 and self.max_waiting:
+            raise ConfigurationError(
+                f"max_waiting: not for queues with shards, as {each}: look at counts(), or leave out shards="
+            )
+        for rate in self.rates if self.shards > 1 else ():
+            if rate.key is None and not rate.per_shard:
                 raise ConfigurationError(
-                    f"{name}: not for queues with shards, as {each}: {instead}, or leave out shards="
+                    f"rate: {each}: give Rate(…, per_shard=True): each shard admits 1/{self.shards}"
+                )
+            if rate.key != KEY and not rate.per_shard:
+                raise ConfigurationError(
+                    f"rate: {each}, and the jobs of one {rate.key!r} may be in several: enqueue them with key=, and "
+                    f"give Rate(…, key={KEY!r}), or per_shard=True: each shard admits 1/{self.shards}"
                 )
 
     @classmethod

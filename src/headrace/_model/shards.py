@@ -66,6 +66,11 @@ class Part:
         """Return its field in the table: the number, and what is known of it."""
         return str(self.number), f"{self.salt} {self.first} {self.last} {self.state}"
 
+    @property
+    def share(self) -> float:
+        """The share of all keys that is its own."""
+        return (self.last + 1 - self.first) / RANGE
+
     def covers(self, key: str) -> bool:
         """Tell whether a key, or the id of a job without one, is in its range."""
         return self.first <= crc32(key.encode()) <= self.last

@@ -20,6 +20,7 @@ from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import Codec, as_bytes, inline, untyped
 from headrace._model.conditions import staying, unconditional
 from headrace._model.job import KEY, PRIORITY, Cause, Claim, NewJob, is_new, on_wire
+from headrace._model.policy import bucket
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
@@ -64,6 +65,11 @@ class Ops(ResultOps):
     def decoder(self) -> replies.Jobs:
         """The decoder of this queue's jobs."""
         return replies.Jobs(self.keys.queue, self.codec)
+
+    @property
+    def share(self) -> float:
+        """The share of the queue's keys that these operations reach."""
+        return 1.0
 
     # -- producing ---------------------------------------------------------------------------------
 
@@ -176,7 +182,8 @@ class Ops(ResultOps):
         args: list[Arg] = [worker, min(checks.count("limit", limit), CLAIMS_PER_SCRIPT), term_ms, millis(s.lease)]
         args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), heir_of]
         for rate in s.rates:
-            args += (rate.key or "", f"{rate.step:.6f}", rate.tokens)
+            step, tokens = bucket(rate, self.share)
+            args += (rate.key or "", f"{step:.6f}", tokens)
         args += (KEY, 0, 1) if s.ordered else ()
         jobs = self.decoder
         return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from binascii import crc32
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, TypeVar, cast
 
@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from headrace._model.checks import LEVELS_AT_MOST, Context
 from headrace._model.codec import Codec
-from headrace._model.job import Anonymous, Claim, NewJob, Sharded, is_new
+from headrace._model.job import KEY, Anonymous, Claim, NewJob, Sharded, is_new
 from headrace._model.receipt import is_receipt, receipts
 from headrace._model.shards import Part, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
@@ -114,6 +114,7 @@ class ShardedOps(Ops):
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """Check a payload or `NewJob`, and return its fields."""
         if is_new(job):
+            _routed(job)
             _unlike_an_entry(job)
         return super().item(job, context)
 
@@ -129,6 +130,11 @@ class PartOps(ShardedOps):
         """The shard."""
         assert self.keys.shard is not None  # noqa: S101
         return self.keys.shard
+
+    @property
+    def share(self) -> float:
+        """The share of all keys that is this shard's."""
+        return self.shard.share
 
     @property
     def decoder(self) -> Jobs:
@@ -193,6 +199,7 @@ class PartOps(ShardedOps):
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
         """Check a follow-up: it is in this shard, or in another one, of this queue or of another of the group."""
         made = super().follow(job)
+        _routed(job)
         _unlike_an_entry(job)
         return made
 
@@ -226,6 +233,12 @@ def _at_shard(made: Any, number: int) -> None:
     for one in some:
         if is_receipt(one) and is_entry(one.id):
             object.__setattr__(one, "id", f"{one.id}@{number}")
+
+
+def _routed(job: NewJob[Any]) -> None:
+    """Refuse a key that decides no shard."""
+    if isinstance(job.headers, Mapping) and job.headers.get(KEY, job.key) != job.key:
+        raise ValueError(f"headers: {KEY!r}: give key= the same, which decides the job's shard")
 
 
 def _unlike_an_entry(job: NewJob[Any]) -> None:

@@ -33,22 +33,28 @@ def completed(pursuits: Sequence[Pursuit], seconds: float) -> Iterator[Any]:
             yield receipt
     watched: list[tuple[Pursuit, Waiters, Waiter]] = []
     try:
-        for pursuit in [pursuit for pursuit in pursuits if pursuit.receipts]:
+        for pursuit in [pursuit for pursuit in pursuits if pursuit.receipts and pursuit.told]:
             waiters: Waiters = pursuit.queue._waiters
             rest = max(0.0, end - time.monotonic())
             watched.append((pursuit, waiters, waiters.waiter([*pursuit.receipts], rest, bell)))
-        while watched:
+        while any(pursuit.receipts for pursuit in pursuits):
             bell.answer()
             for pursuit, waiters, waiter in watched:
                 told, again = waiters.news(waiter, woken)
                 for receipt in pursuit.queue._drive(pursuit.look(told, again=again)):
                     yield receipt
+            for pursuit in [pursuit for pursuit in pursuits if pursuit.asks and pursuit.look_at <= time.monotonic()]:
+                for receipt in pursuit.queue._drive(pursuit.look()):
+                    yield receipt
             if not any(pursuit.receipts for pursuit in pursuits):
                 return
-            rest = end - time.monotonic()
+            now = time.monotonic()
+            rest = end - now
             if rest <= 0:
                 raise late(pursuits, seconds)
-            woken = watched[0][1].rung(bell, min(one.patience(p.patience(rest)) for p, one, _ in watched))
+            waits = [pursuit.patience(rest, now) for pursuit in pursuits if pursuit.asks]
+            waits += [waiters.patience(pursuit.patience(rest, now)) for pursuit, waiters, _ in watched]
+            woken = pursuits[0].queue._waiters.rung(bell, min(waits))
     finally:
         for _, waiters, waiter in watched:
             waiters.ignore(waiter)
