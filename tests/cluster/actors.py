@@ -23,7 +23,7 @@ STEPS = 2  # of a chain, before its end in SPREAD
 BATCH = 8  # jobs that a producer adds at once
 CHILDREN = [b"%d" % number for number in range(3)]
 AHEAD = 3_000  # jobs that have not run, from which on producers are slower
-HEARTBEAT: dict[str, float] = {"heartbeat": 1.0, "timeout": 20.0}  # seconds, of workers: none is to count as dead
+HEARTBEAT: dict[str, float] = {"heartbeat": 2.0, "timeout": 20.0}  # seconds, of workers: none is to count as dead
 
 
 @define(eq=False)

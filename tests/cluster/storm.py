@@ -77,10 +77,11 @@ class Storm:
         """Begin to change the number of shards. Some clients give up soon: a worker goes on with that."""
         with self._cast.queue(SPREAD) as queue:
             table = _table(queue)
-        number = self._dice.choice([number for number in NUMBERS if number != len(table.takers)])
-        timeout = self._dice.choice([0.2, 45.0])
-        if len(table.parts) + number > self._parts or table.changing:
+        there, timeout = len(table.parts), self._dice.choice([0.2, 45.0])
+        numbers = [number for number in NUMBERS if number != len(table.takers) and there + number <= self._parts]
+        if not numbers or table.changing:
             return None
+        number = self._dice.choice(numbers)
         thread = threading.Thread(target=self._cast.act, args=(self._reshard, (number, timeout)))
         thread.start()
         return thread

@@ -182,6 +182,11 @@ class Cluster:
         slot = slot_of(group)
         return next(node for first, last, node in self.ranges() if first <= slot <= last)
 
+    def serves(self, node: Node, group: str) -> bool:
+        """Tell whether *node* serves the queues of *group*, as far as a living node knows."""
+        slot = slot_of(group)
+        return any(first <= slot <= last and owner is node for first, last, owner in self.ranges())
+
     def groups(self, number: int = 1, prefix: str = "q") -> list[str]:
         """Name queues, so many on each master, one master after another."""
         ranges, found = list(self.ranges()), dict[Node, list[str]]()
