@@ -131,7 +131,7 @@ MUTANTS = {
         [("cancel", "gone = redis.call('ZREM', q.delayed, id)", "gone = 1")], "law", LATE
     ),
     "a turn that comes forgets the id": Mutant(
-        [("*", "if not registered or registered == name then", "if not own.id then")], "index", WORKERS
+        [("*", "if not registered or registered == names[i] then", "if not had[i] then")], "index", WORKERS
     ),
     "promotion forgets releases": Mutant(
         [("*", "redis.call('EXISTS', q.released) == 1 and redis.call('HMGET', q.released, unpack(names)) or {}", "{}")],

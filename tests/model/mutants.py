@@ -45,7 +45,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         )
     ],
     "a promoted job keeps its old place in ids": [
-        ("*", "if own.id == id then named[#named + 1], named[#named + 2] = id, entry end", "")
+        ("*", "if had == id then named[#named + 1], named[#named + 2] = id, entry end", "")
     ],
     "everybody may declare others dead": [
         ("reclaim", "now - since >= timeout and (now >= calm and now or before) or nil", "now")
@@ -55,7 +55,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "a parked job comes before all levels": [("*", "levels[body and level_of(body[2], deepest) or 0]", "levels[0]")],
     "a job keeps its place in ids as its turn comes": [
-        ("*", "if not registered or registered == name then", "if not own.id then")
+        ("*", "if not registered or registered == names[i] then", "if not had[i] then")
     ],
     "a job forgets its releases as its turn comes": [
         ("*", "redis.call('HLEN', q.released) > 0\n  for", "false\n  for")

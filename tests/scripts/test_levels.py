@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
+from itertools import product
 from typing import Any
 
 import pytest
@@ -156,3 +158,33 @@ def test_a_call_that_is_repeated_hands_out_the_same(levels: Levels) -> None:
     after = levels.lua.state()
     assert levels.lease(call=7) == first
     assert levels.lua.state() == after
+
+
+NAMES = ("id", "enq", "attempt", "headrace-reason", "data", "a", "headrace-priority")
+CARRIED = """
+local function both(...)
+  local fields, flat = {...}, {...}
+  local own, headers = parse(flat)
+  local had = own.id
+  own.id, own.enq = own.id or 'new', own.enq or '7'
+  local moved, told = carried(fields, 'new', '7')
+  return {compose(own, headers), had or '', moved, told or ''}
+end
+return both(unpack(ARGV))
+"""
+
+
+def test_what_moves_is_as_if_taken_apart(lua: Lua) -> None:
+    """Fields in any order, twice, empty, or a number that is none, come out as those that are taken apart."""
+    source = (files("headrace") / "lua" / "lib" / "fields.lua").read_text() + CARRIED
+    sha = lua.redis.script_load(source)
+    apart = 0
+    for number in range(4):
+        for names in product(NAMES, repeat=number):
+            for value in ("", "1", "x"):
+                flat = ["data", "p", *(text for name in names for text in (name, value))]
+                expected, had, moved, told = lua.redis.evalsha(sha, 0, *flat)
+                assert (moved, told) == (expected, had), flat
+                apart += moved[: len(flat)] != flat
+    assert lua.redis.evalsha(sha, 0, "a", "1", "data", "p")[2][:2] == ["data", "p"]
+    assert apart > 100

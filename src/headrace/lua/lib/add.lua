@@ -22,8 +22,9 @@ local function add(q, now, id, delay, fields)
   if id ~= '' and (is_taken(q, id) or is_entry_id(q, id)) then return id, 0 end
   local due, first = due_at(delay, now), false
   if due > 0 then
-    fields[#fields + 1] = 'enq'
-    fields[#fields + 1] = string.format('%.0f', now)
+    local at = fields[3] == 'id' and 5 or #fields + 1 -- where it has its place when it is promoted
+    table.insert(fields, at, string.format('%.0f', now))
+    table.insert(fields, at, 'enq')
     put(q, 'bodies', q.bodies, id, cmsgpack.pack(fields))
     put(q, 'ids', q.ids, id, 'delayed')
     local score = string.format('%.0f', due)

@@ -36,3 +36,26 @@ local function compose(own, headers)
   for i = 1, math.min(#headers, 7000) do fields[#fields + 1] = headers[i] end
   return fields
 end
+-- The fields of a job that goes to another place, in the canonical order, with *id* and *enq* where they have none; and
+-- the id they had. Those that have no more of ours than these, as nearly all, are not taken apart.
+local function carried(fields, id, enq)
+  local had = fields[3] == 'id' and fields[4] ~= '' and fields[4] or nil
+  local at = had and 5 or 3
+  local first = fields[at] == 'enq' and at + 2 or at -- of the headers
+  local apart = fields[1] ~= 'data' or #fields > 7000 or not (had or id) or not (first > at or enq)
+  for i = first, #fields, 2 do apart = apart or OURS[fields[i]] end
+  if apart then
+    local own, headers = parse(fields)
+    had, own.id, own.enq = own.id, own.id or id, own.enq or enq
+    return compose(own, headers), had
+  end
+  if first == at then
+    table.insert(fields, at, enq)
+    table.insert(fields, at, 'enq')
+  end
+  if not had then
+    table.insert(fields, 3, id)
+    table.insert(fields, 3, 'id')
+  end
+  return fields, had
+end

@@ -10,9 +10,9 @@ local function promote_these(q, names)
   q.added = 0
   for i, id in ipairs(names) do
     if bodies[i] then
-      local own, headers = parse(stored(bodies[i]))
-      local entry = append(q, compose(own, headers))
-      if own.id == id then named[#named + 1], named[#named + 2] = id, entry end
+      local fields, had = carried(stored(bodies[i]))
+      local entry = append(q, fields)
+      if had == id then named[#named + 1], named[#named + 2] = id, entry end
       if releases[i] then moved[#moved + 1], moved[#moved + 2] = entry, releases[i] end
     end
   end

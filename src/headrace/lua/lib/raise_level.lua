@@ -9,22 +9,21 @@ local function raise_level(q, level, to, page)
   local target, carry = q.levels[to] or q.jobs, redis.call('HLEN', q.released) > 0
   for i = 1, #page do gone[i] = page[i][1] end
   redis.call('XDEL', q.levels[level], unpack(gone))
-  local owns, rests, ids = {}, {}, {}
+  local names, all, had, ids = {}, {}, {}, {}
   for i = 1, #page do
-    owns[i], rests[i] = parse(prioritised(page[i][2], level))
-    ids[i] = owns[i].id or ''
+    names[i] = gone[i] .. '.' .. level
+    all[i], had[i] = carried(prioritised(page[i][2], level), names[i], string.match(gone[i], '^%d+'))
+    ids[i] = had[i] or ''
   end
   local held = redis.call('HMGET', q.ids, unpack(ids))
   for i = 1, #page do
-    local name, own, headers = gone[i] .. '.' .. level, owns[i], rests[i]
-    local registered = own.id and held[i]
-    own.id, own.enq = own.id or name, own.enq or string.match(name, '^%d+')
-    local entry = redis.call('XADD', target, '*', unpack(compose(own, headers)))
+    local entry = redis.call('XADD', target, '*', unpack(all[i]))
     if to > 0 then entry = entry .. '.' .. to end
-    if not registered or registered == name then named[#named + 1], named[#named + 2] = own.id, entry end
-    local releases = carry and redis.call('HGET', q.released, name)
+    local registered = had[i] and held[i]
+    if not registered or registered == names[i] then named[#named + 1], named[#named + 2] = had[i] or names[i], entry end
+    local releases = carry and redis.call('HGET', q.released, names[i])
     if releases then
-      redis.call('HDEL', q.released, name)
+      redis.call('HDEL', q.released, names[i])
       redis.call('HSET', q.released, entry, releases)
     end
   end
