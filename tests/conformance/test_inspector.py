@@ -14,6 +14,7 @@ from headrace import Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
 from headrace._screens.texts import complaint
 from headrace.inspect import AsyncInspector, Inspector, reason_key
 from headrace.testing import run
+from tests.conformance.test_resharding import gone
 from tests.support.awaiting import until
 from tests.support.colours import Blocking
 from tests.support.records import kept
@@ -247,6 +248,23 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
         assert {(one.enqueued, one.completed, one.lag, one.seconds) for one in usual} == {
             (10 * SHARDS, 9 * SHARDS, 5.5, 60)
         }
+
+
+def test_what_gone_shards_counted_is_shown(look: Look, server: Server) -> None:
+    """As `counts()` has it: nothing is completed less because an old shard leaves the table."""
+    with Queue("s", url=server.url, shards=SHARDS) as queue, redis.Redis(unix_socket_path=server.path) as client:
+        queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
+        assert all(queue.complete_many(queue.lease_many(30)))
+        inspector = look()
+        before = inspector.overview().queues[0].counts
+        assert (before.enqueued, before.completed) == (40, 30)
+        assert all(queue.complete_many(queue.lease_many(10)))
+        queue.reshard(SHARDS + 2)
+        assert gone(queue, client, "s").done
+        assert [shard.state for shard in queue.shards()] == ["open"] * (SHARDS + 2)
+        for view in (inspector.overview().queues[0], inspector.queue("s").queue):
+            assert view.counts == queue.counts()
+            assert (view.counts.enqueued, view.counts.completed, view.counts.lost) == (40, 40, 0)
 
 
 def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Counts, FanOut, Flow, NewJob, Next, Queue, ShardsMismatch
+from headrace import ConfigurationError, Counts, FanOut, Flow, NewJob, Next, Queue, Rate, ShardsMismatch
 from headrace._model.shards import Table
 from tests.flows import test_fans, test_operated, test_redriven, test_stages
 from tests.flows.conftest import Flows, shop
@@ -230,6 +230,23 @@ def test_a_shard_stays_while_it_keeps_the_state_of_a_run(flows: Flows, client: r
     assert numbers() == {3, 4}
     assert flows.flow.state("o") is None
     assert flows.flow.start(b"order", id="o").added
+
+
+def test_a_rate_per_shard_of_a_stage(server: Server) -> None:
+    """Each shard admits its part of the jobs of a stage."""
+    with pytest.raises(ConfigurationError, match="per_shard=True"):
+        Flow("shop", url=server.url, shards=SHARDS).stage("pick", rate=Rate(6, per=600))(lambda job: job.payload)
+    flow, done = Flow("shop", url=server.url, shards=SHARDS), Counter[int]()
+    flow.stage("pick", rate=Rate(2 * SHARDS, per=600, per_shard=True))(lambda job: done.update([job.shard]))
+    worker = Running("threads", url=server.url)
+    worker.worker.flow(flow)
+    for n in range(40):
+        flow.start(b"order", id=f"o{n}")
+    with worker:
+        until(lambda: flow.counts()["pick"].completed == 2 * SHARDS)
+    assert done == dict.fromkeys(range(SHARDS), 2)
+    assert flow.counts()["pick"].present == 40 - 2 * SHARDS
+    flow.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,6 +12,7 @@ from headrace._core.effects import Step, send_all
 from headrace._model.codec import Codec, chosen
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Part, Table
+from headrace._model.state import Counts
 from headrace._protocol import view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
@@ -26,6 +27,9 @@ class Parts:
     catalogue: Catalogue
     codecs: Mapping[str, Codec[Any]]
     abouts: dict[str, About] = field(factory=dict[str, About], init=False)  # what was read last, by the prefix of keys
+    past: dict[str, Counts] = field(
+        factory=dict[str, Counts], init=False
+    )  # of queues, what shards counted that are gone
 
     def whole(self, name: str) -> Ops:
         """Make the operations of a queue without shards. Raises `ConfigurationError` for what is no name."""
@@ -45,8 +49,10 @@ class Parts:
         keys = {name: Keys.of(name, self.catalogue.namespace) for name in names}
         asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
         tables = (yield from send_all([table(keys[name], note=False) for name in asked])) if asked else []
-        shards = {name: _shards(rows) for name, rows in zip(asked, tables, strict=True)}
-        return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, []))] for name in names}
+        found = {name: Table.parse("", rows) for name, rows in zip(asked, tables, strict=True)}
+        shards = {name: one.parts for name, one in found.items() if one is not None}
+        self.past |= {name: Counts(0, 0, 0, 0, 0, 0, *one.past.get(name, ())) for name, one in found.items() if one}
+        return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, ()))] for name in names}
 
     def _keys(self, keys: Keys, shards: Iterable[Part]) -> list[Keys]:
         some = [keys.at(part) for part in shards]
@@ -68,12 +74,7 @@ class Parts:
         """Forget what was read of other queues."""
         known = set(names)
         self.abouts = {prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known}
-
-
-def _shards(rows: Mapping[str, str]) -> list[Part]:
-    """Read a table."""
-    found = Table.parse("", rows)
-    return [] if found is None else list(found.parts)
+        self.past = {name: one for name, one in self.past.items() if name in known}
 
 
 def place(cursor: str, parts: int) -> tuple[int, str]:
