@@ -1,7 +1,7 @@
 """What goes wrong with a cluster. A *place* is a hash tag: the fault is one of the master that serves it, or its slot.
 
-`EXACT` lose nothing that was acknowledged: a master's replica has all of it before it takes over, or the master comes
-back with its disk. `LOSING` may: a master dies at once, with what its replica has not.
+`EXACT` lose nothing that was acknowledged, on nodes that are `STEADY`: a master's replica has all of it before it takes
+over, or the master comes back with its disk. `LOSING` may: a master dies at once, with what its replica has not.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
 
 Fault = Callable[[Cluster, str], None]
-ON_DISK = ("--appendonly", "yes", "--appendfsync", "always")
-"""Options of nodes that `restart` kills."""
+MAY_NOT = "cluster-replica-no-failover"
+STEADY = ("--appendonly", "yes", "--appendfsync", "always", f"--{MAY_NOT}", "yes")
+"""Options of nodes that are to lose nothing: what `restart` kills has its disk, and no replica takes over unasked,
+however long a busy machine keeps a master from answering.
+"""
 SHORT_S = 0.4  # a node is silent; less than what makes it a failed one
 
 
 def kill(cluster: Cluster, place: str) -> None:
     """Kill a master: its replica takes over, and is followed by it when it is back."""
-    master, replica = cluster.synced(place)
-    _replaced(cluster, place, master, replica)
+    with _heir(cluster, place) as (master, replica):
+        _replaced(cluster, place, master, replica)
 
 
 def drop(cluster: Cluster, place: str) -> None:
@@ -48,30 +51,28 @@ def _replaced(cluster: Cluster, place: str, master: Node, replica: Node) -> None
 
 def freeze(cluster: Cluster, place: str) -> None:
     """Freeze a master for longer than others wait for it; it wakes when it is none any more."""
-    master, replica = cluster.synced(place)
-    master.suspend()
-    until(lambda: cluster.serves(replica, place), "another master")
-    master.wake()
-    cluster.settled()
+    with _heir(cluster, place) as (master, replica):
+        master.suspend()
+        until(lambda: cluster.serves(replica, place), "another master")
+        master.wake()
+        cluster.settled()
     master.ask("CLIENT", "UNPAUSE")
 
 
 def restart(cluster: Cluster, place: str) -> None:
     """Kill a master, and start it with what its disk has."""
     master = cluster.owner(place)
-    with _remaining(cluster, master):
-        master.kill()
-        master.start()
-        cluster.settled()
+    master.kill()
+    master.start()
+    cluster.settled()
 
 
 def stall(cluster: Cluster, place: str) -> None:
     """Freeze a master for a moment."""
     master = cluster.owner(place)
-    with _remaining(cluster, master):
-        master.suspend()
-        time.sleep(SHORT_S)
-        master.wake()
+    master.suspend()
+    time.sleep(SHORT_S)
+    master.wake()
 
 
 def failover(cluster: Cluster, place: str) -> None:
@@ -100,10 +101,7 @@ def cut(cluster: Cluster, place: str) -> None:
     """Cut all connections to a master, which has just run what came while it was frozen: replies are lost."""
     master = cluster.owner(place)
     cutting = ("CLIENT", "KILL", "SKIPME", "yes", "TYPE")
-    with (
-        _remaining(cluster, master),
-        redis.Redis(unix_socket_path=master.path, single_connection_client=True) as client,
-    ):
+    with redis.Redis(unix_socket_path=master.path, single_connection_client=True) as client:
         client.ping()  # connected by now: it is read in one go with the others
         thread = threading.Thread(target=client.execute_command, args=(*cutting, "normal"))
         master.suspend()
@@ -116,14 +114,12 @@ def cut(cluster: Cluster, place: str) -> None:
 
 
 @contextmanager
-def _remaining(cluster: Cluster, master: Node) -> Iterator[None]:
-    """Have no replica take over meanwhile, however long the machine takes: it might lack what was acknowledged."""
-    replica = cluster.replica_of(master)
-    replica.ask("CONFIG", "SET", "cluster-replica-no-failover", "yes")
-    try:
-        yield
-    finally:
-        replica.ask("CONFIG", "SET", "cluster-replica-no-failover", "no")
+def _heir(cluster: Cluster, place: str) -> Iterator[tuple[Node, Node]]:
+    """A master that acknowledges nothing more, and its replica, which has everything, and may take over."""
+    master, replica = cluster.synced(place)
+    replica.ask("CONFIG", "SET", MAY_NOT, "no")
+    yield master, replica
+    replica.ask("CONFIG", "SET", MAY_NOT, "yes")
 
 
 EXACT: Sequence[Fault] = (kill, freeze, restart, stall, failover, migrate, cut)

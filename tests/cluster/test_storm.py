@@ -14,7 +14,7 @@ import pytest
 
 from headrace._core import resharding
 from tests.chaos.test_chaos import SEED
-from tests.cluster.faults import ON_DISK
+from tests.cluster.faults import STEADY
 from tests.cluster.mutants import STORM
 from tests.cluster.storm import Storm
 from tests.support.awaiting import until
@@ -36,7 +36,7 @@ def test_storm(binary: Binary) -> None:
     """Whatever happens to its masters, slots, connections and shards: nothing is lost, or done twice, or out of order,
     and all goes on.
     """
-    with Cluster(binary, replicas=1, extra=ON_DISK) as cluster:
+    with Cluster(binary, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED, **HOW) as storm:
             storm.blow(SECONDS)
         story = storm.story()
@@ -77,7 +77,7 @@ def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put = plant_functions if bug.module is resharding else plant
     put(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 10.0))  # seconds to wait for what does not come
-    with Cluster(NEWEST, replicas=1, extra=ON_DISK) as cluster:
+    with Cluster(NEWEST, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED) as storm:
             storm.blow(MINUTE_S, until_heard=bug.found_by)
         story = storm.story()

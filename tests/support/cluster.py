@@ -249,13 +249,13 @@ class Cluster:
         until(lambda: self.owner(group) is to, "a slot that has moved")
 
     def synced(self, group: str) -> tuple[Node, Node]:
-        """Have the master of *group* acknowledge nothing more, for ten seconds, and its replica catch up: return both.
+        """Have the master of *group* acknowledge nothing more, for a minute, and its replica catch up: return both.
 
         So what it loses from now on was never acknowledged.
         """
         master = self.owner(group)
         replica = self.replica_of(master)
-        master.hand_over(replica, 10_000)
+        master.hand_over(replica)
         return master, replica
 
 
