@@ -126,12 +126,17 @@ def pytest_collection_finish() -> None:
 
 
 class Servers:
-    """The servers of this test process, started when first asked for."""
+    """The servers of this test process, started when first asked for.
+
+    One that no test has asked for lately is suspended: so many that look around ten times a second take a fortieth of
+    all processor time.
+    """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._running: dict[Binary, Server] = {}
         self._used: set[Binary] = set()
+        self._suspended: set[Binary] = set()
 
     def __call__(self, binary: Binary) -> Server:
         """The server of this binary, empty."""
@@ -144,6 +149,9 @@ class Servers:
                 self._running[binary] = self._stack.enter_context(Server(binary))
         self._used.add(binary)
         server = self._running[binary]
+        if binary in self._suspended:
+            self._suspended.remove(binary)
+            os.kill(server.pid, signal.SIGCONT)
         said = server.inline("FLUSHALL")  # scripts stay: to compile them for each test is a quarter of all its work
         assert said == "+OK\r\n", said
         return server
@@ -168,6 +176,9 @@ class Servers:
                 with redis.Redis(unix_socket_path=server.path) as client:
                     client.client_kill_filter(skipme=True)
                 raise AssertionError(f"connections that the test before has left: {left}") from None
+        for binary in self._running.keys() - used - self._suspended:
+            self._suspended.add(binary)
+            os.kill(self._running[binary].pid, signal.SIGSTOP)
 
     def close(self) -> None:
         """Stop them all."""
