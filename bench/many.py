@@ -121,11 +121,15 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
         server_s, worker_s = server_after - server_before, worker_after - worker_before
         connections = client.info("clients")["connected_clients"] - 1
         # 2. One job at a time, each of another queue.
+        used, since = processor(client, worker), time.monotonic()
         for number in range(lone):
             client.xadd(streams[number * 7 % queues], {"data": LONE + str(time.perf_counter()).encode()})
             time.sleep(every)
         worker.until(queues + lone)
         waits = worker.ask()["waits"]
+        share = (time.monotonic() - since) / seconds  # of what it takes when idle
+        lone_s = [after - before for before, after in zip(used, processor(client, worker), strict=True)]
+        lone_s = [took - share * idle_s for took, idle_s in zip(lone_s, (server_s, worker_s), strict=True)]
         # 3. Many, of all queues by turns.
         each = max(1, jobs // queues)
         total = queues + lone + each * queues
@@ -146,6 +150,7 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
             "first jobs s": first, "connections": connections, "after load": peak, "commands/s": idle / seconds,
             "server %": 100 * server_s / seconds, "worker %": 100 * worker_s / seconds,
             "p50 ms": statistics.median(waits), "p99 ms": statistics.quantiles(waits, n=100)[98],
+            "server us/lone": 1e6 * lone_s[0] / lone, "worker us/lone": 1e6 * lone_s[1] / lone,
             "jobs/s": each * queues / took, "server us/job": 1e6 * (server_after - server_before) / (each * queues),
             "worker us/job": 1e6 * (worker_after - worker_before) / (each * queues),
         }  # fmt: skip

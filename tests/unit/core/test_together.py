@@ -22,6 +22,7 @@ from headrace._core.worker.rest import AGAIN_S, CALM, LEAST_S, MOST_S, SLACK_S, 
 from headrace._core.worker.roles import all_roles
 from headrace._core.worker.together import (
     FORGOTTEN_EVERY_S,
+    LEASED_LOOKS,
     LOOK_S,
     READ_AT_MOST,
     SHORT_S,
@@ -98,6 +99,7 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     pause = hand.go([jobs(consumers[3])])
     assert (consumers[3].available, consumers[3].woken, consumers[0].available) == (True, True, False)
     assert isinstance(pause, Sleep)
+    consumers[3].woken = False
     assert queues(hand.go()) == ["q0"]
     consumers[0].available = True
     hand.go([])
@@ -113,11 +115,29 @@ def test_reads_that_end_at_once_do_not_take_all_the_time() -> None:
     for _ in range(6):
         assert isinstance(hand.go(), BlockAmong)
         pauses.append(hand.go([jobs(consumers[0])]).seconds)
-        consumers[0].available = False
+        consumers[0].available = consumers[0].woken = False
     assert pauses[0] < pauses[1] < pauses[2] == pauses[5] <= 0.01
     hand.go()
     hand.now += 1.0
     assert hand.go([]).seconds == pauses[0]  # it was quiet
+
+
+def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
+    """It waits for the answer to the lease call, but not for ever: there may be no room for one."""
+    consumers = make_consumers(3)
+    hand = Hand(wait_for_all(Together(consumers), consumers))
+    hand.go()
+    assert isinstance(hand.go([jobs(consumers[1])]), Sleep)
+    assert isinstance(hand.go(), Sleep)
+    consumers[1].woken, consumers[1].asking = False, 2
+    assert isinstance(hand.go(), Sleep)
+    consumers[1].available, consumers[1].asking = False, 0
+    assert queues(hand.go()) == ["q0", "q1", "q2"]
+    effect = hand.go([jobs(consumers[1])])
+    for _ in range(LEASED_LOOKS + 1):
+        assert isinstance(effect, Sleep)
+        effect = hand.go()
+    assert queues(effect) == ["q0", "q2"]
 
 
 def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
@@ -148,7 +168,7 @@ def test_what_comes_to_wait_beside_several_long_reads_shares_a_short_one() -> No
     fresh = Hand(wait_for_fresh(together))
     assert (queues(first.go()), queues(second.go())) == (["q0", "q1"], ["q2", "q3"])
     first.go([jobs(consumers[1])])
-    consumers[1].available = False
+    consumers[1].available = consumers[1].woken = False
     for consumer in consumers:
         together.take_in(consumer)
     assert queues(fresh.go()) == ["q0", "q1"]
