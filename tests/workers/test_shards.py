@@ -55,10 +55,12 @@ def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concu
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: int) -> None:
     """With a backlog in each, none is worked off while another waits."""
-    worker, done = Running(kind, url=server.url), []
+    worker, done, there = Running(kind, url=server.url), [], threading.Event()
 
     @worker.handler(queue, concurrency=concurrency)
     def work(job: Any) -> Any:
+        while not there.is_set():
+            yield 0.01
         yield 0.002
         done.append(job.shard)
 
@@ -66,6 +68,8 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
     keys = [next(f"k{n}" for n in range(999) if table.part_of(f"k{n}") == shard) for shard in range(SHARDS)]
     queue.enqueue_many([NewJob(b"x", key=key) for _ in range(80) for key in keys])
     with worker:
+        until(lambda: len(queue.workers()) == SHARDS)  # a busy machine may let one come in late
+        there.set()
         assert queue.drain(60)
     early = Counter(done[: len(done) // 2])
     assert min(early[shard] for shard in range(SHARDS)) >= 10, early

@@ -25,9 +25,7 @@ from headrace.errors import NotDurable, said
 
 WITHIN_S = 5.0  # seconds for which a shard is asked: others wait meanwhile
 AVOIDED_S = 15.0  # seconds for which one that did not answer is left alone, from when it was asked
-ALONE_S = (
-    60.0  # seconds for which a node without the replica that it had lately is waited for: it may be replaced by it
-)
+ALONE_S = 60.0  # seconds for which a node is waited for that had a replica lately: that one may replace it
 PAGES = 100  # of one outbox in a row: then it is another's turn
 _REPLICATED = Durability(replicas=1)
 
