@@ -219,11 +219,15 @@ class Sharded:
         return None
 
     def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
-        """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`."""
+        """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
+
+        One that was there, and of which then nothing is known, has ended.
+        """
         job_id(id)
         start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
         while True:
             end = (yield from self._ends([id], own=own)).get(id)
+            own = own or end is None
             rest = start + timeout - (yield from current_time())
             if end is not None and (own or end is not UNKNOWN or rest <= 0):
                 return end
@@ -235,11 +239,12 @@ class Sharded:
     def results(self, ids: Sequence[str], timeout: float | None) -> Step[dict[str, bytes]]:
         """Fetch kept results; wait up to *timeout* seconds for those that are missing and may still come."""
         start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
-        left, found = list(dict.fromkeys(ids)), dict[str, bytes]()
+        left, found, there = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
         while True:
             ends = yield from self._ends(left, own=False)
             found |= {one: end.result for one, end in ends.items() if end.result is not None}
-            left = [one for one in left if ends.get(one, UNKNOWN) is UNKNOWN]
+            there.update(one for one in left if one not in ends)
+            left = [one for one in left if one not in ends or (ends[one] is UNKNOWN and one not in there)]
             rest = start + (timeout or 0.0) - (yield from current_time())
             if not left or rest <= 0:
                 return found
