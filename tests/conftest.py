@@ -26,9 +26,11 @@ import redis
 from hypothesis import settings
 
 from tests.support.awaiting import until
-from tests.support.cases import CLUSTER, chosen
+from tests.support.cases import CLUSTERS, chosen
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
+from tests.support.differences import difference
+from tests.support.masters import Masters
 from tests.support.servers import Binary, Server, binaries
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background: programs would inherit it
@@ -45,9 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headrace")
     group.addoption(
         "--servers",
-        choices=["newest", "ends", "cluster", "all"],
+        choices=["newest", "ends", "all", *(binary.name for binary in CLUSTERS)],
         default="all",
-        help="servers of the matrix to test on: the newest, the newest and the oldest, a cluster of one node, or (the "
+        help="servers of the matrix to test on: the newest, the newest and the oldest, a cluster, or (the "
         "default) all of them",
     )
     group.addoption(
@@ -88,7 +90,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
     made, options = metafunc._calls, metafunc.config.option
     if found := chosen(made, metafunc.definition, options.servers, full=options.full):
         made[:] = found
-    elif made:
+        for case in found:
+            binary = next((value for value in case.params.values() if isinstance(value, Binary)), None)
+            if binary is not None and (differs := difference(binary, metafunc.definition, case.id)) is not None:
+                case.marks.append(differs.mark)
+    elif made or options.servers in {one.name for one in CLUSTERS}:
         LEFT_OUT.add(metafunc.function)
         del made[1:]  # none at all would be a body without parameters
 
@@ -107,16 +113,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
     """Have each process begin with its share of those that are slow: else these are all that runs at the end.
 
-    Each begins with an equal part of the list, and takes over the ends of others' when it has done its own.
+    Each begins with an equal part of the list, and takes over the ends of others' when it has done its own. What runs
+    on three masters is the first's, so that the others need not start them.
     """
     slow = [item for item in items if item.get_closest_marker("slow") is not None]
-    rest = (item for item in items if item.get_closest_marker("slow") is None)
+    masters = [item for item in items if on_masters(item) and item.get_closest_marker("slow") is None]
+    late = {*slow, *masters}
+    rest = (item for item in items if item not in late)
     ordered: list[pytest.Item] = []
     for number in range(processes):
         size = (len(items) - len(ordered)) // (processes - number)
-        share = slow[number::processes]
+        share = [*slow[number::processes], *(masters if number == 0 else ())]
         ordered += [*share, *islice(rest, max(0, size - len(share)))]
     return [*ordered, *rest]
+
+
+def on_masters(item: pytest.Item) -> bool:
+    """Tell whether a test runs on a cluster of several nodes that tests share."""
+    callspec = getattr(item, "callspec", None)
+    values = () if callspec is None else callspec.params.values()
+    return any(isinstance(value, Binary) and value.masters > 1 for value in values)
 
 
 def pytest_collection_finish() -> None:
@@ -134,14 +150,17 @@ class Servers:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._running: dict[Binary, Server] = {}
+        self._running: dict[Binary, Any] = {}
         self._used: set[Binary] = set()
         self._suspended: set[Binary] = set()
+        self._clusters: dict[int, Cluster] = {}
 
     def __call__(self, binary: Binary) -> Server:
         """The server of this binary, empty."""
         if binary not in self._running:
-            if binary.cluster:
+            if binary.masters > 1:
+                self._running[binary] = Masters(binary, self._masters(binary))
+            elif binary.masters:
                 cluster = self._stack.enter_context(Cluster(binary, masters=1, extra=["--cluster-databases", "16"]))
                 self._running[binary] = cluster.nodes[0]
                 cluster.nodes[0].url = cluster.url
@@ -153,8 +172,15 @@ class Servers:
             self._suspended.remove(binary)
             os.kill(server.pid, signal.SIGCONT)
         said = server.inline("FLUSHALL")  # scripts stay: to compile them for each test is a quarter of all its work
-        assert said == "+OK\r\n", said
+        assert said in ("+OK\r\n", ["+OK\r\n"] * binary.masters), said
         return server
+
+    def _masters(self, binary: Binary) -> Cluster:
+        """The cluster of so many masters, whatever the shards."""
+        if binary.masters not in self._clusters:
+            made = Cluster(binary, binary.masters, extra=["--cluster-databases", "16"])
+            self._clusters[binary.masters] = self._stack.enter_context(made)
+        return self._clusters[binary.masters]
 
     def settle(self) -> None:
         """Wait until all connections of the test before have ended: a worker's may outlive it for an instant.
@@ -173,10 +199,12 @@ class Servers:
                 until(lambda server=server: alone(server))
             except AssertionError:
                 left = server.inline("CLIENT LIST")
-                with redis.Redis(unix_socket_path=server.path) as client:
+                with server.client() as client:
                     client.client_kill_filter(skipme=True)
                 raise AssertionError(f"connections that the test before has left: {left}") from None
         for binary in self._running.keys() - used - self._suspended:
+            if binary.masters > 1:
+                continue  # each would take the others for dead
             self._suspended.add(binary)
             os.kill(self._running[binary].pid, signal.SIGSTOP)
 
@@ -188,8 +216,9 @@ class Servers:
 def alone(server: Server) -> bool:
     """Whether the connection that asks is the only one."""
     said = server.inline("CLIENT LIST")
-    assert said.startswith("id="), said
-    return said.count("\n") == 1
+    lists = [said] if isinstance(said, str) else said
+    assert all(some.startswith("id=") for some in lists), said
+    return all(some.count("\n") == 1 for some in lists)
 
 
 @pytest.fixture(scope="session")
@@ -206,7 +235,7 @@ def _settled(servers: Servers) -> None:
     servers.settle()
 
 
-@pytest.fixture(params=[*binaries(), CLUSTER], ids=lambda binary: binary.name)
+@pytest.fixture(params=[*binaries(), *CLUSTERS], ids=lambda binary: binary.name)
 def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
     """Each server of the matrix in turn, empty."""
     return servers(request.param)
@@ -221,7 +250,7 @@ def newest(servers: Servers) -> Server:
 @pytest.fixture
 def client(server: Server) -> Iterator[redis.Redis]:
     """A plain client of `server`."""
-    with redis.Redis(unix_socket_path=server.path) as client:
+    with server.client() as client:
         yield client
 
 

@@ -19,11 +19,12 @@ import typer.main
 
 from headrace import Queue
 from headrace._cli.app import app
-from tests.support.awaiting import PATIENCE, until
+from tests.support.awaiting import PATIENCE
 from tests.support.colours import Blocking, Connect
 from tests.support.program import PATIENCE as PROGRAM_PATIENCE
 from tests.support.program import Program, started
-from tests.support.servers import Server
+from tests.support.servers import Server, binaries
+from tests.support.steps import somebody_waits
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def nowhere(colour: str) -> Iterator[Connect]:
     """Makes queues on a server that is not there: whatever they send fails with a ConnectionError."""
 
     class Nowhere:
-        url = "unix:///nonexistent/socket"
+        url, binary = "unix:///nonexistent/socket", binaries()[0]
 
     nowhere: Any = Nowhere()
     connect = Connect(colour, nowhere)
@@ -51,11 +52,10 @@ def nowhere(colour: str) -> Iterator[Connect]:
 def meanwhile(server: Server) -> Iterator[Callable[[Callable[[Queue], object]], None]]:
     """Let another client of `q` act once somebody is blocked: `meanwhile(lambda other: other.enqueue(b"a"))`."""
     acts: list[Future[object]] = []
-    with ThreadPoolExecutor(1) as pool, Queue("q", url=server.url) as other:
+    with ThreadPoolExecutor(1) as pool, server.queue("q") as other:
 
         def run(act: Callable[[Queue], object]) -> object:
-            with redis.Redis(unix_socket_path=server.path) as client:
-                until(lambda: client.info("clients")["blocked_clients"], "somebody who waits")
+            somebody_waits(server)
             return act(other)
 
         yield lambda act: acts.append(pool.submit(run, act))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, Counts, NewJob, Queue, QueueFull, Rate, Receipt, StreamStopped
+from headrace import AsyncQueue, Counts, NewJob, QueueFull, Rate, Receipt, StreamStopped
 from headrace._async.executor import CALLS_AT_ONCE
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from tests.support.awaiting import PATIENCE, until
@@ -130,7 +130,7 @@ def test_a_stream_is_held_back(server: Server) -> None:
     """Constant memory at both ends: no more wait than may, and all arrive, once, in order."""
     most, total = 50, 1000
     found: list[bytes] = []
-    with Queue("q", url=server.url, max_waiting=most) as queue, Queue("q", url=server.url) as other:
+    with server.queue("q", max_waiting=most) as queue, server.queue("q") as other:
 
         def consume() -> None:
             while len(found) < total:
@@ -159,13 +159,16 @@ def test_many_producers_wait_together(server: Server) -> None:
             done += sum(await queue.complete_many(leases))
 
     async def story() -> None:
-        async with AsyncQueue("q", url=server.url, max_waiting=20) as queue, asyncio.TaskGroup() as group:
+        async with (
+            AsyncQueue("q", url=server.url, **server.binary.options, max_waiting=20) as queue,
+            asyncio.TaskGroup() as group,
+        ):
             calls = [group.create_task(queue.enqueue(b"x", full="block", timeout=PATIENCE)) for _ in range(number)]
             group.create_task(consume(queue))
         assert all(call.result().added for call in calls)
 
     def clients() -> Any:
-        with redis.Redis(unix_socket_path=server.path) as client:
+        with server.client() as client:
             return client.client_list()
 
     before = calls(server)["evalsha"]
@@ -270,7 +273,7 @@ def test_the_token_goes_on_growing(connect) -> None:
 def test_debounced(connect) -> None:
     """One run for all that came in time: the last payload, if it replaces."""
     queue = connect("q")
-    outcomes = [queue.enqueue(b"%d" % i, id="a", debounce=0.3, replace=True).outcome for i in range(3)]
+    outcomes = [queue.enqueue(b"%d" % i, id="a", debounce=1.0, replace=True).outcome for i in range(3)]
     assert outcomes == ["added", "replaced", "replaced"]
     assert queue.lease() is None
     lease = queue.lease(block=PATIENCE)
@@ -394,7 +397,7 @@ def test_many_large_jobs_are_replaced(connect) -> None:
 def test_producers_race(server: Server) -> None:
     """Threads that replace, move and lease the same job: one job, never two, never none."""
     stop = threading.Event()
-    with Queue("q", url=server.url) as queue:
+    with server.queue("q") as queue:
 
         def produce(options: dict[str, Any]) -> None:
             while not stop.is_set():
@@ -460,7 +463,7 @@ def test_who_takes_none_of_it_pays_nothing(newest_connect, newest: Server) -> No
             queue._peer.tidy_at = float("inf")
             assert queue.lease().complete()
 
-    with redis.Redis(unix_socket_path=newest.path) as client:
+    with newest.client() as client:
         story()
         client.config_resetstat()
         story()

@@ -6,7 +6,6 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
-import redis
 from redis.crc import key_slot
 
 from headrace import AsyncLease, AsyncQueue, ConfigurationError, Counts, JSONCodec, Lease, NewJob, Queue
@@ -128,7 +127,7 @@ def test_context_manager(colour, server):
     """Leaving the block closes what the queue opened; what it leased stays leased."""
 
     async def story():
-        async with AsyncQueue("q", url=server.url) as queue:
+        async with AsyncQueue("q", url=server.url, **server.binary.options) as queue:
             assert isinstance(queue, AsyncQueue)
             await queue.enqueue(b"a")
             assert isinstance(await queue.lease(), AsyncLease)
@@ -136,13 +135,13 @@ def test_context_manager(colour, server):
     if colour == "async":
         asyncio.run(story())
     else:
-        with Queue("q", url=server.url) as queue:
+        with server.queue("q") as queue:
             assert isinstance(queue, Queue)
             queue.enqueue(b"a")
             assert isinstance(queue.lease(), Lease)
-    with redis.Redis(unix_socket_path=server.path) as client:
-        assert len(client.client_list()) == 1
-    with Queue("q", url=server.url) as queue:
+    with server.client() as client:
+        assert len(client.client_list()) == max(1, server.binary.masters)  # its own
+    with server.queue("q") as queue:
         assert present(queue) == {"leased": 1}
 
 

@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import redis
 
 import headrace as package
 from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Worker
@@ -364,7 +363,7 @@ def test_repair(within: Program, queue: Queue, newest: Server) -> None:
     queue.resume()
     queue.enqueue_many([b"a", b"b"])
     leases = queue.lease_many(2)
-    with redis.Redis(unix_socket_path=newest.path) as client:
+    with newest.client() as client:
         client.xdel("headrace:{q}:q:jobs", leases[0].claim.entry)
         client.xack("headrace:{q}:q:jobs", "workers", leases[1].claim.entry)
         done = within("repair", "q")

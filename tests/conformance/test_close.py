@@ -65,7 +65,7 @@ def test_one_that_goes_on_is_there_again(client, connect):
 
 def test_one_that_is_dropped_leaves_no_connection(newest):
     """It is in no circle: its connections end with it, and wait for no collector."""
-    with redis.Redis(unix_socket_path=newest.path) as client:
+    with newest.client() as client:
         gc.disable()
         try:
             queue = Queue("q", url=newest.url)

@@ -233,14 +233,14 @@ def test_a_declaration_goes_with_its_queue(newest: Server, warned: Callable[[], 
 def test_what_somebody_else_left_there_is_no_declaration(
     newest: Server, foreign: bytes, warned: Callable[[], list[str]]
 ) -> None:
-    with Queue("q", url=newest.url) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+    with Queue("q", url=newest.url) as queue, newest.client() as client:
         client.hset("headrace:{q}:q:stats", mapping={"declared": foreign, "declaration": "many"})
         assert queue.enqueue(b"x").added
         assert warned() == []
 
 
 def test_a_server_that_is_full_is_told_all_the_same(newest: Server) -> None:
-    with Queue("q", url=newest.url, max_attempts=3) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+    with Queue("q", url=newest.url, max_attempts=3) as queue, newest.client() as client:
         queue.counts()
         client.config_set("maxmemory", 1)
         try:

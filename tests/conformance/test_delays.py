@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-import redis
 
-from headrace import Counts, NewJob, Queue
+from headrace import Counts, NewJob
 from tests.support.awaiting import PATIENCE, until
-from tests.support.steps import LONG, key, leased, payloads, present, promote
+from tests.support.steps import LONG, key, leased, payloads, present, promote, somebody_waits
 
 
 def test_delayed(queue):
@@ -174,9 +173,9 @@ def test_rescheduled_while_somebody_waits(connect, server):
     """A reader that is blocked learns of a delay that is now the first to end."""
     queue = connect()
     name = queue.enqueue(b"x", delay=LONG).id
-    with Queue("q", url=server.url) as other, ThreadPoolExecutor(1) as pool:
+    with server.queue("q") as other, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.lease, PATIENCE)
-        until(lambda: blocked(server))
+        somebody_waits(server)
         assert queue.reschedule(name, 0.05)
         lease = waiting.result()
         assert lease.job.id == name
@@ -193,7 +192,7 @@ def test_a_delay_by_another_client_while_a_reader_is_blocked(connect, server):
         lambda: second.complete(then=[NewJob(b"x", delay=0.05)]),
     ]
     for way in ways:
-        with redis.Redis(unix_socket_path=server.path) as client:
+        with server.client() as client:
             client.xtrim(key("wake"), maxlen=0)
             assert way()
             assert client.xlen(key("wake")) == 1  # rung
@@ -216,11 +215,6 @@ def test_promotion_is_in_the_order_of_due_times(queue, client):
 def promoted_all(queue):
     queue._run(queue.ops.reclaim("sweeper", 10.0))
     return queue.counts().delayed == 0
-
-
-def blocked(server):
-    with redis.Redis(unix_socket_path=server.path) as client:
-        return client.info("clients")["blocked_clients"] > 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import Any
 
 import attrs
 import pytest
-import redis
 from rich.console import Console
 
 from headrace import Counts, Queue
@@ -66,7 +65,7 @@ def test_on_a_private_server() -> None:
 
 def test_on_a_server_of_yours(newest: Server) -> None:
     """What was there is left alone, and nothing else is left behind."""
-    with Queue("modules", url=newest.url) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+    with Queue("modules", url=newest.url) as queue, newest.client() as client:
         queue.enqueue(b"mine")
         before = set(client.keys())
         judged(run(started, "--url", newest.url))
@@ -77,7 +76,7 @@ def test_on_a_server_of_yours(newest: Server) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted(newest: Server, tmp_path: Path, number: int, code: int) -> None:
     """Its processes end, and its keys are gone."""
-    with redis.Redis(unix_socket_path=newest.path) as client, (tmp_path / "said").open("wb") as said:
+    with newest.client() as client, (tmp_path / "said").open("wb") as said:
         with started("demo", "--url", newest.url, url=None, stdout=said, stderr=said) as demo:
             until(lambda: client.keys("demo-*:jobs"), "its queue", PATIENCE)
             demo.send_signal(number)

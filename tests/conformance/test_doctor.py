@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import redis
 from typer.testing import CliRunner
 
 from headrace._cli.app import app
@@ -24,7 +23,7 @@ def test_a_sound_server() -> None:
     with Server(binaries()[0], appendonly=True) as server:
         code, found = examined(server.url)
         assert (code, {one["state"] for one in found.values()}) == (0, {"ok"})
-        with redis.Redis(unix_socket_path=server.path) as client:
+        with server.client() as client:
             assert client.keys() == []
         done = CliRunner().invoke(app, ["doctor", "--url", server.url])
         assert "ok\tpower cut\twould lose the last second or two (appendfsync everysec)\n" in done.stdout
@@ -33,7 +32,7 @@ def test_a_sound_server() -> None:
 def test_a_server_that_breaks_promises() -> None:
     extra = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]
     with Server(binaries()[0], extra=extra) as server:
-        with redis.Redis(unix_socket_path=server.path) as client:
+        with server.client() as client:
             client.execute_command("ACL", "SETUSER", "weak", "on", "nopass", "~*", "&*", "+@all", "-@scripting")
         code, found = examined(server.url.replace("unix://", "unix://weak:x@"))
         broken = {name: one["text"] for name, one in found.items() if one["state"] == "broken"}
@@ -46,7 +45,7 @@ def test_a_server_that_breaks_promises() -> None:
 def test_a_user_who_may_ask_nothing() -> None:
     """What can't be asked is a note."""
     with Server(binaries()[0]) as server:
-        with redis.Redis(unix_socket_path=server.path) as client:
+        with server.client() as client:
             client.execute_command("ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "-info", "-config")
         code, found = examined(server.url.replace("unix://", "unix://mute:x@"))
         assert (code, found["version"]["state"], found["eviction"]["state"]) == (0, "note", "note")

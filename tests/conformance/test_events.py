@@ -238,17 +238,17 @@ def test_a_listener_that_was_cut_off(connect: Any, client: redis.Redis) -> None:
         assert [event.id for event in told(1)] == ["a"]
         client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         client.execute_command(*queue.ops.enqueue([b"x"]).wire())
-        seen = _next_in_background(told, queue, client)
+        seen = _next_in_background(told, queue, client, connect.server)
         assert seen.id == "c"
 
 
-def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: redis.Redis) -> Event:
+def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: redis.Redis, server: Server) -> Event:
     """The next event, of a job that is added once somebody listens."""
 
     def add() -> None:
         until(lambda: subscribed(client))
         until(lambda: client.hget(queue.ops.keys.part("stats"), "heard"))
-        with Queue("q", url=f"unix://{client.connection_pool.connection_kwargs['path']}") as other:
+        with server.queue("q") as other:
             other.enqueue(b"x", id="c")
 
     adding = threading.Thread(target=add)
@@ -290,7 +290,7 @@ def test_who_may_not_listen_is_told(connect: Any, client: redis.Redis, server: S
 def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Server) -> None:
     """Anybody may publish anything: it is passed over."""
     channel = queue.ops.keys.channel("added")
-    publish = client.spublish if server.binary.cluster else client.publish
+    publish = client.spublish if server.binary.masters else client.publish
     with listening(queue) as told:
         for text in ("", "x", "[]", "{}", '{"at": "x"}', '{"at": 1, "ids": 5}', b"\xff", "5", "null"):
             publish(channel, text)

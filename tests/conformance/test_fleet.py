@@ -33,7 +33,7 @@ def test_queues(connect, client):
 def test_queues_by_a_client_that_decodes(connect, server):
     """The client may decode replies."""
     connect("a/b").enqueue(b"x")
-    with redis.Redis(unix_socket_path=server.path, decode_responses=True) as client:
+    with server.client(decode_responses=True) as client:
         assert headrace.queues(client) == ["a/b"]
 
 

@@ -147,7 +147,7 @@ def test_a_worker_sends_what_others_left(newest: Server, kind: str) -> None:
     ):
         assert queue.drain(60)
         assert other.counts() == Counts(waiting=len(FAR[1::2]), enqueued=len(FAR[1::2]))
-        with redis.Redis(unix_socket_path=newest.path) as client:
+        with newest.client() as client:
             until(lambda: kept(client, "outbox", "outdue", "closing") == 0, "an empty outbox")
             handed: Any = client.keys("*:handed")
             ttls: list[Any] = [client.pttl(key) for key in handed]
@@ -168,7 +168,7 @@ def test_what_can_not_be_sent_stays(
     worker = Running(kind, url=newest.url, heartbeat=0.2, timeout=2.0)
     done: Counter[bytes] = Counter()
     worker.handler("q/a", shards=SHARDS)(lambda job: done.update([job.payload]))
-    with redis.Redis(unix_socket_path=newest.path) as client, Queue("q/a", url=newest.url, shards=SHARDS) as queue:
+    with newest.client() as client, Queue("q/a", url=newest.url, shards=SHARDS) as queue:
         client.set(broken, "mine")
         leave(newest.url, NewJob(b"late", key=FAR[0]), *(NewJob(b"x", key=key) for key in others))
         with worker:

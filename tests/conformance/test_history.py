@@ -114,7 +114,7 @@ def test_the_declaration_counts_for_all(connect: Connect, server: Server) -> Non
     names = [receipt.id for receipt in queue.enqueue_many([b"x", b"y"])]
     worker = Worker(url=server.url, heartbeat=0.2, timeout=1.0)
 
-    @worker.handler("q")
+    @worker.handler("q", **server.binary.options)
     def handle(job: Any) -> bytes | None:
         return job.payload if job.payload == b"y" else None
 

@@ -344,7 +344,7 @@ def test_purge_dead(queue):
 @pytest.mark.parametrize("verb", ["redrive", "purge", "purge_dead", "move", "expire"])
 def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkeypatch, verb):
     """Each page brings as much as it took; it ends all the same, and has done what was there when it began."""
-    queue, other = connect("g/q", dead_limit=10_000), Queue("g/q", url=server.url, dead_limit=10_000)
+    queue, other = connect("g/q", dead_limit=10_000), server.queue("g/q", dead_limit=10_000)
     leases = []
 
     def bring(number: int) -> None:
@@ -461,7 +461,7 @@ def test_waiting_for_a_result(connect):
     assert time.monotonic() - began >= 0.15
 
     def complete():
-        with Queue("q", url=connect.server.url) as other:
+        with connect.server.queue("q") as other:
             other.lease().complete(b"done")
 
     worker = threading.Thread(target=complete)

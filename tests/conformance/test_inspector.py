@@ -47,13 +47,13 @@ def look(colour: str, server: Server) -> Iterator[Look]:
 @pytest.fixture
 def plain(server: Server) -> Iterator[Queue]:
     """The queue `q`."""
-    with Queue("q", url=server.url) as queue:
+    with server.queue("q") as queue:
         yield queue
 
 
 def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
     """How, when and by whom, also where no result is kept; a job without an end is not known any more."""
-    with Queue("q", url=server.url, history=100) as queue:
+    with server.queue("q", history=100) as queue:
         for name in ("done", "with result", "cancelled", "waits"):
             queue.enqueue(b"secret", id=name)
         lease = queue.lease()
@@ -171,8 +171,8 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
     """As docs/how-to/run-in-production.md has it; what changes something is refused, and nothing is changed."""
     in_every_state(plain)
     plain.schedule("nightly", b"x", every=3600)
-    client = redis.Redis(unix_socket_path=server.path, username="viewer", password="secret")
-    with redis.Redis(unix_socket_path=server.path) as admin, viewing(admin), client:
+    client = server.client(username="viewer", password="secret")
+    with server.client() as admin, viewing(admin), client:
         admin.script_flush()
         before = plain.counts()
         with Inspector(client=client, fresh=0) as inspector:
@@ -201,7 +201,7 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
 
 def test_trends(look: Look, server: Server) -> None:
     """What the counts were, from the first sweep on; jobs of a gap are those of the record behind it."""
-    with Queue("q", url=server.url, trends=True) as queue:
+    with server.queue("q", trends=True) as queue:
         assert look().trends("q").kept is False
         queue.enqueue_many([b"x"] * 3)
         queue.lease().complete()  # looks after the queue
@@ -270,7 +270,7 @@ def test_what_gone_shards_counted_is_shown(look: Look, server: Server) -> None:
 def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -> None:
     with Queue("s", url=server.url, shards=SHARDS, trends=True) as queue:
         queue.enqueue(b"x")
-    with Queue("s", url=server.url, shards=SHARDS) as queue, redis.Redis(unix_socket_path=server.path) as client:
+    with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
         queue.reshard(SHARDS + 2)
         new = [ops for ops in queue._whole.parts() if ops.shard.number >= SHARDS]
         assert len(new) == SHARDS + 2
@@ -293,7 +293,7 @@ def in_every_state(queue: Queue) -> None:
 def test_overview(look: Look, plain: Queue, server: Server) -> None:
     """All queues of the namespace with their counts, the law, workers; not those of another."""
     in_every_state(plain)
-    with Queue("other/a", url=server.url, priorities=3) as other, Queue("q", url=server.url, namespace="n") as far:
+    with Queue("other/a", url=server.url, priorities=3) as other, server.queue("q", namespace="n") as far:
         other.enqueue(b"x", priority=2)
         other.pause()
         far.enqueue(b"x")
@@ -312,7 +312,7 @@ def test_overview(look: Look, plain: Queue, server: Server) -> None:
 def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) -> None:
     """What a foreign command removed is missing, by its number."""
     plain.enqueue_many([b"x"] * 3)
-    with redis.Redis(unix_socket_path=server.path) as client:
+    with server.client() as client:
         client.xtrim(plain.ops.keys.part("jobs"), maxlen=1, approximate=False)
     view = look().queue("q").queue
     assert not view.balanced
@@ -348,7 +348,7 @@ def test_one_reader_serves_many_viewers(look: Look, plain: Queue) -> None:
 def test_queue(look: Look, server: Server, colour: str) -> None:
     """A queue with how it was declared, and its schedules."""
     name = f"declared-{colour}"  # once by each process
-    with Queue(name, url=server.url, codec=JSONCodec(), max_attempts=7, rate=Rate(5, 1)) as queue:
+    with server.queue(name, codec=JSONCodec(), max_attempts=7, rate=Rate(5, 1)) as queue:
         queue.enqueue({"a": 1})
         queue.schedule("nightly", {"b": 2}, every=60)
     page = look().queue(name)
@@ -408,7 +408,7 @@ def test_jobs_in_every_state(look: Look, plain: Queue) -> None:
 
 
 def test_a_job_is_found_in_whichever_queue(look: Look, plain: Queue, server: Server) -> None:
-    with Queue("r", url=server.url, priorities=2) as other:
+    with server.queue("r", priorities=2) as other:
         other.enqueue(b"x", id="a", priority=1)
         other.schedule("s", b"x", every=60)
     plain.enqueue(b"x", id="b")
@@ -433,7 +433,7 @@ def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
 
 def test_workers_and_what_each_runs(look: Look, plain: Queue, server: Server) -> None:
     plain.enqueue_many([NewJob(b"x", id=f"i{i}") for i in range(4)])
-    with Queue("q", url=server.url) as other:
+    with server.queue("q") as other:
         other.lease()
         leases = plain.lease_many(3)
         seen = look().worker("q", leases[0].worker)
@@ -493,7 +493,7 @@ def test_a_huge_payload_is_cut(look: Look, plain: Queue) -> None:
 
 
 def test_payloads_by_the_codec_of_their_queue(look: Look, server: Server) -> None:
-    with Queue("q", url=server.url, codec=JSONCodec()) as queue:
+    with server.queue("q", codec=JSONCodec()) as queue:
         name = queue.enqueue({"a": 1}).id
     assert look(codecs={"q": JSONCodec()}).job("q", name).payload.text == '{\n  "a": 1\n}'
 

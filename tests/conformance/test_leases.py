@@ -7,9 +7,8 @@ import time
 from datetime import timedelta
 
 import pytest
-import redis
 
-from headrace import Counts, NewJob, Queue
+from headrace import Counts, NewJob
 from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, expire, key, leased, payloads, present
 
@@ -262,7 +261,7 @@ def test_waiting_for_a_job(queue, meanwhile, arrival, block):
 @pytest.mark.parametrize("back", [name for name in RETURNS if name != "run out"])
 def test_waiting_for_a_job_that_comes_back(connect, meanwhile, back):
     """One who waits gets what comes back meanwhile."""
-    with Queue("q", url=connect.server.url) as other:
+    with connect.server.queue("q") as other:
         other.enqueue(b"x")
         held = other.lease()
         meanwhile(lambda _: RETURNS[back](held, other))
@@ -274,7 +273,7 @@ def test_waiting_for_a_job_that_comes_back(connect, meanwhile, back):
 @pytest.mark.parametrize("back", ["enqueue", *RETURNS])
 def test_woken(server, client, meanwhile, back):
     """What can be leased at once ends the blocked read of one who waits, and does not just come to its next look."""
-    with Queue("q", url=server.url) as other, redis.Redis(unix_socket_path=server.path, socket_timeout=None) as reader:
+    with server.queue("q") as other, server.client(socket_timeout=None) as reader:
         other.enqueue(b"x")
         held = other.lease()
 
@@ -323,7 +322,7 @@ def test_four_workers(connect):
     got, answers = [], []
 
     def work():
-        with Queue("q", url=connect.server.url) as queue:
+        with connect.server.queue("q") as queue:
             while leases := queue.lease_many(50):
                 got.extend(lease.job.payload for lease in leases)
                 answers.extend(queue.complete_many(leases))
@@ -344,7 +343,7 @@ def test_never_a_false_empty(connect):
     queue.enqueue_many([b"x"] * 5)
 
     def move():
-        with Queue("q", url=connect.server.url) as other:
+        with connect.server.queue("q") as other:
             while not over.is_set():
                 for number, lease in enumerate(other.lease_many(3)):
                     if number % 2:

@@ -6,13 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 
 from headrace import ConfigurationError, Counts, NewJob, Queue, Repairs
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
 from tests.support.servers import Server
-from tests.support.steps import LONG, key, leased, payloads, present, promote
+from tests.support.steps import LONG, key, leased, payloads, present, promote, somebody_waits
 
 MANY = 450  # more than two pages
 
@@ -112,7 +111,7 @@ def test_drain(queue, server):
     assert not queue.drain(0.05)
 
     def work() -> None:
-        with Queue("q", url=server.url) as other:
+        with server.queue("q") as other:
             for _ in range(2):
                 other.lease(block=PATIENCE).complete()
 
@@ -240,17 +239,17 @@ def test_an_id_that_is_the_name_of_its_own_entry_ends_with_its_job(connect, clie
     assert target.repair() == Repairs()
 
 
-def test_a_moved_job_wakes_who_waits_there(connect, server, client):
+def test_a_moved_job_wakes_who_waits_there(connect, server):
     source = connect("g/a")
     source.enqueue(b"x")
 
     def wait() -> bytes:
-        with Queue("g/b", url=server.url) as target:
+        with server.queue("g/b") as target:
             return target.lease(block=PATIENCE).job.payload
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait)
-        until(lambda: client.info("clients")["blocked_clients"], "somebody who waits")
+        somebody_waits(server)
         assert source.move("g/b") == 1
         assert waiting.result(PATIENCE) == b"x"
 
@@ -270,7 +269,7 @@ def test_move_to_another_group(newest_connect):
 def test_move_to_another_group_on_a_cluster(newest, colour):
     """Is refused by the server, whole; within a group it works there, too."""
     with Server(newest.binary, extra=["--cluster-enabled", "yes"]) as server:
-        with redis.Redis(unix_socket_path=server.path) as client:
+        with server.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
             until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "its slots")
         connect = Connect(colour, server)

@@ -25,7 +25,7 @@ PARSERS = {"sync": {2: _RESP2Parser, 3: _RESP3Parser}, "async": {2: _AsyncRESP2P
 
 def clients(server: Server) -> list[dict[str, str]]:
     """The connections to the server, without the one that asks."""
-    with redis.Redis(unix_socket_path=server.path) as asking:
+    with server.client() as asking:
         mine = str(asking.client_id())
         return [row for row in asking.client_list() if row["id"] != mine]
 
@@ -72,7 +72,7 @@ def test_a_connection_that_was_closed(newest, colour, caplog, idle):
     async def story() -> None:
         queue: Any = (AsyncQueue if colour == "async" else Queue)("q", url=newest.url)
         assert (await done(queue.enqueue(b"x"))).added
-        with redis.Redis(unix_socket_path=newest.path) as client:
+        with newest.client() as client:
             client.client_kill_filter(_type="normal", skipme=True)
         await asyncio.sleep(idle)
         assert (await done(queue.enqueue(b"x"))).added
@@ -110,7 +110,7 @@ def test_another_primary(colour):
         kept = [await done(executor.connections.take()) for _ in range(3)]
         for connection in kept:
             executor.connections.give(connection)
-        with redis.Redis(unix_socket_path=server.path) as client:
+        with server.client() as client:
             lost = [row for row in clients(server) if row["name"] == ""][-1]
             assert client.client_kill_filter(_id=lost["id"])
             sentinel.address = ("localhost", server.port)

@@ -415,7 +415,7 @@ def test_stranded_ones_are_parked_in_their_level(levels: Any, client: redis.Redi
 def test_a_job_of_any_level_wakes_who_is_blocked(
     levels: Any, meanwhile: Callable[[Callable[[Queue], object]], None], server: Server
 ) -> None:
-    with Queue("q", url=server.url, priorities=3) as other:
+    with server.queue("q", priorities=3) as other:
         for level in (2, 1):
             meanwhile(lambda _, level=level: other.enqueue(b"x", priority=level))
             lease = levels.lease(block=LONG)

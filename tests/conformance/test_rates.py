@@ -84,14 +84,14 @@ def test_never_faster_than_the_rate(connect, client):
 
 def test_what_the_limit_cut_short_tells_when_there_is_more(server):
     """The time of the next token comes with the last job that is handed out, and none where the jobs ended first."""
-    with Queue("q", url=server.url, rate=Rate(3, per=600)) as queue:
+    with server.queue("q", rate=Rate(3, per=600)) as queue:
         queue.enqueue_many([b"x"] * 4)
         two, one, none = (queue._executor.run(queue.ops.lease("w", 2, ttl=60.0)) for _ in range(3))
         assert [len(grant.claims) for grant in (two, one, none)] == [2, 1, 0]
         assert [grant.paused for grant in (two, one, none)] == [False, True, True]
         assert two.next_due is None
         assert 100 < none.next_due <= one.next_due <= 200
-    with Queue("q", url=server.url, rate=Rate(1000, per=1000, burst=2000)) as queue:
+    with server.queue("q", rate=Rate(1000, per=1000, burst=2000)) as queue:
         grant = queue._executor.run(queue.ops.lease("w", 2, ttl=60.0))
         assert (len(grant.claims), grant.paused, grant.next_due) == (1, False, None)
 
@@ -172,7 +172,7 @@ def test_takers_that_come_late_change_no_order(server, client, seed, burst):
     """Two takers, asking for one or several at any time: a value's jobs come in the order of the queue."""
     chance = random.Random(seed)
     rate, names = Rate(1, per=600, burst=burst, key="group"), "ab"
-    with Queue("q", url=server.url, rate=rate) as one, Queue("q", url=server.url, rate=rate) as two:
+    with server.queue("q", rate=rate) as one, server.queue("q", rate=rate) as two:
         one.enqueue_many(NewJob(b"%d" % i, headers={"group": chance.choice(names)}) for i in range(60))
         got = {name: [] for name in names}
         while sum(map(len, got.values())) < 60:

@@ -25,8 +25,8 @@ from headrace import (
     Receipt,
     as_completed,
 )
-from tests.conformance.test_results import heard, listeners
-from tests.support.awaiting import PATIENCE, until
+from tests.conformance.test_results import heard, listeners, somebody_listens
+from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect, bare
 from tests.support.servers import Server
 from tests.support.steps import leased
@@ -35,7 +35,7 @@ from tests.support.steps import leased
 @pytest.fixture
 def other(server: Server) -> Iterator[Queue]:
     """Another client."""
-    with Queue("q", url=server.url, max_attempts=1) as queue:
+    with server.queue("q", max_attempts=1) as queue:
         yield queue
 
 
@@ -45,11 +45,11 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace._base.subscription.POLL_EVERY_S", 2 * PATIENCE)
 
 
-def once_awaited(client: redis.Redis, act: Any) -> threading.Thread:
+def once_awaited(server: Server, act: Any) -> threading.Thread:
     """Act once somebody listens for the ends of jobs."""
 
     def run() -> None:
-        until(lambda: heard(client), "somebody who listens")
+        somebody_listens(server)
         act()
 
     thread = threading.Thread(target=run)
@@ -57,10 +57,10 @@ def once_awaited(client: redis.Redis, act: Any) -> threading.Thread:
     return thread
 
 
-def test_it_waits_until_its_job_has_ended(queue: Any, other: Queue, client: redis.Redis, unhurried: None) -> None:
+def test_it_waits_until_its_job_has_ended(queue: Any, other: Queue, server: Server, unhurried: None) -> None:
     """Without a timeout, too."""
     receipt = queue.enqueue(b"x")
-    acting = once_awaited(client, lambda: other.lease().complete(b"r"))  # type: ignore[union-attr]
+    acting = once_awaited(server, lambda: other.lease().complete(b"r"))  # type: ignore[union-attr]
     assert receipt.result() == b"r"
     acting.join()
     assert (receipt.result(), receipt.result(timeout=0), queue.result(receipt.id)) == (b"r",) * 3
@@ -99,10 +99,10 @@ def test_its_time(queue: Any, id: str | None) -> None:
 )
 @pytest.mark.usefixtures("unhurried")
 def test_it_is_told_at_once_why_there_will_be_none(
-    queue: Any, other: Queue, client: redis.Redis, end: Any, state: str, reason: str | None
+    queue: Any, other: Queue, server: Server, end: Any, state: str, reason: str | None
 ) -> None:
     receipt = queue.enqueue(b"x", id="i")
-    acting = once_awaited(client, lambda: end(other))
+    acting = once_awaited(server, lambda: end(other))
     with pytest.raises(JobFailed) as failed:
         receipt.result()
     acting.join()
@@ -158,12 +158,12 @@ def _asked(receipt: Any) -> Any:
 
 def test_as_they_end(newest: Server) -> None:
     """What has ended comes first, then what ends, in whatever way; and their results are there."""
-    with redis.Redis(unix_socket_path=newest.path) as client, Queue("q", url=newest.url) as queue:
+    with newest.client() as client, Queue("q", url=newest.url) as queue:
         first, *rest = queue.enqueue_many([b"a", b"b", b"c", b"d"])
         lease = queue.lease()
         assert lease is not None
         assert lease.complete(b"A")
-        acting = once_awaited(client, lambda: queue.cancel(rest[1].id))
+        acting = once_awaited(newest, lambda: queue.cancel(rest[1].id))
         ended = as_completed([*rest, first, first])
         assert isinstance(ended, Iterator)
         assert [next(ended), next(ended), next(ended)] == [first, first, rest[1]]
@@ -204,13 +204,13 @@ def test_as_they_end_under_asyncio(newest: Server) -> None:
             assert [await receipt for receipt in left] == [receipt.id and await receipt.result() for receipt in left]
             assert await asyncio.gather(*rest) == [b"b", b"c"]
 
-    with redis.Redis(unix_socket_path=newest.path) as client:
+    with newest.client() as client:
         asyncio.run(story())
 
 
 def test_many_take_few_commands_and_one_subscription(newest: Server, unhurried: None) -> None:
     """Never one for each."""
-    with redis.Redis(unix_socket_path=newest.path) as client, Queue("q", url=newest.url) as queue:
+    with newest.client() as client, Queue("q", url=newest.url) as queue:
         receipts = queue.enqueue_many([b"x"] * 990)
         counted: list[int] = []
 
@@ -221,7 +221,7 @@ def test_many_take_few_commands_and_one_subscription(newest: Server, unhurried: 
                 assert all(worker.complete_many(leases))
                 counted.append(scripts(client))
 
-        acting = once_awaited(client, act)
+        acting = once_awaited(newest, act)
         before, connections = scripts(client), len(client.client_list())
         ended = as_completed(receipts)
         found = [next(ended)]

@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 
 from headrace import AsyncQueue, Counts, Queue
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
@@ -21,7 +20,8 @@ TERM = 0.1  # seconds after which a peer here may declare others dead
 
 def tidy(queue):
     """Let the next lease look after the others, however short ago it last did."""
-    queue._peer.tidy_at = float("-inf")
+    for peer in getattr(queue._peer, "_peers", {None: queue._peer}).values():
+        peer.tidy_at = float("-inf")
 
 
 def lease_soon(queue, n=1):
@@ -39,7 +39,7 @@ def lease_soon(queue, n=1):
 
 def waiter(server):
     """A client that may block for long."""
-    return redis.Redis(unix_socket_path=server.path, socket_timeout=2 * PATIENCE)
+    return server.client(socket_timeout=2 * PATIENCE)
 
 
 def ring(queue, client):
@@ -451,7 +451,7 @@ def test_a_cancelled_lease_call(server, client):
     """A coroutine that is cancelled while it blocks, when a job has just come, takes no delivery with it."""
 
     async def story():
-        async with AsyncQueue("q", url=server.url, lease=LONG) as queue:
+        async with AsyncQueue("q", url=server.url, **server.binary.options, lease=LONG) as queue:
             got = []
             for number in range(20):
                 task = asyncio.create_task(queue.lease(block=PATIENCE))

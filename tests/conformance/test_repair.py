@@ -396,7 +396,7 @@ def running(kind: str, server: Server, handled: list[bytes]) -> Running:
     worker = Running(kind, url=server.url)
     deferred: set[bytes] = set()
 
-    @worker.handler("q", concurrency=16)
+    @worker.handler("q", concurrency=16, **server.binary.options)
     def handle(job: Any) -> Any:
         if int(job.payload) % 3 == 0 and job.payload not in deferred:
             deferred.add(job.payload)
@@ -420,7 +420,7 @@ def test_a_worker_at_work_breaks_nothing(connect, server, colour):
     """At no moment, whoever looks, and though several do at once."""
     queue = connect()
     handled: list[bytes] = []
-    with running(COLOURS[colour], server, handled), Queue("q", url=server.url) as other, ThreadPoolExecutor(1) as pool:
+    with running(COLOURS[colour], server, handled), server.queue("q") as other, ThreadPoolExecutor(1) as pool:
         over = threading.Event()
 
         def look() -> int:
@@ -517,7 +517,7 @@ def test_corruption_while_workers_run(connect, client, server, colour):
     corruptor = Corruptor(client, 7)
     total = 0
     every = ("stranded", "dangling", "ids_released", "ids_taken", "undated", "hollow", "leftovers", "deleted")
-    with running(COLOURS[colour], server, handled), Queue("q", url=server.url) as other, ThreadPoolExecutor(1) as pool:
+    with running(COLOURS[colour], server, handled), server.queue("q") as other, ThreadPoolExecutor(1) as pool:
         until(lambda: client.exists(key("wake")), "a worker that leases")
         found = NOTHING
         while len(corruptor.done) < 9 or not all(getattr(found, kind) for kind in every):
@@ -552,7 +552,7 @@ def test_several_repairs_at_once_mend_each_damage_once(connect, client, server):
     client.xdel(JOBS, *entries[:600])
     client.xack(JOBS, "workers", *entries[600:1200])
     client.hdel(IDS, *(f"i{n}" for n in range(1600, 1800)))
-    others = [Queue("q", url=server.url) for _ in range(4)]
+    others = [server.queue("q") for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         found = sum(pool.map(Queue.repair, others), queue.repair())
     for other in others:

@@ -17,6 +17,7 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
 from tests.support.listeners import subscribed
 from tests.support.servers import Server
+from tests.support.steps import somebody_waits
 
 TELLING = "headrace:{q}:q:events:completed"
 Then = Callable[[Callable[[Queue], object]], Future[object]]
@@ -31,15 +32,23 @@ def heard(client: redis.Redis) -> bool:
     return listeners(client) > 0 and bool(client.hexists("headrace:{q}:q:stats", "heard"))
 
 
+def somebody_listens(server: Server) -> None:
+    """Wait until somebody does; for a sharded queue, until somebody asks again and again."""
+    if server.binary.shards > 1:
+        somebody_waits(server)
+    else:
+        with server.client() as client:
+            until(lambda: heard(client), "somebody who listens")
+
+
 @pytest.fixture
 def once_awaited(server: Server) -> Iterator[Then]:
     """Let another client act once somebody listens for the end of a job."""
     acts: list[Future[object]] = []
-    with ThreadPoolExecutor(1) as pool, Queue("q", url=server.url) as other:
+    with ThreadPoolExecutor(1) as pool, server.queue("q") as other:
 
         def run(act: Callable[[Queue], object]) -> object:
-            with redis.Redis(unix_socket_path=server.path) as client:
-                until(lambda: heard(client), "somebody who listens")
+            somebody_listens(server)
             return act(other)
 
         def start(act: Callable[[Queue], object]) -> Future[object]:
@@ -114,8 +123,8 @@ def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurr
     waiting = threading.Event()
 
     def act() -> None:
-        with redis.Redis(unix_socket_path=server.path) as client, Queue("q", url=server.url, max_attempts=1) as other:
-            until(lambda: heard(client))
+        with server.queue("q", max_attempts=1) as other:
+            somebody_listens(server)
             ENDS[end](other)
         waiting.set()
 
@@ -141,7 +150,7 @@ def test_an_id_that_is_used_again_is_waited_for(
 
     def act(other: Queue) -> None:
         with (
-            redis.Redis(unix_socket_path=server.path) as client,
+            server.client() as client,
             client.pipeline() as pipe,
         ):  # the waiter looks after both
             pipe.execute_command(*other.ops.cancel("i").wire())
@@ -187,7 +196,7 @@ def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unh
     def act(other: Queue) -> None:
         lease = other.lease()
         assert lease is not None
-        with redis.Redis(unix_socket_path=server.path) as client, client.pipeline() as pipe:
+        with server.client() as client, client.pipeline() as pipe:
             pipe.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             pipe.execute_command(*other.ops.complete([lease.claim], results={lease.claim.entry: b"r"}).wire())
             assert pipe.execute() == [1, [1]]
@@ -234,7 +243,7 @@ def test_a_thousand_who_wait(newest: Server) -> None:
             assert await asyncio.gather(*[lease.complete(lease.job.id) for lease in leases]) == [True] * 1000
             return ids, await asyncio.gather(*waiting), connections
 
-    with redis.Redis(unix_socket_path=newest.path) as client:
+    with newest.client() as client:
         before = len(client.client_list())
         ids, found, connections = asyncio.run(story())
         assert found == [name.encode() for name in ids]
@@ -244,7 +253,7 @@ def test_a_thousand_who_wait(newest: Server) -> None:
 
 def test_threads_share_a_subscription(newest: Server) -> None:
     """And it ends some time after the last of them."""
-    with redis.Redis(unix_socket_path=newest.path) as client, Queue("q", url=newest.url) as queue:
+    with newest.client() as client, Queue("q", url=newest.url) as queue:
         ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 20)]
         with ThreadPoolExecutor(20) as pool:
             waiting = [pool.submit(queue.result, name, PATIENCE) for name in ids]
@@ -270,7 +279,7 @@ def test_the_subscription_ends_when_nobody_waits(
     monkeypatch.setattr("headrace._base.subscription.LINGER_S", linger)
     queue = newest_connect()
     queue.enqueue(b"x", id="i")
-    with redis.Redis(unix_socket_path=newest_connect.server.path) as client:
+    with newest_connect.server.client() as client:
         with pytest.raises(TimeoutError):
             queue.result("i", timeout=0.1)
         if linger:
@@ -297,7 +306,7 @@ def test_results_that_are_too_much_for_one_answer_are_asked_for_again(newest_con
     names = [receipt.id for receipt in queue.enqueue_many([b"x"] * 6)]
     for number, lease in enumerate(queue.lease_many(6)):
         assert lease.complete(result=b"%d" % number * 700_000)
-    with redis.Redis(unix_socket_path=newest.path) as client:
+    with newest.client() as client:
         client.config_resetstat()
         found = queue.results([*names, "nobody's"])
         asked = client.info("commandstats")["cmdstat_evalsha"]["calls"]

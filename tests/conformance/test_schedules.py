@@ -9,10 +9,9 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-import redis
 
 import headrace
-from headrace import Counts, JSONCodec, Queue, Schedule, TooManySchedules
+from headrace import Counts, JSONCodec, Schedule, TooManySchedules
 from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, key
 
@@ -140,7 +139,7 @@ def test_missed_for_very_long(queue, client):
 
 def test_one_job_a_tick_however_many_look(server, client):
     """Many at once, with the same due ticks before their eyes."""
-    peers = [Queue("q", url=server.url) for _ in range(8)]
+    peers = [server.queue("q") for _ in range(8)]
     due = overdue(peers[0], client, 20.5, missed="all")
     together = threading.Barrier(len(peers))
 
@@ -247,7 +246,7 @@ def test_schedules_that_are_too_much_for_one_answer(newest_connect, newest):
     for name, payload in names.items():
         queue.schedule(name, payload, every=3600)
     assert [schedule.name for schedule in queue.schedules()] == [*names]
-    with redis.Redis(unix_socket_path=newest.path) as client:
+    with newest.client() as client:
         client.zadd("headrace:{q}:q:ticks", {name: now(client) - 1 for name in names})
     found = {}
     while len(found) < len(names):

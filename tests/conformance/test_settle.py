@@ -310,7 +310,7 @@ def test_retry_at_once(queue, delay):
 
 def test_retry_is_woken(queue):
     """A job that was retried with a delay comes back to one who waits for it."""
-    assert leased(queue, b"a").retry(timedelta(milliseconds=50)) is True
+    assert leased(queue, b"a").retry(timedelta(milliseconds=500)) is True
     assert queue.lease() is None
     lease = queue.lease(block=20)
     assert (lease.job.payload, lease.job.attempt, lease.token) == (b"a", 2, 2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +16,10 @@ import headrace
 from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Rate, ShardsMismatch
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
-from tests.support.awaiting import until
+from tests.support.awaiting import PATIENCE, until
 from tests.support.program import Program
 from tests.support.servers import Server
+from tests.support.steps import asked
 
 SHARDS = 6
 TABLE = Table.of("q", SHARDS)
@@ -38,7 +41,7 @@ def drained(queue: Any) -> list[Any]:
 
 def test_it_is_a_queue(connect: Any) -> None:
     assert isinstance(Queue("q", url="redis://127.0.0.1:1", shards=SHARDS), Queue)
-    assert connect("plain").shards() == []
+    assert connect("plain", shards=1).shards() == []
 
 
 def test_jobs_of_a_key_are_in_its_shard(queue: Any) -> None:
@@ -55,7 +58,7 @@ def test_jobs_of_a_key_are_in_its_shard(queue: Any) -> None:
 
 
 def test_keys_of_a_plain_queue_are_kept_with_its_jobs(connect: Any) -> None:
-    queue = connect()
+    queue = connect(shards=1)
     queue.enqueue(b"x", key="k")
     queue.enqueue_many([NewJob(b"y", key="l"), b"z"])
     leases = queue.lease_many(3)
@@ -192,6 +195,26 @@ def test_closing_leaves_no_registration(connect: Any, queue: Any) -> None:
     assert len(queue.workers()) == SHARDS
     queue.close()
     assert connect(shards=SHARDS).workers() == []
+
+
+def test_who_waits_for_a_result_learns_that_there_is_none(queue: Any, server: Server) -> None:
+    """A job that was there, and then is not, has ended: nobody waits for the rest of the time."""
+    queue.enqueue(b"x", id="i")
+    with ThreadPoolExecutor(1) as pool, server.queue("q", shards=SHARDS) as other:
+
+        def complete() -> bool:
+            until(lambda: asked(client) >= began + 8, "two looks")
+            lease = other.lease()
+            return lease is not None and lease.complete()
+
+        for ask, nothing in ((queue.result, None), (lambda i, timeout: queue.results([i], timeout), {})):
+            with server.client() as client:
+                began = asked(client)
+                ended, start = pool.submit(complete), time.monotonic()
+                assert ask("i", PATIENCE) == nothing
+                assert ended.result(PATIENCE)
+            assert time.monotonic() - start < PATIENCE / 2
+            queue.enqueue(b"x", id="i")
 
 
 def test_results_are_found_in_any_shard(queue: Any) -> None:
@@ -385,7 +408,7 @@ def test_a_rate_per_shard_follows_the_number_of_shards(queue: Any, connect: Any)
 
 
 def test_a_rate_per_shard_of_a_plain_queue_is_the_whole_rate(connect: Any) -> None:
-    queue = connect("plain", rate=Rate(3, per=600, per_shard=True))
+    queue = connect("plain", shards=1, rate=Rate(3, per=600, per_shard=True))
     queue.enqueue_many([b"x"] * 5)
     assert len(queue.lease_many(5)) == 3
 

@@ -75,7 +75,7 @@ def test_a_bad_job_stops_it_before_its_part(connect: Any) -> None:
 
 def test_a_server_that_is_full_stops_it(server: Server, client: redis.Redis) -> None:
     """In the middle of a part: what is in of it counts."""
-    with Queue("q", url=server.url) as queue:
+    with server.queue("q") as queue:
         queue.enqueue(b"x")
         used = int(client.info("memory")["used_memory"])
         client.config_set("maxmemory", used + 3_000_000)

@@ -9,9 +9,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 
-from headrace import AsyncQueue, Counts, Lease, NewJob, Queue
+from headrace import AsyncQueue, Counts, Lease, NewJob
 from headrace._async.lease import AsyncLease
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from tests.support.awaiting import PATIENCE, until
@@ -135,11 +134,11 @@ def test_t21_races_have_one_winner(connect, server):
     claims = [lease.claim for lease in queue.lease_many(300)]
 
     def thread(forwards):
-        with Queue("q", url=server.url) as mine:
+        with server.queue("q") as mine:
             return [mine.complete(Lease(claim, mine)) for claim in claims[::forwards]][::forwards]
 
     async def task(forwards):
-        async with AsyncQueue("q", url=server.url) as mine:
+        async with AsyncQueue("q", url=server.url, **server.binary.options) as mine:
             return [await mine.complete(AsyncLease(claim, mine)) for claim in claims[::forwards]][::forwards]
 
     async def tasks():
@@ -211,7 +210,7 @@ def test_t14_a_release_wakes(connect, server, client):
     queue, other = connect(), connect()
     lease = leased(queue)
     with (
-        redis.Redis(unix_socket_path=server.path, socket_timeout=2 * PATIENCE) as blocked,
+        server.client(socket_timeout=2 * PATIENCE) as blocked,
         ThreadPoolExecutor(1) as pool,
     ):
         reply = pool.submit(blocked.execute_command, *other.ops.wait(PATIENCE))

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import pytest
-import redis
 
 from headrace import NewJob, Queue, Rate
 from tests.support.awaiting import until
@@ -141,7 +140,7 @@ def test_one_cursor_for_all(connect: Any, client: Any) -> None:
 def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any, differ: bool) -> None:
     """By steps of bounded length: so many of them that, one every 15 ms, it takes less than two seconds at 100,000."""
     depth = 20_000
-    with Queue("q", url=server.url, lease=600.0) as queue, Queue("q", url=server.url, lease=300.0) as other:
+    with server.queue("q", lease=600.0) as queue, server.queue("q", lease=300.0) as other:
         queue.enqueue_many([b"x"] * (depth + 1))
         leases = queue.lease_many(depth + 1)
         if differ:
@@ -173,7 +172,7 @@ def test_many_that_expire_at_once(connect: Any, client: Any) -> None:
 
 def test_worker_that_is_not_asked(newest: Server) -> None:
     """A queue's own lease calls are all that it takes."""
-    with redis.Redis(unix_socket_path=newest.path) as client, Queue("q", url=newest.url, lease=60.0) as queue:
+    with newest.client() as client, Queue("q", url=newest.url, lease=60.0) as queue:
         queue.enqueue_many([b"x"] * 12_000)
         older(client, queue.lease_many(12_000)[-1])
         assert queue.lease(block=10.0).job.attempt == 2

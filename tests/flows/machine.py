@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-import redis
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from headrace import FanOut, NewJob, Next
@@ -96,7 +95,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self, server: Server) -> None:
         super().__init__()
-        self.redis = redis.Redis(unix_socket_path=server.path)
+        self.redis = server.client()
         self.redis.flushall()
         self.connect = Connect("sync", server)
         self.flows = Flows(self.connect, dead_limit=1000)

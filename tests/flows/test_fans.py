@@ -429,7 +429,7 @@ def test_many_runs_with_many_children_are_read_in_bounded_steps(newest_flows: Fl
     for number in range(5):
         flows.flow.start(b"order", id=f"o-{number}", attributes={"customer": "ada"})
         assert flows.done("pick", FanOut([b""] * 700, stage="pack"))
-    with redis.Redis(unix_socket_path=flows.connect.server.path) as client:
+    with flows.connect.server.client() as client:
         client.config_resetstat()
         found = flows.flow.find(customer="ada")
         calls = client.info("commandstats")["cmdstat_hget"]["calls"]

@@ -25,7 +25,7 @@ IDS = [b"", b"o", b"\x00", b"\xff\xfe", b"x" * 501, b"/", b"//", b"o/1/x", b"o/9
 
 def test_a_worker_takes_foreign_entries_for_jobs_of_no_flow(newest: Server) -> None:
     """Whatever their header says, and whatever their id is."""
-    with Flow("shop", url=newest.url) as flow, redis.Redis(unix_socket_path=newest.path) as client:
+    with Flow("shop", url=newest.url) as flow, newest.client() as client:
         seen: list[bytes] = []
         flow.stage("pick")(lambda job: seen.append(job.payload))
         worker = Worker(newest.url)
@@ -66,7 +66,7 @@ def test_headers_of_a_job_are_handed_on_without_what_is_ours(flows: Flows) -> No
     for one in leases:
         assert one.dead_letter("why")
     assert other.redrive() == 2
-    with redis.Redis(unix_socket_path=flows.connect.server.path) as client:
+    with flows.connect.server.client() as client:
         assert client.keys("headrace:{shop}:shop/other:flows") == []
 
 
@@ -84,7 +84,7 @@ def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, 
 
 def test_a_key_of_another_type_in_the_place_of_a_run_ends_no_worker(newest: Server) -> None:
     """Its job is a dead letter that says so, and goes on once the key is gone; other runs are not disturbed."""
-    with Flow("shop", url=newest.url) as flow, redis.Redis(unix_socket_path=newest.path) as client:
+    with Flow("shop", url=newest.url) as flow, newest.client() as client:
         flow.stage("pick", next="bill", children="pick")(lambda job: FanOut([b"c"]) if job.id == "parent" else b"r")
         flow.stage("bill")(lambda job: None)
         pick = Queue("shop/pick", url=newest.url)

@@ -9,7 +9,6 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-import redis
 
 from headrace import FanOut, Flow, NewJob, Next
 from tests.flows.conftest import Flows, shop
@@ -200,7 +199,7 @@ def test_a_storm(flows: Flows, seed: int, server: Server) -> None:
     states = [flows.flow.state(f"o-{number}").state for number in range(12)]
     assert set(states) <= {"completed", "cancelled"}
     assert "completed" in states
-    with redis.Redis(unix_socket_path=server.path) as client:
+    with server.client() as client:
         lasting = [key for key in client.scan_iter(count=1000) if client.ttl(key) == -1]
         parts = {key.decode().rpartition(":")[2] for key in lasting}
         assert parts <= {"jobs", "wake", "stats", "workers", "registered", "dead"}

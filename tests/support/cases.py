@@ -6,21 +6,28 @@ it (the newest, if that is all there is), RESP3 the newest and the oldest, and a
 
 Of its other parameters all run on the newest server, from threads; each other server has a sixth, another one each, and
 one case at least.
+
+On three masters each body has one case: with shards, if it holds there (`differences.py`), else without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import pytest
 from attrs import evolve
 
+from tests.support.differences import difference
 from tests.support.servers import Binary, binaries
 
-# It serves all slots: a script with keys in two fails there. Clusters of several nodes have tests of their own.
-CLUSTER = evolve(binaries()[0], name="cluster", cluster=True)
-ON_CLUSTERS = {"conformance", "flows"}  # folders of tests
+# It serves all slots: a script with keys in two fails there.
+CLUSTER = evolve(binaries()[0], name="cluster", masters=1)
+MASTERS = evolve(CLUSTER, name="cluster-3", masters=3)
+SHARDED = evolve(MASTERS, name="cluster-3x6", shards=6)
+CLUSTERS = [CLUSTER, MASTERS, SHARDED]
+ON_CLUSTERS, ON_MASTERS = {"conformance", "flows"}, {"conformance"}  # folders of tests
 # Transactions with keys of their own; the model of flows, whose scripts are those of any server.
 OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
 
@@ -39,7 +46,20 @@ def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool)
         wanted = sixths(binary, colour, protocol, body, servers, full=full)
         found = [case for case in group if number(case, named) % len(ALL) in wanted]
         runs.update(map(id, found or (group[:1] if wanted else [])))
+    if servers == "all" and not full and not ON_MASTERS.isdisjoint(body.path.parts):
+        runs.update(map(id, once_on_masters(cases, body)))
     return [case for case in cases if id(case) in runs]
+
+
+def once_on_masters(cases: Sequence[Any], body: pytest.Item) -> Sequence[Any]:
+    """Choose one case on three masters: with shards, if the body holds there, else without. The colours take turns."""
+    turn = ("sync", "async")[crc32(body.name.encode()) % 2]
+    for binary in (SHARDED, MASTERS):
+        some = [case for case in cases if binary in case.params.values()]
+        some = [case for case in some if difference(binary, body, case.id) is None]
+        if some and body.name not in OFF_CLUSTERS:
+            return [case for case in some if case.params.get("colour") == turn][:1] or some[:1]
+    return []
 
 
 def sixths(
@@ -47,20 +67,29 @@ def sixths(
 ) -> Sequence[int]:
     """Say which sixths of a body's cases run on a server, in a colour, by a protocol."""
     if binary is None:
-        return ALL
-    if binary.cluster:
-        off = body.name in OFF_CLUSTERS or ON_CLUSTERS.isdisjoint(body.path.parts)
-        if off or servers not in {"cluster", "all"}:
-            return NONE
-        return ALL if full or servers == "cluster" else NONE if colour == "async" else (0,)
+        return NONE if servers in {one.name for one in CLUSTERS} else ALL
+    if binary.masters:
+        return sixths_of_cluster(binary, colour, body, servers, full=full)
     place, last = binaries().index(binary), len(binaries()) - 1
-    if not {"newest": place == 0, "ends": place in {0, last}, "cluster": False, "all": True}[servers]:
+    if not {"newest": place == 0, "ends": place in {0, last}, "all": True}.get(servers, False):
         return NONE
     if full or (place == 0 and colour != "async"):
         return ALL
     apart = servers == "all" and last > 1  # asyncio has the second server for itself
     others = colour is not None and (colour == "async") != (place == apart)
     return NONE if others or (protocol == 3 and place not in {0, last}) else (2 * place % len(ALL),)
+
+
+def sixths_of_cluster(
+    binary: Binary, colour: str | None, body: pytest.Item, servers: str, *, full: bool
+) -> Sequence[int]:
+    """Say which sixths of a body's cases run on a cluster; the one case on three masters is chosen besides."""
+    folders = ON_CLUSTERS if binary.masters == 1 else ON_MASTERS
+    if body.name in OFF_CLUSTERS or folders.isdisjoint(body.path.parts) or servers not in {binary.name, "all"}:
+        return NONE
+    if full or servers == binary.name:
+        return ALL
+    return NONE if binary.masters > 1 or colour == "async" else (0,)
 
 
 def number(case: Any, named: set[str]) -> int:

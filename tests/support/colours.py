@@ -76,7 +76,7 @@ class Connect:
         if callable(make := options.get("client")):
             options["client"] = make(redis.asyncio if self._runner else redis)
         if not options.keys() & {"url", "client"}:
-            options["url"] = self.server.url
+            options = {"url": self.server.url, **self.server.binary.options, **options}
         if self._runner is None:
             queue: Any = Queue(name, **options)
         else:

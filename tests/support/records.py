@@ -6,8 +6,6 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-import redis
-
 from headrace import Queue
 from headrace._protocol.queue_ops import Ops
 from tests.support.servers import Server
@@ -20,7 +18,7 @@ def kept(queue: Queue | Ops, server: Server, minutes: Iterable[int], start: int 
     """
     keys = (queue if isinstance(queue, Ops) else queue.ops).keys
     key = keys.part("trends")
-    with redis.Redis(unix_socket_path=server.path) as client:
+    with server.client() as client:
         told: Any = client.time()
         now = now or told[0]
         client.hset(keys.part("stats"), "trends", now * 1000)  # no other comes between

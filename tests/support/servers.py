@@ -23,13 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 import redis.utils
 from attrs import frozen
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from headrace import Queue
 
 __all__ = ["EXACT", "MATRIX", "Binary", "Process", "Server", "binaries", "free_port", "on_path", "spawn"]
 
@@ -59,8 +61,15 @@ class Binary:
 
     name: str
     path: Path
-    cluster: bool = False
-    """Run as a cluster of one node."""
+    masters: int = 0
+    """Run as a cluster of so many."""
+    shards: int = 1
+    """Of its queues."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options with which queues are made besides."""
+        return {"shards": self.shards} if self.shards > 1 else {}
 
 
 @cache
@@ -178,6 +187,14 @@ class Server:
             with connection.makefile("rb") as replies:
                 head = replies.readline()
                 return replies.read(int(head[1:])).decode() if head.startswith(b"$") else head.decode()
+
+    def queue(self, name: str, **options: Any) -> Queue[Any]:
+        """Make a queue for threads; arguments as for `Queue`."""
+        return Queue(name, **{"url": self.url, **options})
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Make a plain client; arguments as for `redis.Redis`."""
+        return redis.Redis(unix_socket_path=self.path, **options)
 
     def log(self) -> str:
         """Return what it has logged."""

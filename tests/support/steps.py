@@ -35,7 +35,7 @@ def expire(queue: Any, jobs: int = 1) -> None:
 
     def swept() -> bool:
         nonlocal moved
-        moved += queue._run(queue.ops.reclaim("sweeper", 10.0)).moved
+        moved += sum(queue._run(ops.reclaim("sweeper", 10.0)).moved for ops in queue._whole.parts())
         return moved >= jobs
 
     until(swept, "leases that expire")
@@ -48,11 +48,26 @@ def promote(queue: Any, jobs: int = 1) -> None:
 
     def due() -> bool:
         nonlocal promoted
-        promoted += queue._run(queue.ops.reclaim("sweeper", 10.0)).promoted
+        promoted += sum(queue._run(ops.reclaim("sweeper", 10.0)).promoted for ops in queue._whole.parts())
         return promoted >= jobs
 
     until(due, "delays that end")
     assert promoted == jobs
+
+
+def somebody_waits(server: Any) -> None:
+    """Wait until another waits: in a blocked read, or, where queues are sharded, by asking again and again."""
+    with server.client() as client:
+        if server.binary.shards == 1:
+            until(lambda: client.info("clients")["blocked_clients"], "somebody who waits")
+            return
+        began = asked(client)
+        until(lambda: asked(client) >= began + 4, "somebody who asks")
+
+
+def asked(client: Any) -> int:
+    """Count the scripts that have run."""
+    return int(client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
 def looked_after(client: Any) -> None:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import redis
 
 from headrace import BatchError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater
 from headrace.testing import run_until_empty
@@ -31,7 +30,7 @@ def queues(server: Server, *names: str) -> Iterator[list[Queue]]:
 
 def calls(server: Server) -> Counter[str]:
     """How often each command ran since the server's start."""
-    with redis.Redis(unix_socket_path=server.path) as client:
+    with server.client() as client:
         stats: dict[str, dict[str, int]] = client.info("commandstats")
     return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()})
 
