@@ -252,7 +252,7 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
 
 def test_what_gone_shards_counted_is_shown(look: Look, server: Server) -> None:
     """As `counts()` has it: nothing is completed less because an old shard leaves the table."""
-    with Queue("s", url=server.url, shards=SHARDS) as queue, redis.Redis(unix_socket_path=server.path) as client:
+    with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
         queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
         assert all(queue.complete_many(queue.lease_many(30)))
         inspector = look()
