@@ -23,7 +23,7 @@ from tests.support.program import as_a_user_does, started
 from tests.support.servers import Server
 
 PATIENCE = 240.0  # seconds
-LIMIT = 100
+LIMIT = 200
 
 ONE, OTHER = facts(b"def f(a): pass\n").decode(), facts(b"class C: pass\n").decode()
 GOOD = Evidence(
