@@ -164,6 +164,7 @@ WITH_SHARDS = [
             test_told_when_the_next_deadline_passes test_who_beat_since_the_clock_went_back_lives
             test_who_was_gone_at_the_last_look_is_removed test_who_was_late_before_a_short_gap_is_dead
         test_delays.py test_promotion_is_in_the_order_of_due_times
+        test_enqueue.py test_id_is_free_again[the last attempt]
         test_inspect.py test_a_job_that_woke_a_reader_who_is_gone test_find_among_many_dead
             test_first_attempt_of_a_job_that_woke_a_reader test_pages test_to_wake_a_reader_shows_no_attempt
         test_operate.py test_what_comes_back_meanwhile_wakes_nobody
@@ -179,10 +180,8 @@ WITH_SHARDS = [
             test_parked_before_new test_poison test_the_dead_and_only_the_dead test_the_dead_hold_many
             test_the_dead_of_long_ago test_wake_tokens_do_not_pile_up test_what_rang_may_be_removed
         test_repair.py test_our_own_operations_break_nothing
-        test_results.py test_a_cut_while_waiting test_an_id_that_is_used_again_is_waited_for
-        test_schedules.py test_an_id_that_is_taken test_missed test_missed_for_very_long
-            test_one_job_a_tick_however_many_look test_replaced_while_somebody_decides
-            test_schedules_and_the_whole_queue
+        test_schedules.py test_missed test_missed_for_very_long test_one_job_a_tick_however_many_look
+            test_replaced_while_somebody_decides test_schedules_and_the_whole_queue
         test_semantics.py test_a_batch_of_all_sorts test_a_blocking_read_is_bounded
             test_a_full_server_is_drained test_a_listing_misses_nothing_that_stays
         test_settle.py test_attempts test_release_of_one_lease_given_twice test_tokens_grow
@@ -231,6 +230,23 @@ WITH_SHARDS = [
         always=False,
     ),
     Difference(
+        "levels",
+        "a shard knows of the levels of jobs that it had, and refuses only then",
+        """
+        test_priorities.py test_who_knows_of_fewer_levels_is_told[delete]
+            test_who_knows_of_fewer_levels_is_told[enqueue] test_who_knows_of_fewer_levels_is_told[lease]
+            test_who_knows_of_fewer_levels_is_told[purge]
+        """,
+        always=False,
+    ),
+    Difference(
+        "elsewhere",
+        "another thread sends an operation of the whole queue, which is refused there, and its job never ends",
+        """
+        test_results.py test_a_cut_while_waiting test_an_id_that_is_used_again_is_waited_for
+        """,
+    ),
+    Difference(
         "parts",
         "a shard has its own registrations, call records, connections, limits, instant, and pages",
         """
@@ -243,8 +259,6 @@ WITH_SHARDS = [
         test_inspector.py test_a_sharded_queue_is_one test_overview test_workers_and_what_each_runs
         test_operate.py test_a_worker_is_failed
         test_ordered.py test_what_is_refused
-        test_priorities.py test_who_knows_of_fewer_levels_is_told[delete]
-            test_who_knows_of_fewer_levels_is_told[lease]
         test_reclaim.py test_at_most_once_a_second
         test_schedules.py test_too_many
         test_semantics.py test_readers_have_names_of_their_own
@@ -274,7 +288,7 @@ WITH_SHARDS = [
         "ids",
         "an id like those of jobs without one is refused, as it names a shard",
         """
-        test_enqueue.py test_id_is_kept
+        test_enqueue.py test_id_is_kept test_ids[1-1] test_ids[9999999999999999999999999-1]
         test_priorities.py test_an_id_is_one_job_in_all_levels
         """,
     ),
@@ -300,23 +314,25 @@ WITH_SHARDS = [
             test_nothing_is_handed_out_while_paused
         test_ordered.py test_a_blocked_reader_is_woken_as_a_turn_is_passed_on test_a_group_that_was_lost
             test_any_key_and_any_entry test_repair_forgets_turns_of_what_is_gone
+            test_the_turn_is_passed_on_however_a_job_leaves[XDEL]
         test_priorities.py test_a_bare_xadd_to_the_stream_of_a_level test_a_header_that_is_no_level
             test_foreign_additions_are_counted test_repair_registers_ids_in_the_streams_of_levels
             test_stranded_ones_are_parked_in_their_level test_without_ageing_it_waits
         test_reasons.py test_a_dead_letter_has_its_own test_a_foreign_producer_may_write_anything
             test_it_ends_with_the_job
-        test_reclaim.py test_a_deadline_ends_with_its_lease test_consumers_that_nobody_registered
+        test_reclaim.py test_a_deadline_ends_with_its_lease
+            test_a_queue_that_was_declared_dead_leases_on[removed] test_consumers_that_nobody_registered
             test_deleted_while_it_was_leased test_tokens_grow_though_the_group_is_lost
-        test_repair.py test_a_body_that_is_none test_a_delayed_job_without_its_body
-            test_a_delayed_job_without_its_due_time test_a_full_server test_a_group_that_was_destroyed
-            test_a_group_that_was_set_back test_a_group_that_was_set_beyond_the_end test_a_key_of_another_type
+        test_repair.py test_a_delayed_job_without_its_body test_a_delayed_job_without_its_due_time
+            test_a_full_server test_a_group_that_was_destroyed test_a_group_that_was_set_back
+            test_a_group_that_was_set_beyond_the_end test_a_key_of_another_type
             test_a_queue_that_is_not_there_stays_so test_a_stranded_job_wakes_who_waits
             test_a_stream_that_was_deleted test_a_wake_stream_that_was_deleted test_attempts_of_a_stranded_job
             test_corruption_while_workers_run test_ids_of_jobs_that_are_gone_are_released
             test_jobs_take_their_ids test_leftovers test_lost_counters test_pending_entries_without_a_job
             test_several_repairs_at_once_mend_each_damage_once test_stranded_jobs_go_to_the_front
             test_the_law_holds_again test_workers_that_are_known_by_half
-        test_schedules.py test_a_reader_that_waits_takes_part test_replaced
+        test_schedules.py test_a_reader_that_waits_takes_part test_an_id_that_is_taken test_replaced
             test_what_somebody_else_wrote_stops_nobody
         test_semantics.py test_a_foreign_entry_stops_nothing test_a_stale_lease_decides_nothing
             test_an_empty_queue_keeps_little test_fields_in_one_order
@@ -324,7 +340,8 @@ WITH_SHARDS = [
         test_stream_traps.py test_t10_entry_ids_never_repeat test_t11_what_was_added_before_the_group
             test_t12_an_emptied_queue_goes_on_counting test_t16_set_back_by_hand test_t18_nothing_dangles
             test_t1_a_deleted_job_is_not_completed test_t2_counts_need_no_lag test_t3_coming_back_is_no_delivery
-            test_t6_a_renewal_does_not_steal test_t9_a_deleted_queue_has_nothing_pending
+            test_t6_a_renewal_does_not_steal test_t8_the_queue_vanishes_under_a_reader[by_destroy]
+            test_t9_a_deleted_queue_has_nothing_pending
         test_sweep.py test_an_expired_lease_behind_many_is_found_soon
             test_leases_that_last_alike_are_taken_back_by_xautoclaim test_many_that_expire_at_once
             test_the_sweep_of_a_queue_with_priorities test_what_is_not_an_expired_lease_is_not_touched
