@@ -78,13 +78,13 @@ class ShardedPeer:
 
     def _ask_all(self, limit: int, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         taken: list[Claim] = []
-        self._turn += 1
+        first = self._turn = self._turn + 1  # others take their turns meanwhile
         numbers = list(self.map.parts)
         if self.map.ops.settings.ordered and len(numbers) > len(self.map.table.takers):
             waiting = yield from behind(self.map)
             numbers = [number for number in numbers if number not in waiting]
         for at in range(len(numbers)):
-            peer = self._of(numbers[(self._turn + at) % len(numbers)])
+            peer = self._of(numbers[(first + at) % len(numbers)])
             try:
                 taken += yield from peer.lease(limit - len(taken), 0.0, duration, at_most_once)
             except GeneratorExit:
