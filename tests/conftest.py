@@ -26,7 +26,7 @@ import redis
 from hypothesis import settings
 
 from tests.support.awaiting import until
-from tests.support.cases import CLUSTERS, chosen
+from tests.support.cases import CLUSTERS, ONCE, chosen
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.differences import difference
@@ -47,10 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headrace")
     group.addoption(
         "--servers",
-        choices=["newest", "ends", "all", *(binary.name for binary in CLUSTERS)],
+        choices=["newest", "ends", "all", ONCE, *(binary.name for binary in CLUSTERS)],
         default="all",
-        help="servers of the matrix to test on: the newest, the newest and the oldest, a cluster, or (the "
-        "default) all of them",
+        help="servers of the matrix to test on: the newest, the newest and the oldest, three masters for one case "
+        "of each body, a cluster, or (the default) all but those",
     )
     group.addoption(
         "--full",
@@ -61,8 +61,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Six processes a core: two thirds of the time that tests take, they wait, for leases, beats and servers."""
-    return min(6 * (os.cpu_count() or 2), 32)
+    """Five processes a core: two thirds of the time that tests take, they wait, for leases, beats and servers."""
+    return min(5 * (os.cpu_count() or 2), 32)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -94,7 +94,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
             binary = next((value for value in case.params.values() if isinstance(value, Binary)), None)
             if binary is not None and (differs := difference(binary, metafunc.definition, case.id)) is not None:
                 case.marks.append(differs.mark)
-    elif made or options.servers in {one.name for one in CLUSTERS}:
+    elif made or options.servers in {ONCE, *(one.name for one in CLUSTERS)}:
         LEFT_OUT.add(metafunc.function)
         del made[1:]  # none at all would be a body without parameters
 

@@ -7,7 +7,8 @@ it (the newest, if that is all there is), RESP3 the newest and the oldest, and a
 Of its other parameters all run on the newest server, from threads; each other server has a sixth, another one each, and
 one case at least.
 
-On three masters each body has one case: with shards, if it holds there (`differences.py`), else without.
+On three masters, which have a run of their own, each body has one case: with shards, if it holds there
+(`differences.py`), else without.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ ON_CLUSTERS, ON_MASTERS = {"conformance", "flows"}, {"conformance"}  # folders o
 # Transactions with keys of their own; the model of flows, whose scripts are those of any server.
 OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
 
+ONCE = "masters"  # each body once on three masters
 ALL, NONE = range(6), ()  # sixths
 
 
@@ -46,7 +48,7 @@ def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool)
         wanted = sixths(binary, colour, protocol, body, servers, full=full)
         found = [case for case in group if number(case, named) % len(ALL) in wanted]
         runs.update(map(id, found or (group[:1] if wanted else [])))
-    if servers == "all" and not full and not ON_MASTERS.isdisjoint(body.path.parts):
+    if servers == ONCE and not ON_MASTERS.isdisjoint(body.path.parts):
         runs.update(map(id, once_on_masters(cases, body)))
     return [case for case in cases if id(case) in runs]
 
@@ -67,7 +69,7 @@ def sixths(
 ) -> Sequence[int]:
     """Say which sixths of a body's cases run on a server, in a colour, by a protocol."""
     if binary is None:
-        return NONE if servers in {one.name for one in CLUSTERS} else ALL
+        return NONE if servers in {ONCE, *(one.name for one in CLUSTERS)} else ALL
     if binary.masters:
         return sixths_of_cluster(binary, colour, body, servers, full=full)
     place, last = binaries().index(binary), len(binaries()) - 1

@@ -34,6 +34,6 @@ def test_calls_at_once_ask_every_shard(monkeypatch: pytest.MonkeyPatch) -> None:
         for call, shards in zip(calls, asked, strict=True):
             shards.append(next(call))
     for call, shards in zip(calls, asked, strict=True):
-        shards += call
+        shards.extend(call)
     assert [len(set(shards)) for shards in asked] == [len(shards) for shards in asked] == [SHARDS] * SHARDS
     assert len({shards[0] for shards in asked}) == SHARDS
