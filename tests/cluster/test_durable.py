@@ -256,6 +256,7 @@ def test_a_workers_settlements(pair: Pair, kind: str, caplog: pytest.LogCaptureF
         pair.in_step()
 
 
+@pytest.mark.slow
 def test_on_a_cluster(colour: str) -> None:
     with Cluster(binaries()[0], masters=1, replicas=1) as cluster:
         connect = Connect(colour, cluster)

@@ -200,6 +200,7 @@ def test_a_master_is_replaced_by_hand(replicated: Cluster, kind: str) -> None:
         load.goes_on(20)
 
 
+@pytest.mark.slow
 def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
     """Its replica has everything: calls under way are sent to that, under their numbers. The other two don't wait."""
     names = replicated.groups()
@@ -213,6 +214,7 @@ def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
         load.goes_on(20)
 
 
+@pytest.mark.slow
 def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> None:
     """One that answers nothing, and closes nothing: the calls to it end in their time, and the others don't wait."""
     lost, *alive = cluster.groups()
@@ -276,6 +278,7 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
             queue.close()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

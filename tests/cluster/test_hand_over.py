@@ -51,6 +51,7 @@ def dying() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> None:
     """What is for it waits in outboxes, and comes once when it is back."""
@@ -86,6 +87,7 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
     assert done == dict.fromkeys(KEYS, 1)
 
 
+@pytest.mark.slow
 def test_a_master_is_replaced_under_chains() -> None:
     """Each step of a chain follows the one before, in another shard; each is completed once."""
     chains, steps = 60, 5

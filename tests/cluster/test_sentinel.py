@@ -48,6 +48,7 @@ def frozen(sentinels: Sentinels) -> None:
     former.ask("CLIENT", "UNPAUSE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 @pytest.mark.parametrize("fault", [killed, replaced, frozen], ids=lambda fault: fault.__name__)
 def test_another_primary(sentinels: Sentinels, fault: Callable[[Sentinels], None], kind: str) -> None:

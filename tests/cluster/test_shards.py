@@ -91,6 +91,7 @@ def test_a_worker_of_all_masters(cluster: Cluster, kind: str) -> None:
     assert done == {b"%d" % n: 1 for n in range(1_200)} | {b"last": 1}
 
 
+@pytest.mark.slow
 def test_a_dead_master_stops_its_own_shards_only(dying: Cluster, kind: str) -> None:
     """One slot, which is nobody's for good: a call to a dead node keeps none."""
     table = Table.of("q", 6)
@@ -118,6 +119,7 @@ def dying() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.slow
 def test_anonymous_jobs_go_round_a_dead_master(colour: str, dying: Cluster) -> None:
     connect = Connect(colour, dying)
     queue = connect("q", shards=6, timeout=1.5)
@@ -168,6 +170,7 @@ def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
     assert failed == 1
 
 
+@pytest.mark.slow
 def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
     """Jobs with and without ids, while a master is killed and its replica takes over: each is completed once."""
     with Cluster(binaries()[0], replicas=1) as cluster:

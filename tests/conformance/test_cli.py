@@ -638,6 +638,7 @@ def asked(port: str, path: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
+@pytest.mark.slow
 def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) -> None:
     """Live as long as it runs; ready once all processes are, the server is there, and nobody stops it."""
     work = working("app:worker", "--processes", "2", "--health-port", "0", url=own.url)
@@ -838,6 +839,7 @@ def own(newest: Server) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", ["gone", "frozen"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 def test_it_stops_without_its_server(
@@ -881,6 +883,7 @@ def test_it_starts_while_the_server_stands_still(working: Callable[..., Working]
     assert work.wait() == 0
 
 
+@pytest.mark.slow
 def test_an_outage_that_is_too_long(working: Callable[..., Working], own: Server) -> None:
     """Ends all processes, and is not answered by starting others."""
     work = working("app:worker", "--processes", "2", "--max-outage", "0.5", url=own.url)

@@ -59,10 +59,12 @@ def judged(said: str) -> None:
     assert said.endswith("Lost 0, completed twice 0, and the results are the same.\n")
 
 
+@pytest.mark.slow
 def test_on_a_private_server() -> None:
     judged(run(as_a_user_does))
 
 
+@pytest.mark.slow
 def test_on_a_server_of_yours(newest: Server) -> None:
     """What was there is left alone, and nothing else is left behind."""
     with Queue("modules", url=newest.url) as queue, newest.client() as client:

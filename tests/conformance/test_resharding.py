@@ -295,6 +295,7 @@ def test_leases_of_an_ordered_queue_come_from_old_shards_first(connect: Any) -> 
     assert done == {f"k{k}": [*range(k, 24, 3)] for k in range(3)}
 
 
+@pytest.mark.slow
 def test_a_follow_up_on_its_way_goes_to_the_new_shard(
     connect: Any, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

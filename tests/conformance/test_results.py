@@ -271,6 +271,7 @@ def test_threads_share_a_subscription(newest: Server) -> None:
         timer.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linger", [0.0, 5.0])
 def test_the_subscription_ends_when_nobody_waits(
     newest_connect: Connect, monkeypatch: pytest.MonkeyPatch, linger: float

@@ -83,6 +83,7 @@ def checked(page: Any) -> None:
     assert found.violations_count == 0, f"{page.url}: {found.generate_report()}"
 
 
+@pytest.mark.slow
 def test_pages(page: Any, queue: Queue) -> None:
     """Each page, hostile jobs in them, in light and in dark: accessible, and of this host only."""
     root = page.url
@@ -97,6 +98,7 @@ def test_pages(page: Any, queue: Queue) -> None:
             assert page.title() != "owned"
 
 
+@pytest.mark.slow
 def test_live_and_actions(page: Any, queue: Queue) -> None:
     """Numbers follow by themselves; a button acts; what destroys wants the name; the keyboard will do."""
     assert "token" not in page.url

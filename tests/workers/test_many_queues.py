@@ -79,6 +79,7 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
     assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby", "hset", "publish"}
 
 
+@pytest.mark.slow
 @ENGINES
 @pytest.mark.parametrize("peer", ["rested", "new", "plain"])
 def test_a_peer_that_works_and_dies_is_found_where_all_rest(
@@ -110,6 +111,7 @@ def test_a_peer_that_works_and_dies_is_found_where_all_rest(
         until(lambda: queues[0].counts().completed == 1)
 
 
+@pytest.mark.slow
 @ENGINES
 @pytest.mark.parametrize("how", ["new", "parked"])
 def test_what_another_reader_was_given_and_left_is_found_where_all_rest(

@@ -225,6 +225,7 @@ def test_expired_leases_of_a_worker(work: Work, queue: Queue, record: Recorder) 
 # -- pause -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @ENGINES
 def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event) -> None:
     """What runs goes on; nothing more is begun, nor is the server asked in vain; then it begins at once."""

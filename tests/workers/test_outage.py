@@ -172,6 +172,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe, "REPEAT_AFTER_S", 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_it_waits_for_ever(work: Work, own: Server, record: Recorder, said: Any) -> None:
     """Says so once, again at growing intervals, and goes on."""
@@ -204,6 +205,7 @@ def test_it_waits_for_ever(work: Work, own: Server, record: Recorder, said: Any)
     assert not said("role_failed")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_a_bound(work: Work, own: Server, said: Any) -> None:
     """Past `max_outage` the worker ends with the error."""

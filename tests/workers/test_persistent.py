@@ -174,6 +174,7 @@ def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeou
     until(seasoned)
 
 
+@pytest.mark.slow
 def test_the_holder_is_killed(
     holders: Holders, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
 ) -> None:
@@ -199,6 +200,7 @@ def test_the_holder_is_killed(
     assert queue.counts() == Counts(leased=1, enqueued=1)
 
 
+@pytest.mark.slow
 def test_the_holder_is_frozen(
     holders: Holders, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
 ) -> None:

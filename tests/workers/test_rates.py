@@ -103,6 +103,7 @@ def test_workers_reach_the_limit_and_stay_below(
         assert last - first + 1 <= round(rate.tokens + passed * rate.limit, 3)
 
 
+@pytest.mark.slow
 @ENGINES
 def test_a_worker_that_must_wait_does_not_spin(work: Work, queue: Queue, newest: Server) -> None:
     worker = work()

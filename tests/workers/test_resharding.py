@@ -70,6 +70,7 @@ def test_a_worker_takes_on_new_shards_and_leaves_old_ones(
     assert (counts.enqueued, counts.completed, counts.lost) == (260, 260, 0)
 
 
+@pytest.mark.slow
 def test_a_worker_goes_on_with_a_change_that_stopped(
     server: Server, client: Any, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -604,6 +604,7 @@ def test_releases_in_a_row_are_slowed_and_told_of(
     assert (state.state, state.job.attempt) in {("delayed", 1), ("parked", 1), ("waiting", 1)}
 
 
+@pytest.mark.slow
 def test_a_stop_gives_back_at_once_what_was_often_released(work: Work, queue: Queue) -> None:
     worker = work()
     stopping = threading.Event()
