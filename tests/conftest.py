@@ -111,28 +111,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Have each process begin with its share of those that are slow: else these are all that runs at the end.
+    """Have three processes in five begin with those that are slow: these mostly wait, so others work meanwhile, and
+    none is left for the end.
 
-    Each begins with an equal part of the list, and takes over the ends of others' when it has done its own. What runs
-    on three masters is the first's, so that the others need not start them.
+    Each begins with an equal part of the list, and takes over the ends of others' when it has done its own.
     """
     slow = [item for item in items if item.get_closest_marker("slow") is not None]
-    masters = [item for item in items if on_masters(item) and item.get_closest_marker("slow") is None]
-    late = {*slow, *masters}
-    rest = (item for item in items if item not in late)
+    rest = (item for item in items if item.get_closest_marker("slow") is None)
+    waiting = max(1, processes * 3 // 5)
     ordered: list[pytest.Item] = []
     for number in range(processes):
         size = (len(items) - len(ordered)) // (processes - number)
-        share = [*slow[number::processes], *(masters if number == 0 else ())]
+        share = slow[number::waiting] if number < waiting else []
         ordered += [*share, *islice(rest, max(0, size - len(share)))]
     return [*ordered, *rest]
-
-
-def on_masters(item: pytest.Item) -> bool:
-    """Tell whether a test runs on a cluster of several nodes that tests share."""
-    callspec = getattr(item, "callspec", None)
-    values = () if callspec is None else callspec.params.values()
-    return any(isinstance(value, Binary) and value.masters > 1 for value in values)
 
 
 def pytest_collection_finish() -> None:
