@@ -73,6 +73,7 @@ Each is set up for speed:
 {settings}
 
 What each promises besides, such as for the jobs of a worker that dies, is not measured: [choosing](choosing.md).
+What becomes of them with more of everything: [as it grows](growth.md).
 Repeat it with `python bench/compare.py --write`.
 """
 Figures = dict[str, float]
