@@ -7,6 +7,7 @@ pools take a lock, look at the socket and count, each time: as long as a short c
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,7 +24,7 @@ class BasePool:
 
     def __init__(self, maker: Any) -> None:
         self._maker = maker  # a pool of redis-py's, which hands out none
-        self.keep = float("inf")  # seconds for which connections stay open that are not used
+        self.keep: float | None = None  # seconds for which connections stay open that are not used; None: for ever
         self._free: list[tuple[Any, float]] = []  # and since when; the newest is last, and taken first
         self._all: set[Any] = set()
         self._watch: Watch | None = getattr(getattr(maker, "sentinel_manager", None), "watch", None)
@@ -45,8 +46,10 @@ class BasePool:
         former = self._watch is not None and not self._watch.leads(connection)
         return connection, former or time.monotonic() - since > LOOK_AFTER_S
 
-    def _spare(self) -> list[Any]:
+    def _spare(self) -> Sequence[Any]:
         """Forget the connections that are not used any more, and return them; call it when one is taken."""
+        if self.keep is None:
+            return ()
         since, spare = time.monotonic() - self.keep, list[Any]()
         with suppress(IndexError):  # none is left; another thread may have taken the last
             while self._free[0][1] < since:

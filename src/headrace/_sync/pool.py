@@ -25,9 +25,9 @@ class Pool(BasePool):
         if self._pid != os.getpid():  # a fork copied them: they are the parent's
             self._free, self._all, self._pid = [], set(), os.getpid()
         connection, looked_at = self._newest()
-        for spare in self._spare():
-            self.drop(spare)
         try:
+            for spare in self._spare():
+                self.drop(spare)
             if looked_at and not quiet(connection):
                 connection.disconnect()
             if connection._sock is None:  # noqa: SLF001
@@ -63,11 +63,11 @@ def exchanged(connection: Any, packed: bytes) -> Any:
         return reply(connection)
     try:
         sock.sendall(packed)
-        return connection._parser.read_response()  # noqa: SLF001
-    except TimeoutError as error:  # as it was sent; redis-py's own is of another kind
+    except TimeoutError as error:
         raise errors.TimeoutError("Timeout writing to socket") from error
     except OSError as error:
         raise unreadable(error) from error
+    return reply(connection)
 
 
 def replies(connection: Any, number: int) -> list[Any]:
