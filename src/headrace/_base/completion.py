@@ -59,8 +59,12 @@ class Pursuit:
     @property
     def told(self) -> bool:
         """Whether messages tell of the ends of jobs."""
+        return self._whole.told
+
+    @property
+    def _whole(self) -> Whole | Sharded:
         whole: Whole | Sharded = self.queue._whole  # noqa: SLF001 - we are a part of it
-        return whole.told
+        return whole
 
     @property
     def asks(self) -> bool:
@@ -77,9 +81,8 @@ class Pursuit:
         """Take out the receipts whose jobs have ended: of those that were *told* of, or of all, *again*."""
         names = [name for name in self.receipts if again or name in told or name in self.doubtful]
         found: list[Any] = []
-        whole: Whole | Sharded = self.queue._whole  # noqa: SLF001
         start = yield from current_time()
-        ends = yield from whole.ends(names, told)
+        ends = yield from self._whole.ends(names, told)
         before, self.doubtful = self.doubtful, set()
         for name, end in ends.items():
             if end is results.UNKNOWN and self.alive and self.told and name not in before:

@@ -27,9 +27,7 @@ class Parts:
     catalogue: Catalogue
     codecs: Mapping[str, Codec[Any]]
     abouts: dict[str, About] = field(factory=dict[str, About], init=False)  # what was read last, by the prefix of keys
-    past: dict[str, Counts] = field(
-        factory=dict[str, Counts], init=False
-    )  # of queues, what shards counted that are gone
+    past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)  # by queue, what gone shards have counted
 
     def whole(self, name: str) -> Ops:
         """Make the operations of a queue without shards. Raises `ConfigurationError` for what is no name."""
@@ -51,7 +49,7 @@ class Parts:
         tables = (yield from send_all([table(keys[name], note=False) for name in asked])) if asked else []
         found = {name: Table.parse("", rows) for name, rows in zip(asked, tables, strict=True)}
         shards = {name: one.parts for name, one in found.items() if one is not None}
-        self.past |= {name: Counts(0, 0, 0, 0, 0, 0, *one.past.get(name, ())) for name, one in found.items() if one}
+        self.past |= {name: one.gone(name) for name, one in found.items() if one is not None}
         return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, ()))] for name in names}
 
     def _keys(self, keys: Keys, shards: Iterable[Part]) -> list[Keys]:

@@ -279,8 +279,7 @@ class Sharded:
     def counts(self) -> Step[Counts]:
         """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
         counts = yield from self.part_counts()
-        gone = Counts(0, 0, 0, 0, 0, 0, *self.map.table.past.get(self.ops.keys.queue, ()))
-        return summed([gone, *counts])
+        return summed([self.map.table.gone(self.ops.keys.queue), *counts])
 
     def part_counts(self) -> Step[list[Counts]]:
         """Count the jobs of each shard, and those in its outbox."""

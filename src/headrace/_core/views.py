@@ -57,7 +57,6 @@ WORKER_JOBS = 20  # of a worker that are shown
 LEASED_LOOKED_AT = 400  # leased jobs, for those of one worker
 RUNS_AT_ONCE = 50
 PARTS_A_PAGE = 8  # calls for a page at most
-NONE = Counts()
 NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 
 
@@ -153,7 +152,7 @@ class Views:
     ) -> QueueView:
         """Make a queue's view of what was read of its parts."""
         abouts = self._parts.about(parts)
-        counts = summed([self._parts.past.get(name, NONE), *(counts for (counts, _), _ in read)])
+        counts = summed([self._parts.past.get(name, Counts()), *(counts for (counts, _), _ in read)])
         now = max(about.now for about in abouts)
         trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
         if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):

@@ -88,6 +88,10 @@ class Table:
     queues: frozenset[str] = frozenset()  # that anybody uses
     past: Mapping[str, Totals] = field(factory=dict[str, Totals])  # by queue, what shards counted that are gone
 
+    def gone(self, queue: str) -> Counts:
+        """Return what shards have counted of a queue that are no longer in the table."""
+        return Counts(0, 0, 0, 0, 0, 0, *self.past.get(queue, ()))
+
     @classmethod
     def of(cls, group: str, shards: int) -> Table:
         """Divide the range of checksums, and the slots of a cluster, into *shards* equal ranges."""
