@@ -17,6 +17,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import lasts
 from headrace._protocol.queue_ops import Ops
 from headrace._sync.executor import Executor
+from tests.cluster.faults import MAY_NOT
 from tests.cluster.mutants import DURABLE, DURABLE_IN_SCRIPTS
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
@@ -258,7 +259,7 @@ def test_a_workers_settlements(pair: Pair, kind: str, caplog: pytest.LogCaptureF
 
 @pytest.mark.slow
 def test_on_a_cluster(colour: str) -> None:
-    with Cluster(binaries()[0], masters=1, replicas=1, extra=["--cluster-replica-no-failover", "yes"]) as cluster:
+    with Cluster(binaries()[0], masters=1, replicas=1, extra=[f"--{MAY_NOT}", "yes"]) as cluster:
         connect = Connect(colour, cluster)  # the replica does not take over from a busy master
         queue = connect("q", durable="replicas:1")
         assert queue.enqueue(b"x").added

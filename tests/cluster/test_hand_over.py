@@ -138,15 +138,21 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+def between_shards(colour: str, pair: Pair) -> tuple[Connect, Any, str]:
+    """A queue with a job of one shard, and a key of another."""
     pair.primary.ask("FLUSHALL")
     connect = Connect(colour, pair)  # type: ignore[arg-type]
     queue = connect("q", shards=3)
     table = Table.of("q", 3)
     far = next(key for key in KEYS if table.part_of(key) != table.part_of("k"))
     queue.enqueue(b"x", key="k")
+    return connect, queue, far
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    connect, queue, far = between_shards(colour, pair)
     pair.replica.suspend()
     try:
         assert queue.lease().complete(then=[NewJob(b"y", key=far)])
@@ -166,12 +172,7 @@ def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, mon
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_replica_that_is_away_is_waited_for(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take over without what came meanwhile. Not for ever: there may be none any more."""
-    pair.primary.ask("FLUSHALL")
-    connect = Connect(colour, pair)  # type: ignore[arg-type]
-    queue = connect("q", shards=3)
-    table = Table.of("q", 3)
-    far = next(key for key in KEYS if table.part_of(key) != table.part_of("k"))
-    queue.enqueue(b"x", key="k")
+    connect, queue, far = between_shards(colour, pair)
     pair.replica.suspend()
     pair.primary.ask("CLIENT", "KILL", "TYPE", "replica")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
-from tests.support.planted import plant_functions
+from tests.support.planted import check, plant_functions
 from tests.support.servers import binaries
 
 
@@ -268,7 +267,6 @@ def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPa
     bug = SHARDS[mutant]
     plant_functions(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for what does not come
-    check: Any = globals()[bug.found_by]
     given = {"cluster": cluster, "kind": "threads"}
     with pytest.raises(AssertionError):
-        check(**{name: given[name] for name in inspect.signature(check).parameters})
+        check(globals()[bug.found_by], given)

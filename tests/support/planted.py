@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any
@@ -50,6 +50,11 @@ def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:
         return evolve(plain(name), source=source, sha=sha)
 
     return changed
+
+
+def check(test: Callable[..., object], given: Mapping[str, object]) -> None:
+    """Call a test with those of these fixtures that it takes."""
+    test(**{name: given[name] for name in inspect.signature(test).parameters})
 
 
 def plant_scripts(monkeypatch: pytest.MonkeyPatch, edits: Sequence[Edit]) -> None:
