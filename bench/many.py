@@ -21,6 +21,7 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.compare import processor
 from headrace import AsyncWorker, Job
 from headrace._protocol.keys import Keys
 from tests.support.servers import Server, binaries
@@ -93,10 +94,9 @@ def commands(client: Any) -> int:
     return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
 
 
-def processor(client: Any, worker: Serving) -> tuple[float, float]:
+def spent(client: Any, worker: Serving) -> tuple[float, float]:
     """Return the seconds of processor time of the server and of the worker."""
-    used = client.info("cpu")
-    return used["used_cpu_user"] + used["used_cpu_sys"], worker.ask()["processor"]
+    return processor(client), worker.ask()["processor"]
 
 
 def measure(server: Server, queues: int, jobs: int, lone: int, every: float, settle: float) -> dict[str, float]:
@@ -113,29 +113,29 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
         time.sleep(settle)
         # 1. Idle.
         before, since = commands(client), time.monotonic()
-        server_before, worker_before = processor(client, worker)
+        server_before, worker_before = spent(client, worker)
         time.sleep(10.0)
         seconds = time.monotonic() - since
         idle = commands(client) - before
-        server_after, worker_after = processor(client, worker)
+        server_after, worker_after = spent(client, worker)
         server_s, worker_s = server_after - server_before, worker_after - worker_before
         connections = client.info("clients")["connected_clients"] - 1
         # 2. One job at a time, each of another queue.
-        used, since = processor(client, worker), time.monotonic()
+        used, since = spent(client, worker), time.monotonic()
         for number in range(lone):
             client.xadd(streams[number * 7 % queues], {"data": LONE + str(time.perf_counter()).encode()})
             time.sleep(every)
         worker.until(queues + lone)
         waits = worker.ask()["waits"]
         share = (time.monotonic() - since) / seconds  # of what it takes when idle
-        lone_s = [after - before for before, after in zip(used, processor(client, worker), strict=True)]
+        lone_s = [after - before for before, after in zip(used, spent(client, worker), strict=True)]
         lone_s = [took - share * idle_s for took, idle_s in zip(lone_s, (server_s, worker_s), strict=True)]
         # 3. Many, of all queues by turns.
         each = max(1, jobs // queues)
         total = queues + lone + each * queues
         turns = [stream for _ in range(each // 50) for stream in streams for _ in range(50)]
         turns += [stream for stream in streams for _ in range(each % 50)]
-        server_before, worker_before = processor(client, worker)
+        server_before, worker_before = spent(client, worker)
         began = time.perf_counter()
         for at in range(0, len(turns), 1000):
             pipe = client.pipeline(transaction=False)
@@ -144,7 +144,7 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
             pipe.execute()
         worker.until(total)
         took = time.perf_counter() - began
-        server_after, worker_after = processor(client, worker)
+        server_after, worker_after = spent(client, worker)
         peak = client.info("clients")["connected_clients"] - 1
         return {
             "first jobs s": first, "connections": connections, "after load": peak, "commands/s": idle / seconds,
