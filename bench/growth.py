@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,13 @@ from tests.support.servers import Server, binaries
 
 RAW = ROOT / "bench" / "results" / "growth.json"
 PAGE = ROOT / "docs" / "explanation" / "growth.md"
-FILL_S = 45.0  # what would take longer to fill is left out
+FILL_S = 240.0  # what would take longer to fill is left out
+FILL_AT_ONCE = 1_000_000  # jobs that one program sends: some make a list of all
+SAMPLE = 20_000  # jobs of which it is told how long a fill would take
 BUDGET = 20_000_000  # bytes of payloads that are sent in one measurement
 REST_S = 10.0  # seconds for which idle workers are watched
-START_S = 300.0  # seconds in which idle workers have to connect
-SETTLE_S = 20.0  # seconds from then on, after which they are at rest
+START_S = 240.0  # seconds in which idle workers have to come to rest
+STEADY_S = 5.0  # seconds in which workers at rest take as much processor time as in those before
 MANY = (OURS, "headrace-threads", "rq", "dramatiq", "celery")  # a worker of theirs serves several queues
 Cells = dict[str, str]  # of a value: what its cell says
 
@@ -66,10 +69,14 @@ def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
 
 def waiting(peer: Peer, client: Any, jobs: int) -> str | None:
     """Fill the queue, then measure beside what waits."""
-    rate = 1000 / peer.end(peer.begin("bulk" if peer.name in BULK else "one", 1000))["seconds"]
-    if jobs / rate > FILL_S:
-        return None
-    peer.end(peer.begin("bulk" if peer.name in BULK else "one", jobs - 1000))
+    verb = "bulk" if peer.name in BULK else "one"
+    left, sample = jobs, min(jobs, SAMPLE if peer.name in BULK else SAMPLE // 20)
+    while left > 0:
+        seconds = peer.end(peer.begin(verb, sample))["seconds"]
+        left -= sample
+        if left * seconds / sample > FILL_S:
+            return None
+        sample = min(left, FILL_AT_ONCE)
     return rates(peer, client, 2000)
 
 
@@ -83,33 +90,49 @@ def queues(peer: Peer, client: Any, number: int) -> str | None:
     return rates(peer, client, max(2000, 2 * number), queues=number) if peer.name in MANY else None
 
 
-def spent_by(processes: list[subprocess.Popen[str]]) -> float:
-    """The seconds of processor time of processes and of their children's, as far as they are told."""
+def tree(pid: int) -> list[int]:
+    """The ids of a process and of all its children's."""
+    found = [pid]
+    for one in found:
+        with suppress(OSError):
+            for told in Path(f"/proc/{one}/task").glob("*/children"):
+                found += map(int, told.read_text("utf-8").split())
+    return found
+
+
+def spent_by(processes: Sequence[int]) -> float:
+    """The seconds of processor time of processes."""
     ticks = 0
     for process in processes:
         with suppress(OSError):
-            ticks += sum(
-                map(int, Path(f"/proc/{process.pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[11:15])
-            )
+            ticks += sum(map(int, Path(f"/proc/{process}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def workers(peer: Peer, client: Any, number: int) -> str:
+def workers(peer: Peer, client: Any, number: int) -> str | None:
     """Watch so many idle workers, each a process."""
-    processes = [peer.begin("rest", 0) for _ in range(number)]
+    begun = [peer.begin("rest", 0) for _ in range(number)]
+    processes: list[int] = []
     try:
-        end = time.monotonic() + START_S
-        while client.info("clients")["connected_clients"] <= number and time.monotonic() < end:
-            time.sleep(0.5)
-        time.sleep(SETTLE_S)
+        end, took = time.monotonic() + START_S, [float("inf"), 0.0]
+        while client.info("clients")["connected_clients"] <= number or took[0] > 1.2 * took[1] + 0.02:
+            if time.monotonic() > end:
+                return None
+            processes = [one for process in begun for one in tree(process.pid)]
+            spent = spent_by(processes)
+            time.sleep(STEADY_S)
+            took = [took[1] or float("inf"), spent_by(processes) - spent]
         counted, server, mine, began = commands(client), processor(client), spent_by(processes), time.monotonic()
         time.sleep(REST_S)
-        took = time.monotonic() - began
-        each_second = (commands(client) - counted) / took
-        servers, theirs = (processor(client) - server) / took, (spent_by(processes) - mine) / took
+        passed = time.monotonic() - began
+        each_second = (commands(client) - counted) / passed
+        servers, theirs = (processor(client) - server) / passed, (spent_by(processes) - mine) / passed
         return f"{each_second:,.0f} · {100 * servers:.2f} · {100 * theirs:.1f}"
     finally:
-        for process in processes:
+        for one in reversed(processes):
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        for process in begun:
             process.kill()
             process.wait()
 

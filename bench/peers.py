@@ -380,7 +380,8 @@ if "TARSK_JOBS" in os.environ:  # in tarsk's child
     sys.stdout = Path(os.environ["TARSK_TOLD"]).open("w", encoding="utf-8")  # noqa: SIM115 - until it ends
     TARSK = tarsk_app()
     TARSK.task(queue="bench", name="run")(handle)
-    SEEN.watch(int(os.environ["TARSK_JOBS"]))
+    if os.environ["TARSK_JOBS"] != "0":
+        SEEN.watch(int(os.environ["TARSK_JOBS"]))
 
 
 def celery(url: str) -> tuple[Loop, Callable[[], None]]:
