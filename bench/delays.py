@@ -1,8 +1,8 @@
 """From when a job is due to the start of its handler, on a worker that was idle and had blocked before.
 
 Another client delays the job while the worker blocks, one job at a time. When it is due is what the server says; the
-server runs on this machine, so that its clock also tells when the handler starts. `block` is a plain
-`Queue.lease(block=None)`. `schedule` is a recurring job, every 0.3 s.
+server runs on this machine, so that its clock also tells when the handler starts. `by hand` is a loop
+around `Queue.lease(block=)`. `schedule` is a recurring job, every 0.3 s.
 
 python bench/delays.py --server valkey-9.1 --jobs 200
 """
@@ -10,81 +10,30 @@ python bench/delays.py --server valkey-9.1 --jobs 200
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import queue
 import random
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from headrace import AsyncWorker, Job, Queue, Worker
+from bench.engines import by_hand, tasks, threads
+from headrace import Job, Queue
 from tests.support.servers import Server, binaries
 
-Starts = queue.SimpleQueue[tuple[str, float]]
 
+class Starts(queue.SimpleQueue[tuple[str, float]]):
+    """When which jobs have started."""
 
-@contextmanager
-def threads(url: str, starts: Starts) -> Iterator[None]:
-    """A worker with threads, in this process."""
-    worker = Worker(url=url)
-
-    @worker.handler("bench")
-    def handle(job: Job) -> None:
-        starts.put((job.id, time.time()))
-
-    with worker:
-        yield
-
-
-@contextmanager
-def tasks(url: str, starts: Starts) -> Iterator[None]:
-    """A worker with an event loop, in a thread of this process."""
-    over = threading.Event()
-
-    async def story() -> None:
-        worker = AsyncWorker(url=url)
-
-        @worker.handler("bench")
-        async def handle(job: Job) -> None:
-            starts.put((job.id, time.time()))
-
-        async with worker:
-            await asyncio.to_thread(over.wait)
-
-    thread = threading.Thread(target=asyncio.run, args=(story(),))
-    thread.start()
-    yield
-    over.set()
-    thread.join(30)
-
-
-@contextmanager
-def block(url: str, starts: Starts) -> Iterator[None]:
-    """No worker: a loop around `Queue.lease`."""
-    over = threading.Event()
-
-    def run() -> None:
-        with Queue("bench", url=url) as jobs:
-            while not over.is_set():
-                lease = jobs.lease(block=5.0)
-                if lease is not None:
-                    starts.put((lease.job.id, time.time()))
-                    lease.complete()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    yield
-    over.set()
-    thread.join(30)
+    def note(self, job: Job) -> None:
+        """Handle a job."""
+        self.put((job.id, time.time()))
 
 
 def enqueue(jobs: Queue, delay: float) -> str:
@@ -99,14 +48,14 @@ def reschedule(jobs: Queue, delay: float) -> str:
     return name
 
 
-WORKERS = {"threads": threads, "tasks": tasks, "block": block}
+WORKERS = {"threads": threads, "tasks": tasks, "by hand": by_hand}
 WAYS: dict[str, Callable[[Queue, float], str]] = {"enqueue": enqueue, "reschedule": reschedule}
 
 
 def delayed(server: Server, worker: str, way: str, jobs: int) -> list[float]:
     """Milliseconds from due to start, for each job."""
     chance, starts, took = random.Random(1), Starts(), []
-    with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts):
+    with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts.note):
         time.sleep(1.0)
         for _ in range(jobs):
             time.sleep(chance.uniform(0.005, 0.05))  # the worker blocks again
@@ -123,7 +72,7 @@ def delayed(server: Server, worker: str, way: str, jobs: int) -> list[float]:
 def recurring(server: Server, worker: str, jobs: int) -> list[float]:
     """The same for the ticks of a schedule; the due time is in the id."""
     starts, took = Starts(), []
-    with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts):
+    with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts.note):
         time.sleep(1.0)
         producer.schedule("tick", b"x", every=0.3)
         for _ in range(jobs):

@@ -6,65 +6,21 @@ python bench/latency.py --server valkey-9.1 --jobs 1000
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import queue
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from headrace import AsyncWorker, Job, Queue, Worker
+from bench.engines import tasks, threads
+from headrace import Queue
 from tests.support.servers import Server, binaries
-
-Starts = queue.SimpleQueue[float]
-
-
-@contextmanager
-def threads(url: str, starts: Starts) -> Iterator[None]:
-    """A worker with threads, in this process."""
-    worker = Worker(url=url)
-
-    @worker.handler("bench")
-    def handle(job: Job) -> None:
-        starts.put(time.perf_counter())
-
-    with worker:
-        yield
-
-
-@contextmanager
-def tasks(url: str, starts: Starts) -> Iterator[None]:
-    """A worker with an event loop, in a thread of this process."""
-    worker, ready = AsyncWorker(url=url), threading.Event()
-
-    @worker.handler("bench")
-    async def handle(job: Job) -> None:
-        starts.put(time.perf_counter())
-
-    async def story(over: asyncio.Future[None]) -> None:
-        async with worker:
-            ready.set()
-            await over
-
-    loop = asyncio.new_event_loop()
-    over = loop.create_future()
-    thread = threading.Thread(target=loop.run_until_complete, args=(story(over),))
-    thread.start()
-    ready.wait(30)
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(over.set_result, None)
-        thread.join(30)
-        loop.close()
 
 
 def enqueue(jobs: Queue) -> Callable[[], bool]:
@@ -89,12 +45,12 @@ def measure(server: Server, worker: str, way: str, jobs: int) -> list[float]:
     """Milliseconds from before the call to the start of the handler, for each job."""
     with redis.Redis(unix_socket_path=server.path) as client:
         client.flushall()
-    starts: Starts = queue.SimpleQueue()
+    starts: queue.SimpleQueue[float] = queue.SimpleQueue()
     took: list[float] = []
     with Queue("bench", url=server.url) as producer:
         while len(took) < jobs:
             acts = [WAYS[way](producer) for _ in range(ROUND)]  # before there is a worker
-            with WORKERS[worker](server.url, starts):
+            with WORKERS[worker](server.url, lambda _job: starts.put(time.perf_counter())):
                 time.sleep(0.3)
                 for act in acts:
                     time.sleep(0.003)  # the worker blocks again

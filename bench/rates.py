@@ -1,7 +1,7 @@
 """How near to a rate limit workers come, and never above it: by the server's own times of the grants.
 
 For each engine, number of workers and burst, jobs wait all the time and slots are free; a way's figure is the grants
-after the first burst, in percent of what the limit allows for that time. `hand` is a loop around `Queue.lease`.
+after the first burst, in percent of what the limit allows for that time. `by hand` is a loop around `Queue.lease`.
 
 python bench/rates.py --server valkey-9.1 --limit 50 --seconds 3
 """
@@ -9,77 +9,23 @@ python bench/rates.py --server valkey-9.1 --limit 50 --seconds 3
 from __future__ import annotations
 
 import argparse
-import asyncio
 import itertools
 import json
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from headrace import AsyncWorker, Job, NewJob, Queue, Rate, Worker
+from bench.engines import by_hand, tasks, threads
+from headrace import NewJob, Queue, Rate
 from tests.support.servers import Server, binaries
 
 WAITING = 3000
-
-
-@contextmanager
-def threads(url: str, rate: Rate, slots: int) -> Iterator[None]:
-    """A worker with threads."""
-    worker = Worker(url=url)
-
-    @worker.handler("bench", rate=rate, concurrency=slots)
-    def handle(job: Job) -> None:
-        pass
-
-    with worker:
-        yield
-
-
-@contextmanager
-def tasks(url: str, rate: Rate, slots: int) -> Iterator[None]:
-    """A worker with an event loop, in a thread of this process."""
-    over = threading.Event()
-
-    async def story() -> None:
-        worker = AsyncWorker(url=url)
-
-        @worker.handler("bench", rate=rate, concurrency=slots)
-        async def handle(job: Job) -> None:
-            pass
-
-        async with worker:
-            await asyncio.to_thread(over.wait)
-
-    thread = threading.Thread(target=asyncio.run, args=(story(),))
-    thread.start()
-    yield
-    over.set()
-    thread.join(30)
-
-
-@contextmanager
-def hand(url: str, rate: Rate, slots: int) -> Iterator[None]:
-    """No worker: a loop around `Queue.lease`."""
-    over = threading.Event()
-
-    def run() -> None:
-        with Queue("bench", url=url, rate=rate) as queue:
-            while not over.is_set():
-                if lease := queue.lease(block=0.5):
-                    lease.complete()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    yield
-    over.set()
-    thread.join(30)
+WAYS = {"by hand": by_hand, "threads": threads, "tasks": tasks}
 
 
 def measure(url: str, way: str, workers: int, slots: int, rate: Rate, seconds: float) -> dict[str, float]:
@@ -89,8 +35,9 @@ def measure(url: str, way: str, workers: int, slots: int, rate: Rate, seconds: f
         queue.enqueue_many(NewJob(b"x", headers={"key": "a"}) for _ in range(WAITING))
         client.config_resetstat()
         with ExitStack() as stack:
+            options = {"rate": rate} if way == "by hand" else {"rate": rate, "concurrency": slots}
             for _ in range(workers):
-                stack.enter_context(globals()[way](url, rate, slots))
+                stack.enter_context(WAYS[way](url, lambda _job: None, **options))
             while queue.counts().completed < rate.tokens:
                 time.sleep(0.001)
             begin, before = time.monotonic(), queue.counts().completed
@@ -111,7 +58,7 @@ def main() -> None:
     rows = []
     with Server(binary) as server:
         ways = [
-            ("hand", 1, 1),
+            ("by hand", 1, 1),
             ("threads", 1, 10),
             ("threads", 4, 10),
             ("tasks", 1, 1),
