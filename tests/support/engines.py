@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Self
 
@@ -164,6 +165,26 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def making(kind: str, url: str) -> Iterator[Callable[..., Running]]:
+    """Makes workers of a kind, for the server at *url* if no other is given; those that a failed test has left running
+    are halted.
+    """
+    made: list[Running] = []
+
+    def make(**options: Any) -> Running:
+        made.append(Running(kind, **options if options.keys() & {"url", "client"} else {"url": url, **options}))
+        return made[-1]
+
+    yield make
+    for running in made:
+        if running.running:
+            with suppress(BaseException):
+                running.stop(wait=False)
+                running.stop(wait=False)
+                running.close()
 
 
 class Recorder:

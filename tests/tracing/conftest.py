@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from headrace import Queue
 from headrace._telemetry import worker
 from tests.support.awaiting import until
-from tests.support.engines import KINDS, Running
+from tests.support.engines import KINDS, Running, making
 from tests.support.servers import Server
 
 
@@ -139,20 +138,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
-    """Makes workers of the kind, for the newest server; those still running at the end are halted."""
-    made: list[Running] = []
-
-    def make(**options: Any) -> Running:
-        made.append(Running(kind, **{"url": newest.url, **options}))
-        return made[-1]
-
-    yield make
-    for running in made:
-        if running.running:  # a test failed
-            with suppress(BaseException):
-                running.stop(wait=False)
-                running.stop(wait=False)
-                running.close()
+    """Makes workers of the kind, for the newest server."""
+    with making(kind, newest.url) as make:
+        yield make
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace import Queue
 from headrace._base import engine
-from tests.support.engines import KINDS, Recorder, Running
+from tests.support.engines import KINDS, Recorder, Running, making
 from tests.support.processes import Processes
 from tests.support.servers import Server
 
@@ -32,23 +30,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
-    """Makes workers of the kind, for the newest server; those still running at the end are halted."""
-    made: list[Running] = []
-
-    def make(**options: Any) -> Running:
-        if not options.keys() & {"url", "client"}:
-            options["url"] = newest.url
-        running = Running(kind, **options)
-        made.append(running)
-        return running
-
-    yield make
-    for running in made:
-        if running.running:  # a test failed
-            with suppress(BaseException):
-                running.stop(wait=False)
-                running.stop(wait=False)
-                running.close()
+    """Makes workers of the kind, for the newest server."""
+    with making(kind, newest.url) as make:
+        yield make
 
 
 @pytest.fixture
