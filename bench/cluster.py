@@ -4,6 +4,8 @@ python bench/cluster.py --masters 1,3 --shards 1,12 --jobs 60000 --rounds 3
 
 The rates are those of one client process that does everything; where masters and clients share processors, they say
 nothing about what more masters give. The time of the servers a job, all masters together, and that of the client do.
+With twelve processors or more, or `--fleet CLIENTS`, so many processes at once also enqueue and drain the jobs, in two
+more ways, of which the rates count.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,21 +25,25 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from headrace import AsyncWorker, Job, Queue
+from headrace import AsyncQueue, AsyncWorker, Job, Queue
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.servers import binaries
 
 WAYS = ("enqueue_many", "per job", "batch", "at rest")
+FLEET = ("fleet enqueues", "fleet drains")
+FLEET_FROM = 12  # processors from which on masters and clients have theirs
+FLEET_S = 300.0  # seconds that a fleet may take
 REST_S = 10.0  # seconds of an idle worker that are measured
 SERVER_AT_MOST, CLIENT_AT_MOST, BUSIEST_AT_MOST, REST_AT_MOST = 1.3, 1.2, 0.40, 0.03  # of 1 x 1; of all; of a core
+FLEET_AT_LEAST = 2.5  # of 1 x 1
 
 
 class Bench:
     """One cluster, a queue of so many shards, and one client process."""
 
-    def __init__(self, cluster: Cluster, shards: int, jobs: int) -> None:
-        self.cluster, self.shards, self.jobs = cluster, shards, jobs
+    def __init__(self, cluster: Cluster, shards: int, jobs: int, clients: int) -> None:
+        self.cluster, self.shards, self.jobs, self.clients = cluster, shards, jobs, clients
         self.nodes = [redis.Redis(port=node.port) for node in cluster.masters]
         self.payloads = [b"%0100d" % n for n in range(jobs)]
 
@@ -43,6 +51,8 @@ class Bench:
         """Run one way on empty servers."""
         for node in self.nodes:
             node.flushall()
+        if way in FLEET:
+            return self.fleet(way)
         run: Callable[[], float] = {
             "enqueue_many": self.enqueue_many,
             "per job": lambda: asyncio.run(self.drain(batch=False)),
@@ -109,6 +119,35 @@ class Bench:
             await over.wait()
             return time.perf_counter() - since
 
+    def fleet(self, way: str) -> dict[str, float]:
+        """Have several processes enqueue, or drain, at once."""
+        if way == "fleet drains":
+            self.fill()
+        each = self.jobs // self.clients
+        command = [sys.executable, __file__, "--member", way, "--jobs", str(each), "--shards", str(self.shards)]
+        before = self.busy()
+        members = [
+            subprocess.Popen([*command, "--url", self.cluster.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(self.clients)
+        ]
+        try:
+            for member in members:
+                assert member.stdout
+                assert member.stdout.readline()  # it is ready
+            for member in members:
+                assert member.stdin
+                member.stdin.write(b"go\n")
+                member.stdin.flush()
+            told = [json.loads(member.communicate(timeout=FLEET_S)[0]) for member in members]
+        finally:
+            for member in members:
+                member.kill()
+                member.wait()
+        used = [after - was for after, was in zip(self.busy(), before, strict=True)]
+        seconds = max(last for _, last, _ in told) - min(first for first, _, number in told if number)
+        done = sum(number for _, _, number in told)
+        return {"jobs/s": done / seconds, "server us": 1e6 * sum(used) / done, "busiest": max(used) / sum(used)}
+
     async def rest(self) -> float:
         worker = AsyncWorker(url=self.cluster.url)
 
@@ -123,6 +162,37 @@ class Bench:
                 return time.perf_counter() - since
 
 
+def member(way: str, url: str, shards: int, jobs: int) -> None:
+    """Enqueue so many jobs, or drain the queue with others; say when it began and ended, and how many there were."""
+    first, last, done = 0.0, 0.0, 0
+
+    async def drain() -> None:
+        worker = AsyncWorker(url=url)
+
+        @worker.batch_handler("bench", shards=shards, max_wait=0.01)
+        async def some(taken: Sequence[Job]) -> None:
+            nonlocal first, last, done
+            last = time.perf_counter()
+            first, done = first or last, done + len(taken)
+
+        async with worker, AsyncQueue("bench", url=url, shards=shards) as queue:
+            while (counts := await queue.counts()).waiting or counts.leased:  # noqa: ASYNC110 - of all clients
+                await asyncio.sleep(0.1)
+
+    payloads = [b"%0100d" % n for n in range(jobs)]
+    with Queue("bench", url=url, shards=shards) as queue:
+        queue.counts()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        if way == "fleet enqueues":
+            first = time.perf_counter()
+            queue.enqueue_many(payloads)
+            last, done = time.perf_counter(), jobs
+        else:
+            asyncio.run(drain())
+    print(json.dumps([first, last, done]))
+
+
 def main() -> int:
     """Measure, print a table, and compare with the bars where 1 x 1 and 3 x 12 were measured."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -132,13 +202,20 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--fleet", type=int, default=cores // 2 if cores >= FLEET_FROM else 0, metavar="CLIENTS")
+    parser.add_argument("--member", choices=FLEET, help=argparse.SUPPRESS)
+    parser.add_argument("--url", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    ways = given.ways.split(",")
+    if given.member:
+        member(given.member, given.url, int(given.shards), given.jobs)
+        return 0
+    ways = [*given.ways.split(","), *(FLEET if given.fleet else ())]
     found: dict[str, dict[str, float]] = {}
     for masters in map(int, given.masters.split(",")):
         with Cluster(binaries()[0], masters=masters) as cluster:
             for shards in map(int, given.shards.split(",")):
-                bench = Bench(cluster, shards, given.jobs)
+                bench = Bench(cluster, shards, given.jobs, given.fleet)
                 for way in ways:
                     rounds = [bench.measure(way) for _ in range(1 if way == "at rest" else given.rounds)]
                     row = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
@@ -157,6 +234,15 @@ def bars(found: dict[str, dict[str, float]], ways: Sequence[str]) -> int:
     for way in ways:
         one, many = found.get(f"1 x 1 {way}"), found.get(f"3 x 12 {way}")
         if one is None or many is None or way == "at rest":
+            continue
+        if way in FLEET:
+            ratio = many["jobs/s"] / one["jobs/s"]
+            judged = (os.cpu_count() or 1) >= FLEET_FROM
+            missed += judged and ratio < FLEET_AT_LEAST
+            print(
+                f"{way}: {ratio:.2f} of 1 x 1, bar {FLEET_AT_LEAST}{'' if judged else ' with more processors'}",
+                file=sys.stderr,
+            )
             continue
         for name, bar in (("server us", SERVER_AT_MOST), ("client us", CLIENT_AT_MOST)):
             ratio = many[name] / one[name]
