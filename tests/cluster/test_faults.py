@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from headrace import Queue
+from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._sync.cluster import executor_of
@@ -176,6 +177,38 @@ def test_a_listener_follows_its_slot(connect: Connect, cluster: Cluster) -> None
             waits.join(60)
         assert heard == [b"done"]
         assert "cmdstat_spublish" in to.info("INFO", "commandstats")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 6])
+def test_a_listener_follows_a_failover(replicated: Cluster, shards: int) -> None:
+    """As soon as a replica serves the slots, though this client has nothing else to say to the cluster."""
+    table, stop = Table.of("q", shards), threading.Event()
+    group = "q" if shards == 1 else table.parts[0].tag("q")
+    key = next(key for key in map(str, range(100)) if table.part_of(key) == 0)
+
+    def produce() -> None:
+        with Queue("q", url=replicated.url, shards=shards) as other:
+            while not stop.wait(0.05):
+                other.enqueue(b"x", key=key)
+
+    with (
+        Queue("q", url=replicated.url, shards=shards) as queue,
+        queue.events(["added"], 60) as events,
+    ):
+        master = replicated.owner(group)
+        replica = replicated.replica_of(master)
+        producing = threading.Thread(target=produce)
+        producing.start()
+        try:
+            until(lambda: next(events).at, "it")
+            master.kill()
+            until(lambda: replicated.owner(group) is replica, "another master")
+            at = time.time()
+            until(lambda: next(events).at > at, "a job that was added there")
+        finally:
+            stop.set()
+            producing.join()
 
 
 def test_cut_connections(cluster: Cluster, kind: str) -> None:

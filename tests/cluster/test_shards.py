@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
+from tests.support.listeners import listening
 from tests.support.planted import check, plant_functions
 from tests.support.servers import binaries
 
@@ -68,6 +70,55 @@ def test_the_tour_of_a_queue(connect: Connect) -> None:
     assert sharded.paused()
     assert sharded.resume()
     sharded.delete()
+
+
+@contextmanager
+def producing(url: str, keys: Mapping[int, str]) -> Iterator[Callable[[], int]]:
+    """Jobs that are enqueued to each shard in turn, with ids that count: a function that tells how far that is."""
+    stop, n = threading.Event(), 0
+
+    def produce() -> None:
+        nonlocal n
+        with Queue("q", url=url, shards=len(keys)) as queue:
+            while not stop.wait(0.01):
+                for number, key in keys.items():
+                    queue.enqueue(b"x", id=f"s{number}.{n}", key=key)
+                n += 1
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield lambda: n
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_events_of_all_masters(connect: Connect, cluster: Cluster) -> None:
+    """By one connection to each; a slot that moves is followed, and nothing of the others is missed."""
+    queue, table = connect("q", shards=6), Table.of("q", 6)
+    tag = table.parts[0].tag("q")
+    keys = {table.part_of(f"k{n}"): f"k{n}" for n in range(100)}
+    home, heard, moved = cluster.owner(tag), dict[int, list[int]](), 0
+
+    def hear() -> bool:
+        number, _, n = told(1)[0].id[1:].partition(".")
+        heard.setdefault(int(number), []).append(int(n))
+        return bool(heard.get(0)) and heard[0][-1] > moved
+
+    with listening(queue, "added") as told:
+        assert [len(node.ask("CLIENT", "LIST", "TYPE", "pubsub").splitlines()) for node in cluster.nodes] == [1, 1, 1]
+        with producing(cluster.url, keys) as produced:
+            until(hear, "a first one")
+            cluster.migrate(tag, cluster.other(tag))
+            try:
+                moved = produced()
+                until(hear, "one that was enqueued at the other node")
+            finally:
+                cluster.migrate(tag, home)
+    strayed = heard.pop(0)
+    assert strayed == sorted(strayed)
+    assert all(some == [*range(len(some))] for some in heard.values())
 
 
 @pytest.fixture(params=KINDS)

@@ -18,7 +18,6 @@ SHARDS = 6
 REFUSED: dict[str, Callable[[Any], object]] = {  # by the name of what is refused, given `connect`
     "max_waiting": lambda connect: connect(shards=SHARDS, max_waiting=5),
     "rate": lambda connect: connect(shards=SHARDS, rate=Rate(5)),
-    "events": lambda connect: list(connect(shards=SHARDS).events(timeout=0.01)),
     "enqueue_many": lambda connect: connect(shards=SHARDS).enqueue_many([NewJob(b"x", id="i", replace=True)]),
     "ops": lambda connect: connect(shards=SHARDS).ops.lease("worker", 1),
     "position": lambda connect: connect(shards=SHARDS).position("i"),

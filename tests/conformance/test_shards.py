@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,8 @@ from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Ra
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import PATIENCE, until
-from tests.support.program import Program
+from tests.support.listeners import listening
+from tests.support.program import Program, started
 from tests.support.servers import Server
 from tests.support.steps import asked
 
@@ -423,8 +426,69 @@ def test_one_operation_reaches_one_shard(queue: Any) -> None:
     for make in (queue.ops.counts, lambda: queue.ops.result("i"), lambda: queue.ops.enqueue([b"x"])):
         with pytest.raises(ConfigurationError, match="has 6 shards"):
             make()
-    with pytest.raises(ConfigurationError, match="has 6 shards"):
-        list(queue.events(timeout=1))
+
+
+def test_events_of_all_shards(connect: Any, queue: Any, client: redis.Redis) -> None:
+    """One stream of them, in the order of each shard, over one connection to each server."""
+    with listening(queue, "added", "completed") as told:
+        assert len(client.client_list(_type="pubsub")) == 1
+        receipts = queue.enqueue_many([NewJob(b"x", key=f"k{n % 20}", id=f"i{n}") for n in range(60)])
+        plain = queue.enqueue(b"x")
+        found = told(61)
+        assert {(event.kind, event.queue) for event in found} == {("added", "q")}
+        for part in TABLE.parts:
+            keys = {f"k{n}" for n in range(20) if part.covers(f"k{n}")}
+            names = [one.id for n, one in enumerate(receipts) if f"k{n % 20}" in keys]
+            assert [event.id for event in found if event.id in names] == names
+        assert plain.id in {event.id for event in found}
+        assert queue.cancel(plain.id)
+        assert queue.lease().complete()
+        assert told(1)[0].kind == "completed"
+    until(lambda: not client.client_list(_type="pubsub"), "the end of the connection")
+
+
+def test_events_of_new_shards(connect: Any, queue: Any) -> None:
+    """The table is followed while one listens."""
+    stop = threading.Event()
+
+    def produce() -> None:
+        with connect.server.queue("q", shards=SHARDS) as other:
+            other.reshard(4)
+            while not stop.wait(0.01):
+                other.enqueue(b"x")
+
+    producing = threading.Thread(target=produce)
+    with listening(queue, "added") as told:
+        producing.start()
+        try:
+            heard = set[int]()
+            until(lambda: heard.add(int(told(1)[0].id.partition("@")[2])) or heard >= {6, 7, 8, 9}, "all new shards")
+        finally:
+            stop.set()
+            producing.join()
+
+
+def test_events_on_the_command_line(newest: Server) -> None:
+    arguments = ("events", "q", "--limit", "6", "--timeout", f"{PATIENCE:g}", "--json")
+    with newest.queue("q", shards=SHARDS) as queue, newest.client() as client:
+        queue.enqueue(b"x")
+        with started(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+            stats = [Keys.of("q").at(part).part("stats") for part in TABLE.parts]
+            until(lambda: all(client.hexists(key, "heard") for key in stats), "a listener")
+            queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(6)])
+            out, _ = program.communicate()
+        names = {json.loads(line)["id"] for line in out.splitlines()}
+        assert len(names) == 6
+        assert all(queue.find(name) for name in names)
+
+
+def test_an_event_stream_that_is_let_go_of_ends(newest: Server) -> None:
+    """Though nobody closes it."""
+    with newest.queue("q", shards=SHARDS) as queue, newest.client() as client:
+        events = queue.events(timeout=PATIENCE).__enter__()
+        assert client.client_list(_type="pubsub")
+        del events
+        until(lambda: not client.client_list(_type="pubsub"), "the end of the connection")
 
 
 def test_the_group_has_one_table(connect: Any, queue: Any, client: redis.Redis) -> None:

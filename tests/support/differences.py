@@ -135,16 +135,6 @@ WITH_SHARDS = [
         refused=r"rate: a script reaches one of 6 shards.* give Rate\(.*per_shard=True",
     ),
     Difference(
-        "events",
-        "they are told shard by shard",
-        """
-        test_events.py test_a_listener_that_was_cut_off test_a_worker_that_leaves_gives_back test_nobody_listens
-            test_only_what_is_asked_for test_quiet_for_too_long test_what_is_no_message_of_ours
-            test_what_is_told test_why_is_told
-        """,
-        refused=r"has 6 shards: events are of one",
-    ),
-    Difference(
         "enqueue_many",
         "conditions are checked in one script with the jobs, and these go to several",
         """
@@ -165,6 +155,7 @@ WITH_SHARDS = [
             test_who_was_gone_at_the_last_look_is_removed test_who_was_late_before_a_short_gap_is_dead
         test_delays.py test_promotion_is_in_the_order_of_due_times
         test_enqueue.py test_id_is_free_again[the last attempt]
+        test_events.py test_a_listener_that_was_cut_off test_a_worker_that_leaves_gives_back test_nobody_listens
         test_inspect.py test_a_job_that_woke_a_reader_who_is_gone test_find_among_many_dead
             test_first_attempt_of_a_job_that_woke_a_reader test_pages test_to_wake_a_reader_shows_no_attempt
         test_operate.py test_what_comes_back_meanwhile_wakes_nobody
@@ -255,6 +246,7 @@ WITH_SHARDS = [
         test_close.py test_queues_of_one_name_share_lanes
         test_connections.py test_fork
         test_enqueue.py test_what_one_takes
+        test_events.py test_what_is_told[delete]
         test_inspect.py test_what_comes_after_a_verb_has_begun_is_left_alone test_workers
         test_inspector.py test_a_sharded_queue_is_one test_overview test_workers_and_what_each_runs
         test_operate.py test_a_worker_is_failed
@@ -304,6 +296,7 @@ WITH_SHARDS = [
         test_enqueue.py test_a_later_part_fails test_foreign_fields_stay test_foreign_producers
             test_ids_that_are_not_consecutive test_the_first_part_fails test_unchecked_adds
             test_unchecked_adds_come_back
+        test_events.py test_what_is_no_message_of_ours
         test_foreign.py test_an_id_that_is_no_utf8_is_free_again test_schedules_registrations_and_releases
         test_history.py test_it_is_bounded_and_so_is_its_time
         test_inspect.py test_delete test_entry_ids_never_repeat

@@ -163,7 +163,10 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
 
     async def source(self, channels: Sequence[str]) -> Any:
         """Like `Executor.source`."""
-        return (await self._home(slot_of(channels[0]))).pool
+        slot = slot_of(channels[0])
+        if not self.slots.sound(slot):
+            await self._refresh_quietly()
+        return (await self._home(slot)).pool
 
     async def _home(self, slot: int) -> AsyncExecutor:
         """Like `ClusterExecutor._home`."""

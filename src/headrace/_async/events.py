@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from headrace._async.executor import AsyncExecutor
+from headrace._async.listening import AsyncListening
 from headrace._async.subscription import AsyncSubscription
 from headrace._base.subscription import (
     BaseEvents,
 )
+from headrace._core.effects import Step
 from headrace._model.event import Event
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import WholeOps
 
 
 class AsyncEventStream(BaseEvents):
     """The events of a queue as they happen: an asynchronous iterator, and context manager that subscribes on entry."""
 
-    def __init__(self, ops: Ops, executor: AsyncExecutor, kinds: Sequence[str], timeout: float | None) -> None:
+    def __init__(
+        self,
+        ops: Ops,
+        executor: AsyncExecutor,
+        kinds: Sequence[str],
+        timeout: float | None,
+        drive: Callable[[Step[bool]], Coroutine[Any, Any, bool]],
+    ) -> None:
         super().__init__(ops, kinds, timeout)
-        self._subscription = AsyncSubscription(executor, ops.listen)
+        self._subscription: AsyncSubscription | AsyncListening
+        if isinstance(ops, WholeOps):
+            self._subscription = AsyncListening(ops, executor, kinds, drive)
+            weakref.finalize(self, self._subscription.abandon).atexit = False
+        else:
+            self._subscription = AsyncSubscription(executor, lambda: [ops])
         self._subscribed = False
 
     async def __aenter__(self) -> Self:

@@ -328,8 +328,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         in one after the other, and the number stands in its id (`1795307039451-0@7`). Each shard keeps all promises of
         a queue. Across shards, none has an order; counts and listings are of several instants; `dead_limit`, `history`
         and `levels` are those of a shard; a call for many jobs that fails may have done a part; a `Rate` is of each
-        key, or has `per_shard`; and `max_waiting` and `events` are refused. A queue with `shards=1` has no table, and
-        answers an empty list. shards.lua, and counts.lua of each.
+        key, or has `per_shard`; and `max_waiting` is refused. A queue with `shards=1` has no table, and answers an
+        empty list. shards.lua, and counts.lua of each.
         """
         return await self._drive(self._shards())
 
@@ -400,9 +400,11 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
         It ends when nothing has come for *timeout* seconds (`None`: never). `async with queue.events() as events:`
         subscribes on entry, and closes the connection at the end. Delivered at most once: events during a lost
-        connection, or for a reader that is too slow, are not repeated. A connection of its own.
+        connection, or for a reader that is too slow, are not repeated. A connection of its own. Of a sharded queue: one
+        for each node; the order is that of each shard, and those that `reshard` adds are listened to within two
+        seconds.
         """
-        return AsyncEventStream(self.ops, self._executor, *self._listening(kinds, timeout))
+        return AsyncEventStream(self.ops, self._executor, *self._listening(kinds, timeout), self._drive)
 
     async def reschedule(self, id: str, delay: Delay) -> bool:
         """Give a delayed job another due time: *delay* from now, or a moment. `False`: no delayed job has this id.

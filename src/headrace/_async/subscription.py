@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -18,10 +18,10 @@ from headrace._base.connections import own_pool
 from headrace._base.subscription import (
     PING,
     REDIRECTED_AT_MOST,
-    Announce,
     BaseSubscription,
 )
 from headrace._core.notices import Received
+from headrace._protocol.queue_ops import Ops
 
 
 class AsyncSubscription(BaseSubscription):
@@ -29,8 +29,8 @@ class AsyncSubscription(BaseSubscription):
 
     _executor: AsyncExecutor
 
-    def __init__(self, executor: AsyncExecutor, announce: Announce | None = None) -> None:
-        super().__init__(executor, announce)
+    def __init__(self, executor: AsyncExecutor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
+        super().__init__(executor, listened)
         self._source: Any = None
         self._pool: Any = None  # of connections like those of that one
 
@@ -50,13 +50,14 @@ class AsyncSubscription(BaseSubscription):
                 except BaseException:
                     await self._hang_up()  # half subscribed
                     raise
-            op = self._announcing()
-            if op is not None:
-                await self._executor.run(op)
-            return Received("anew") if anew else Received("on", await self._read(seconds))
+            if not anew and (commands := self._changing(channels)):
+                await self._connection.send_packed_command(commands)
+            if ops := self._announcing():
+                await self._executor.run_all(ops)
+            return Received("anew") if anew else self._state(await self._read(seconds))
         except (errors.RedisError, OSError) as error:
             await self._hang_up()
-            return self._failed(error)
+            return self._failed(error, channels)
 
     async def _subscribe(self, channels: Sequence[str]) -> None:
         for _ in range(REDIRECTED_AT_MOST):
@@ -76,7 +77,7 @@ class AsyncSubscription(BaseSubscription):
             )
             self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
         connection = self._connection = await self._pool.get_connection()
-        await connection.send_packed_command([self._subscribing(channels)])
+        await connection.send_packed_command(self._subscribing(channels))
         for _ in channels:
             await connection.read_response(disable_decoding=True)
         self._fresh()
@@ -90,6 +91,8 @@ class AsyncSubscription(BaseSubscription):
             if self._idle():
                 await self._connection.send_packed_command([PING])
             return []
+        except errors.MovedError as error:
+            return self._moved(error)
         return self._message(reply)
 
     async def _hang_up(self) -> None:

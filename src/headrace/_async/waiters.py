@@ -75,7 +75,7 @@ class AsyncWaiters:
         self._idle_since = time.monotonic()
 
     async def _listen(self) -> None:
-        subscription, channels = AsyncSubscription(self._executor, self._ops.listen), channels_of(self._ops, ENDS)
+        subscription, channels = AsyncSubscription(self._executor, lambda: [self._ops]), channels_of([self._ops], ENDS)
         try:
             while self._waitlist.waiters or time.monotonic() - self._idle_since < LINGER_S:
                 self._waitlist.take(await subscription.receive(channels, LISTEN_S))

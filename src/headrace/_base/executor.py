@@ -95,9 +95,12 @@ class BaseExecutor:
         """Tell whether connections of *source*, a pool of `source`, lead to the server of these channels."""
         return source is self.pool
 
-    def redirected(self, error: errors.MovedError, _channels: Sequence[str]) -> None:
-        """Take in that these channels are served elsewhere."""
+    def redirected(self, error: errors.MovedError) -> None:
+        """Take in that the slot of a channel is served elsewhere."""
         raise error
+
+    def missed(self, channels: Sequence[str]) -> None:
+        """Take in that the server of these channels was not to be reached."""
 
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
         """Record the failure of the first attempt, and return the counter of the others."""

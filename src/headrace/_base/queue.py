@@ -343,8 +343,6 @@ class BaseQueue(Connected):
         return {name: decoded(self.ops.codec, name, data) for name, data in found.items()}
 
     def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:
-        if self.ops.settings.shards > 1:
-            raise ConfigurationError(f"queue {self.name!r} has {self.ops.settings.shards} shards: events are of one")
         quiet = None if timeout is None else checks.seconds("timeout", timeout, zero=False)
         return checked_kinds(kinds), quiet
 

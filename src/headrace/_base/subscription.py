@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from redis import exceptions as errors
 
+from headrace._base.cluster.slots import slot_of
 from headrace._base.executor import BaseExecutor
 from headrace._base.retrying import RETRY_PAUSE_S, heals
 from headrace._core.notices import Received, events
@@ -30,20 +31,17 @@ PING = pack(("PING",))
 REDIRECTED_AT_MOST = 5  # times in a row
 
 
-class Announce(Protocol):
-    """Maker of the operation that tells scripts of a listener."""
-
-    def __call__(self, *, sharded: bool) -> Op[Any]:
-        """Make it; *sharded*: the listener has subscribed by slot."""
-        ...
-
-
 class BaseSubscription:
-    """The base of both subscriptions: when to ping, what replies mean, what errors lead to."""
+    """The base of both subscriptions: when to ping, what replies mean, what errors lead to. *listened*: the queues, or
+    shards, to whose events it listens, so that their scripts are told.
+    """
 
-    def __init__(self, executor: BaseExecutor, announce: Announce | None) -> None:
-        self._executor, self._announce = executor, announce
+    def __init__(self, executor: BaseExecutor, listened: Callable[[], Sequence[Ops]] | None) -> None:
+        self._executor, self._listened = executor, listened
         self._sharded = False  # subscribed by slot
+        self._channels: Sequence[str] = ()  # that were asked for last
+        self._subscribed: set[str] = set()
+        self._strayed = False  # a slot is served elsewhere
         self._connection: Any = None
         self._closed = False
         self._last = self._due = 0.0
@@ -57,18 +55,61 @@ class BaseSubscription:
         self._last, self._pinged = time.monotonic(), None
         kind = bytes(reply[0])
         if kind == b"sunsubscribe":
-            raise errors.ConnectionError("the slot of the channel has moved to another node")
+            self._stray(slot_of(bytes(reply[1]).decode()))
         return [(bytes(reply[1]).decode(), bytes(reply[2]))] if kind in (b"message", b"smessage") else []
 
-    def _subscribing(self, channels: Sequence[str]) -> bytes:
-        """Return the command that subscribes. Control channels are heard of anywhere: PUBLISH tells all nodes."""
-        self._sharded = self._executor.sharded and self._announce is not None
-        return pack(("SSUBSCRIBE" if self._sharded else "SUBSCRIBE", *channels))
+    def _moved(self, error: errors.MovedError) -> list[tuple[str, bytes]]:
+        """Take in that a slot, of which more channels were asked for, is served by another node."""
+        self._executor.redirected(error)
+        there: Any = error  # its attributes are not annotated
+        self._stray(there.slot_id)
+        return []
+
+    def _stray(self, slot: int) -> None:
+        """Take in that a slot is served elsewhere. Raises `ConnectionError` if no other is heard of here."""
+        self._subscribed = {name for name in self._subscribed if slot_of(name) != slot}
+        self._strayed, self._channels = True, ()
+        if not self._subscribed:
+            raise errors.ConnectionError("the slot of the channel has moved to another node")
+
+    def _state(self, messages: Sequence[tuple[str, bytes]]) -> Received:
+        strayed, self._strayed = self._strayed, False
+        return Received("strayed" if strayed else "on", messages)
+
+    def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
+        """Return the commands that subscribe. Control channels are heard of anywhere: PUBLISH tells all nodes."""
+        self._sharded = self._executor.sharded and self._listened is not None
+        self._channels, self._subscribed, self._strayed = channels, set(channels), False
+        return self._commands(channels)
+
+    def _commands(self, channels: Iterable[str]) -> list[bytes]:
+        if not self._sharded:
+            return [pack(("SUBSCRIBE", *channels))]
+        slots: dict[int, list[str]] = {}
+        for name in channels:
+            slots.setdefault(slot_of(name), []).append(name)
+        return [pack(("SSUBSCRIBE", *some)) for some in slots.values()]
+
+    def _changing(self, channels: Sequence[str]) -> list[bytes]:
+        """Return the commands that make an open connection hear of other channels than those asked for last."""
+        if channels is self._channels:
+            return []
+        new = [name for name in channels if name not in self._subscribed]
+        old = self._subscribed.difference(channels)
+        self._channels, self._subscribed = channels, set(channels)
+        commands = self._commands(new) if new else []
+        if old and not self._sharded:  # a node tells nobody of slots that it does not serve
+            commands.append(pack(("UNSUBSCRIBE", *old)))
+        if new:
+            self._due = -math.inf
+        return commands
 
     def _refused(self, error: errors.ResponseError, channels: Sequence[str]) -> None:
         """Take in why the subscription failed, if it is to be tried again at once. Raises *error* otherwise."""
         if isinstance(error, errors.MovedError):
-            self._executor.redirected(error, channels)
+            self._executor.redirected(error)
+            if len(set(map(slot_of, channels))) > 1:
+                raise errors.ConnectionError("the slots of the channels are served by several nodes") from error
         elif self._sharded and (isinstance(error, errors.NoPermissionError) or "unknown command" in str(error)):
             self._executor.sharded = False  # Redis 6.2, or a user that may only SUBSCRIBE
         else:
@@ -86,15 +127,17 @@ class BaseSubscription:
             raise errors.ConnectionError("the server does not answer on a subscribed connection")
         return False
 
-    def _announcing(self) -> Op[Any] | None:
+    def _announcing(self) -> list[Op[Any]]:
         now = time.monotonic()
-        if self._announce is None or now < self._due:
-            return None
+        if self._listened is None or now < self._due:
+            return []
         self._due = now + ANNOUNCE_EVERY_S
-        return self._announce(sharded=self._sharded)
+        return [ops.listen(sharded=self._sharded) for ops in self._listened()]
 
-    def _failed(self, error: BaseException) -> Received:
+    def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
         if self._closed or heals(error):
+            if channels and not self._closed:
+                self._executor.missed(channels)
             return Received("cut", error=error)
         if not self._warned:
             self._warned = True
@@ -102,8 +145,8 @@ class BaseSubscription:
         return Received("refused", error=error)
 
 
-def channels_of(ops: Ops, kinds: Iterable[str]) -> list[str]:
-    return [ops.keys.channel(kind) for kind in kinds]
+def channels_of(some: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
+    return [ops.keys.channel(kind) for ops in some for kind in kinds]
 
 
 class BaseEvents:
@@ -111,7 +154,7 @@ class BaseEvents:
 
     def __init__(self, ops: Ops, kinds: Sequence[str], timeout: float | None) -> None:
         self._queue = ops.keys.queue
-        self._channels = channels_of(ops, kinds)
+        self._channels = channels_of([ops], kinds)
         self._timeout = timeout
         self._found: list[Event] = []
         self._cut_since: float | None = None

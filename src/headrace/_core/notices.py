@@ -7,20 +7,23 @@ happened before, and reads again when the connection was lost meanwhile.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
 
 from headrace._model.event import Event
+from headrace._model.shards import is_entry, number_in
+
+MESSAGES_AT_MOST = 1000  # that wait to be read; then those who receive wait
 
 
 @frozen
 class Received:
     """Messages of a subscription, and its state.
 
-    `anew`: it begins now. `on`: no message was missed since the last time. `cut`: there is no connection. `refused`:
-    the server does not allow it.
+    `anew`: it begins now. `on`: no message was missed since the last time. `strayed`: some channels are not heard of
+    there any more. `cut`: there is no connection. `refused`: the server does not allow it.
     """
 
     state: str
@@ -33,17 +36,73 @@ def _shown(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def _at_shard(name: str, number: int | None) -> str:
+    return name if number is None or not is_entry(name) else f"{name}@{number}"
+
+
 def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
     """Yield the events of one message; none if the message is not ours."""
     kind = channel.rpartition(":")[2]
     try:
         content: Any = json.loads(message.decode("utf-8", "surrogateescape"))
         at, worker, names = content["at"] / 1000, content.get("worker"), content.get("ids")
-        ids = [None] if names is None else [_shown(name) for name in names]
+        number = number_in(channel)
+        ids = [None] if names is None else [_at_shard(_shown(name), number) for name in names]
         reasons = [_shown(reason) or None for reason in content.get("reasons") or [""] * len(ids)]
         yield from [Event(kind, queue, name, at, worker, why) for name, why in zip(ids, reasons, strict=True)]
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         return
+
+
+@define(eq=False)
+class Inbox:
+    """The messages of several sources, as if they were one. *patience*: seconds for which one may be cut off."""
+
+    patience: float
+    begun: bool = False  # all have been heard of
+    error: BaseException | None = None  # why nothing more is received
+    _messages: list[tuple[str, bytes]] = field(factory=list[tuple[str, bytes]])
+    _cut: dict[Hashable, float] = field(factory=dict[Hashable, float])  # since when
+    _last: BaseException | None = None  # of those that heal
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self._messages) or self.error is not None
+
+    @property
+    def room(self) -> bool:
+        """Whether more may be taken in."""
+        return len(self._messages) < MESSAGES_AT_MOST
+
+    def expect(self, source: Hashable, now: float) -> None:
+        """Count on a source from now on."""
+        self._cut[source] = now
+
+    def forget(self, source: Hashable) -> None:
+        """Count on a source no more."""
+        self._cut.pop(source, None)
+
+    def take(self, source: Hashable, received: Received, now: float) -> None:
+        """Take in what a source has received."""
+        self._messages += received.messages
+        if received.state not in ("cut", "refused"):
+            self._cut.pop(source, None)
+            self.begun = self.begun or not self._cut
+            return
+        since = self._cut.setdefault(source, now)
+        self._last = received.error or self._last
+        if received.state == "refused" or now - since >= self.patience:
+            self.error = self.error or self._last
+
+    def received(self) -> Received:
+        """Return what there is to tell."""
+        messages, self._messages = self._messages, []
+        if messages:
+            return Received("on", messages)
+        if self.error is not None:
+            return Received("refused", error=self.error)
+        return Received("on") if self.begun else Received("cut", error=self._last)
 
 
 @define(eq=False)

@@ -26,6 +26,7 @@ RANGE = 1 << 32  # of the checksum of a key
 SLOTS = 16_384  # of a cluster
 VERSION = 1  # of a table that nothing has divided
 ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
+_TAG = re.compile(r"\{(.*?)~(\d+)\.\d+\}")  # in keys and channels of a shard
 _AT_SHARD = re.compile(r"(\d+-\d+(?:\.\d)?)@(\d+)")
 _QUEUE, _PAST = "queue:", "past:"  # what the fields for queues begin with
 ShardState = Literal["open", "sealing", "opening", "draining"]
@@ -224,9 +225,15 @@ def _part(group: str, number: int, at: int, shards: int, state: ShardState) -> P
 def tags(names: Sequence[str], group: str) -> Iterator[tuple[str, int]]:
     """Yield the keys of *names* that belong to a shard of *group*, each with the number of the shard."""
     for name in names:
-        found = re.search(r"\{(.*?)~(\d+)\.\d+\}", name)
+        found = _TAG.search(name)
         if found and found[1] == group:
             yield name, int(found[2])
+
+
+def number_in(name: str) -> int | None:
+    """Return the number of the shard of a key, or channel; `None` if it is of no shard."""
+    found = _TAG.search(name)
+    return int(found[2]) if found else None
 
 
 def shard_count(value: object) -> int:

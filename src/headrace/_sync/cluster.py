@@ -190,7 +190,10 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
 
     def source(self, channels: Sequence[str]) -> Any:
         """Like `Executor.source`."""
-        return self._home(slot_of(channels[0])).pool
+        slot = slot_of(channels[0])
+        if not self.slots.sound(slot):
+            self._refresh_quietly()
+        return self._home(slot).pool
 
     def _home(self, slot: int) -> Executor:
         """Return the connections of the node that serves *slot*."""

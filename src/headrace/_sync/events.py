@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from headrace._base.subscription import (
     BaseEvents,
 )
+from headrace._core.effects import Step
 from headrace._model.event import Event
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import WholeOps
 from headrace._sync.executor import Executor
+from headrace._sync.listening import Listening
 from headrace._sync.subscription import Subscription
 
 
 class EventStream(BaseEvents):
     """The events of a queue as they happen: an iterator, and a context manager that subscribes on entry."""
 
-    def __init__(self, ops: Ops, executor: Executor, kinds: Sequence[str], timeout: float | None) -> None:
+    def __init__(
+        self,
+        ops: Ops,
+        executor: Executor,
+        kinds: Sequence[str],
+        timeout: float | None,
+        drive: Callable[[Step[bool]], bool],
+    ) -> None:
         super().__init__(ops, kinds, timeout)
-        self._subscription = Subscription(executor, ops.listen)
+        self._subscription: Subscription | Listening
+        if isinstance(ops, WholeOps):
+            self._subscription = Listening(ops, executor, kinds, drive)
+            weakref.finalize(self, self._subscription.abandon).atexit = False
+        else:
+            self._subscription = Subscription(executor, lambda: [ops])
         self._subscribed = False
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ meanwhile are gone. An idle one is pinged, or the loss of a server that closed n
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -21,10 +21,10 @@ from headrace._base.sockets import cut
 from headrace._base.subscription import (
     PING,
     REDIRECTED_AT_MOST,
-    Announce,
     BaseSubscription,
 )
 from headrace._core.notices import Received
+from headrace._protocol.queue_ops import Ops
 from headrace._sync.executor import Executor
 
 
@@ -33,8 +33,8 @@ class Subscription(BaseSubscription):
 
     _executor: Executor
 
-    def __init__(self, executor: Executor, announce: Announce | None = None) -> None:
-        super().__init__(executor, announce)
+    def __init__(self, executor: Executor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
+        super().__init__(executor, listened)
         self._source: Any = None
         self._pool: Any = None  # of connections like those of that one
         self._busy = threading.Lock()  # held while it is read
@@ -55,13 +55,14 @@ class Subscription(BaseSubscription):
             if self._closed or not self._executor.leads(self._source, channels):  # perhaps as we connected
                 self._hang_up()
                 return Received("cut")
-            op = self._announcing()
-            if op is not None:
-                self._executor.run(op)
-            return Received("anew") if anew else Received("on", self._read(seconds))
+            if not anew and (commands := self._changing(channels)):
+                self._connection.send_packed_command(commands)
+            if ops := self._announcing():
+                self._executor.run_all(ops)
+            return Received("anew") if anew else self._state(self._read(seconds))
         except (errors.RedisError, OSError) as error:
             self._hang_up()
-            return self._failed(error)
+            return self._failed(error, channels)
         except Exception as error:
             if not self._closed:  # else it was closed under us, which may look like anything
                 raise
@@ -82,7 +83,7 @@ class Subscription(BaseSubscription):
             self._source, self._pool = source, own_pool(source, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
             self._pool.connection_kwargs["protocol"] = 2
         connection = self._connection = self._pool.get_connection()
-        connection.send_packed_command([self._subscribing(channels)])
+        connection.send_packed_command(self._subscribing(channels))
         for _ in channels:
             connection.read_response(disable_decoding=True)
         self._fresh()
@@ -93,7 +94,10 @@ class Subscription(BaseSubscription):
         if not ready and self._idle():
             connection.send_packed_command([PING])
         while ready:
-            found += self._message(connection.read_response(disable_decoding=True))
+            try:
+                found += self._message(connection.read_response(disable_decoding=True))
+            except errors.MovedError as error:
+                self._moved(error)
             ready = len(found) < 1000 and connection.can_read(timeout=0)
         return found
 

@@ -49,7 +49,7 @@ class Waiters:
             self._waitlist.add(waiter)
             if self._subscription is None:
                 self._ready.clear()
-                self._subscription = Subscription(self._executor, self._ops.listen)
+                self._subscription = Subscription(self._executor, lambda: [self._ops])
                 threading.Thread(
                     target=self._listen, args=(self._subscription,), name="headrace-waiters", daemon=True
                 ).start()
@@ -87,7 +87,7 @@ class Waiters:
             self._idle_since = time.monotonic()
 
     def _listen(self, subscription: Subscription) -> None:
-        channels = channels_of(self._ops, ENDS)
+        channels = channels_of([self._ops], ENDS)
         while True:
             received = subscription.receive(channels, LISTEN_S)
             with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from headrace import Event
-from headrace._core.notices import Received, Waiter, Waitlist, events
+from headrace._core.notices import MESSAGES_AT_MOST, Inbox, Received, Waiter, Waitlist, events
 from headrace._model.event import ENDS
 
 CHANNEL = "headrace:{q}:q:events:completed"
@@ -81,3 +81,48 @@ def test_nobody_is_kept() -> None:
     waitlist.remove(other)
     waitlist.remove(other)
     assert waitlist.waiters == {}
+
+
+def test_jobs_without_an_id_are_named_by_their_shard() -> None:
+    message = b'{"at": 1, "ids": ["1-0", "a"]}'
+    of_shard, plain = (events("q", channel, message) for channel in (CHANNEL.replace("{q}", "{q~12.3}"), CHANNEL))
+    assert [event.id for event in of_shard] == ["1-0@12", "a"]
+    assert [event.id for event in plain] == ["1-0", "a"]
+
+
+def test_an_inbox_begins_when_all_are_heard_of() -> None:
+    inbox = Inbox(45)
+    for name in "ab":
+        inbox.expect(name, 0)
+    inbox.take("a", Received("anew"), 1)
+    assert inbox.received().state == "cut"
+    inbox.take("b", said("x"), 2)
+    assert inbox.ready
+    assert inbox.received() == said("x")
+    inbox.expect("c", 3)  # a later one
+    inbox.take("b", Received("strayed"), 3)
+    assert inbox.received() == Received("on")
+
+
+def test_an_inbox_bears_a_cut_for_its_time_and_a_refusal_not_at_all() -> None:
+    error = ConnectionError("gone")
+    for state, at in (("cut", 46), ("refused", 2)):
+        inbox = Inbox(45)
+        inbox.expect("a", 0)
+        inbox.take("a", Received("anew"), 0)
+        inbox.take("a", Received("cut", error=error), 1)
+        inbox.take("a", Received("cut", error=error), 45.9)
+        assert inbox.received().state == "on"
+        inbox.take("b", said("x"), 46)
+        inbox.take("a", Received(state, error=error), at)
+        assert inbox.received().messages, "what has come is told before"
+        assert inbox.received() == Received("refused", error=error)
+        inbox.forget("a")
+
+
+def test_an_inbox_has_room_for_so_many_messages() -> None:
+    inbox = Inbox(45)
+    inbox.take("a", said(*"x" * MESSAGES_AT_MOST), 0)
+    assert not inbox.room
+    assert len(inbox.received().messages) == MESSAGES_AT_MOST
+    assert inbox.room

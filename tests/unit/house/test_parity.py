@@ -92,7 +92,14 @@ def same(text: object) -> str:
     ):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
     plain = plain.replace("each(jobs)", "jobs").replace(" | Iterable[Any]", "")  # what is iterated may be asynchronous
-    for theirs in ("AsyncProducing", "AsyncDriver", "AsyncWaiters", "AsyncEventStream", "AsyncSubscription"):
+    for theirs in (
+        "AsyncProducing",
+        "AsyncDriver",
+        "AsyncWaiters",
+        "AsyncEventStream",
+        "AsyncListening",
+        "AsyncSubscription",
+    ):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
     for ours, theirs in LIFE.items():
         plain = plain.replace(theirs, ours)

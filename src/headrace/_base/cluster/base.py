@@ -78,9 +78,16 @@ class BaseClusterExecutor:
         link = None if node is None else self._links.get(node)
         return link is not None and link.pool is source
 
-    def redirected(self, error: errors.MovedError, channels: Sequence[str]) -> None:
-        """Take in that another node serves the slot of these channels."""
-        self._moved(error, slot_of(channels[0]))
+    def redirected(self, error: errors.MovedError) -> None:
+        """Take in that another node serves the slot of a channel."""
+        there: Any = error  # its attributes are not annotated
+        self._moved(error, there.slot_id)
+
+    def missed(self, channels: Sequence[str]) -> None:
+        """Take in that the node of these channels was not to be reached: `source` looks for another one."""
+        node = self.slots.owner(slot_of(channels[0]))
+        if node is not None:
+            self.slots.suspect(node)
 
     def _moved(self, error: errors.MovedError, slot: int) -> None:
         asked = self.slots.owner(slot) or ("", 0)
