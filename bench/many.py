@@ -1,6 +1,7 @@
 """One worker for many queues: connections, idle commands, jobs per second and idle latency beside those of one queue.
 
 python bench/many.py --server valkey-9.1 --queues 1,100,1000,5000 --rounds 3
+python bench/many.py --queues 1000 --rounds 9 --produce   # `enqueue` by turns, beside that of one queue
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import redis
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.compare import processor
-from headrace import AsyncWorker, Job
+from headrace import AsyncWorker, Job, Queue
 from headrace._protocol.keys import Keys
 from tests.support.servers import Server, binaries
 
@@ -156,6 +157,33 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
         }  # fmt: skip
 
 
+def produce(server: Server, queues: int) -> dict[str, float]:
+    """Measure `enqueue` by turns to so many queues of one client: the first job of each, with what makes and closes the
+    queue, and the second; beside as many jobs to one queue.
+    """
+    told: dict[str, float] = {}
+
+    def timed(name: str, act: Callable[[], object]) -> None:
+        server_s, client_s, began = processor(client), time.process_time(), time.perf_counter()
+        act()
+        told[f"{name}/s"] = queues / (time.perf_counter() - began)
+        told[f"{name} client us"] = (time.process_time() - client_s) / queues * 1e6
+        told[f"{name} server us"] = (processor(client) - server_s) / queues * 1e6
+
+    with redis.Redis(unix_socket_path=server.path) as client, Queue("one", client=client) as one:
+        one.enqueue(b"x" * 100)
+        made: list[Queue[bytes]] = []
+        timed("one", lambda: [one.enqueue(b"x" * 100) for _ in range(queues)])
+        timed("made", lambda: made.extend(Queue(name, client=client) for name in names(queues)))
+        timed("first", lambda: [queue.enqueue(b"x" * 100) for queue in made])
+        timed("second", lambda: [queue.enqueue(b"x" * 100) for queue in made])
+        told["connections"] = client.info("clients")["connected_clients"] - 1
+        timed("closed", lambda: [queue.close() for queue in made])
+        taken = [1 / told[f"{name}/s"] for name in ("made", "first", "second", "closed")]
+        told["both jobs of each/s"] = 2 / sum(taken)
+    return told
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -166,6 +194,7 @@ def main() -> None:
     parser.add_argument("--lone", type=int, default=200, help="jobs one at a time")
     parser.add_argument("--every", type=float, default=0.05, help="seconds between two of them")
     parser.add_argument("--settle", type=float, default=20.0, help="seconds before the worker counts as idle")
+    parser.add_argument("--produce", action="store_true", help="measure what adds jobs, not what works on them")
     parser.add_argument("--serve", metavar="URL", help="be the worker")
     options = parser.parse_args()
     if options.serve:
@@ -176,7 +205,9 @@ def main() -> None:
     for _ in range(options.rounds):
         for queues, rounds in rows.items():
             with Server(binary) as server:
-                rounds.append(measure(server, queues, options.jobs, options.lone, options.every, options.settle))
+                rest = (options.lone, options.every, options.settle)
+                told = produce(server, queues) if options.produce else measure(server, queues, options.jobs, *rest)
+                rounds.append(told)
                 print(queues, json.dumps(rounds[-1]), file=sys.stderr, flush=True)
     for queues, rounds in rows.items():
         names_of = max(rounds, key=len)

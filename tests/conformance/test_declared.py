@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
@@ -237,6 +238,29 @@ def test_what_somebody_else_left_there_is_no_declaration(
         client.hset("headrace:{q}:q:stats", mapping={"declared": foreign, "declaration": "many"})
         assert queue.enqueue(b"x").added
         assert warned() == []
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_first_call_that_fails_leaves_the_declaration_to_the_next(newest: Server, colour: str) -> None:
+    queue: Any = (AsyncQueue if colour == "async" else Queue)("q", url=newest.url)
+
+    async def called(call: Callable[..., Any], *given: Any) -> Any:
+        answer = call(*given)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def story() -> None:
+        client.set(stats, "foreign")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            await called(queue.enqueue, b"x")
+        client.delete(stats)
+        assert (await called(queue.enqueue, b"x")).added
+        assert client.hexists(stats, "declared")
+        await called(queue.close)
+
+    stats = "headrace:{q}:q:stats"
+    base_queue._DECLARED.clear()
+    with newest.client() as client:
+        asyncio.run(story())
 
 
 def test_a_server_that_is_full_is_told_all_the_same(newest: Server) -> None:

@@ -64,6 +64,60 @@ async def done(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
+def reads(client: Any) -> int:
+    """How often the server has read from a connection."""
+    return int(client.info("stats")["total_reads_processed"])
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("by", ["url", "client"])
+def test_queues_of_one_address_share_connections(newest: Server, colour: str, by: str) -> None:
+    """Forty take one, and as many round trips for their first jobs, with what declares them; the last closes it."""
+    kind: Any = AsyncQueue if colour == "async" else Queue
+
+    async def story() -> None:
+        async with redis.asyncio.Redis(unix_socket_path=newest.path) as one:
+            theirs = one if colour == "async" else redis.Redis(unix_socket_path=newest.path)
+            where: Any = {"url": newest.url} if by == "url" else {"client": theirs}
+            names = [f"{colour}-{by}-{number}" for number in range(41)]  # each is declared once by a process
+            first, *others = [kind(name, **where) for name in names]
+            await done(first.enqueue(b"x"))  # the server learns the scripts
+            before = reads(client)
+            for queue in others:
+                assert (await done(queue.enqueue(b"x"))).added
+            assert reads(client) - before <= 40 + 1  # and that which asks
+            assert len(clients(newest)) == 1 + 1
+            assert all(client.hexists(f"headrace:{{{name}}}:{name}:stats", "declared") for name in names)
+            await done(first.close())
+            for queue in others:
+                assert (await done(queue.counts())).waiting == 1
+                await done(queue.close())
+            assert len(clients(newest)) == 0 + 1
+            assert list(client.scan_iter("*:lane:*")) == []
+            assert (await done(first.enqueue(b"x"))).added  # it connects anew
+            await done(first.close())
+
+    with newest.client() as client:
+        asyncio.run(story())
+
+
+def test_clients_and_event_loops_share_nothing(newest: Server) -> None:
+    """Neither two clients, nor a client whose settings have changed; nor is an event loop that has ended used again."""
+    theirs, other = (redis.Redis(unix_socket_path=newest.path) for _ in range(2))
+    with Queue("a", client=theirs) as one, Queue("b", client=theirs) as two, Queue("c", client=other) as three:
+        shared = one._executor.connections
+        assert two._executor.connections is shared is not three._executor.connections
+        theirs.connection_pool.connection_kwargs["client_name"] = "changed"
+        with Queue("d", client=theirs) as four:
+            assert four._executor.connections is not shared
+
+    async def pool(queue: Any) -> Any:
+        return queue._executor.connections
+
+    first, second = AsyncQueue("q", url=newest.url), AsyncQueue("q", url=newest.url)
+    assert asyncio.run(pool(first)) is not asyncio.run(pool(second))
+
+
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("idle", [0.0, 2 * LOOK_AFTER_S], ids=["at once", "after a while"])
 def test_a_connection_that_was_closed(newest, colour, caplog, idle):

@@ -33,12 +33,12 @@ R = TypeVar("R")
 
 def executor_of(
     url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
-    attend: Attend | None = None,
+    attend: Attend | None = None, *, shares: bool = False,
 ) -> AsyncExecutor:  # fmt: skip
     """Like `_sync/cluster.executor_of`."""
     if names_cluster(url, client):
         return AsyncClusterExecutor(seeds(url, client, redis.asyncio.ConnectionPool), budget, outage)
-    return AsyncExecutor(url, client, budget, outage, attend)
+    return AsyncExecutor(url, client, budget, outage, attend, shares=shares)
 
 
 class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):

@@ -46,7 +46,7 @@ class AsyncDriver(Connected):
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
-        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend))
+        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True))
         made.within = self._within
         return made
 

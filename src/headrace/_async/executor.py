@@ -7,25 +7,22 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-import redis
 import redis.asyncio
 from attrs import evolve
 from redis import exceptions as errors
-from redis.asyncio.retry import Retry as AsyncNoRetry
-from redis.backoff import NoBackoff
 from tenacity import AsyncRetrying
 
 from headrace._async.coalesce import COALESCE_ABOVE, Coalescer, ItemCoalescer
 from headrace._async.combining import AsyncCombiner
 from headrace._async.pool import AsyncPool, replies
-from headrace._async.sentinel import AsyncManager
 from headrace._base.cluster.address import misled
-from headrace._base.connections import Attend, own_pool, refused
+from headrace._base.connections import Attend
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
 from headrace._base.retrying import (
     REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
+    Rider,
     Trip,
     announced,
     first_error,
@@ -50,9 +47,9 @@ from headrace._protocol.waiting import rung
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
+Q = TypeVar("Q")
 COALESCE_BELOW = 100  # items of a call that may join others
 UNDO_WITHIN_S = 2.0  # seconds that may be spent on what a cancelled call has left
-CALLS_AT_ONCE = 64  # calls of one asyncio executor at a time: more would only open more connections
 
 
 class AsyncExecutor(BaseExecutor):
@@ -60,27 +57,11 @@ class AsyncExecutor(BaseExecutor):
 
     def __init__(
         self, url: str | None = None, client: redis.asyncio.Redis | None = None, budget: float = RETRY_BUDGET_S,
-        outage: Outage | None = None, attend: Attend | None = None,
+        outage: Outage | None = None, attend: Attend | None = None, *, shares: bool = False,
     ) -> None:  # fmt: skip
-        theirs: Any = redis.asyncio.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
-        pool = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
-
-        async def connect(connection: Any, kind: Any) -> None:
-            assert attend is not None  # noqa: S101
-            connection.path = attend()
-            try:
-                await kind.connect(connection)
-            except redis.ConnectionError as error:
-                if not refused(error):
-                    raise
-                connection.path = await asyncio.to_thread(attend, refused=True)
-                await kind.connect(connection)
-
-        super().__init__(pool, budget, outage, attend and connect)
-        self.connections = AsyncPool(pool)
-        # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
-        self.pool.connection_kwargs["socket_timeout"] = None
-        self._at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+        theirs = None if client is None else client.connection_pool
+        pool = AsyncPool.shared(url, theirs, self, attend) if shares else AsyncPool(url, theirs, outage, attend)
+        super().__init__(pool, budget)
         self._combiner: AsyncCombiner | None = None
         self._undoing: set[asyncio.Task[None]] = set()
         self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
@@ -158,13 +139,22 @@ class AsyncExecutor(BaseExecutor):
             return op.decode((await self._attempt(self._trip([op], within), [self._lane(op)], None))[0])
         return None
 
+    async def run_with(self, op: Op[R], behind: Op[Q]) -> tuple[R, Q | None]:
+        """Like `Executor.run_with`."""
+        lane = self._lane(behind)
+        rider = Rider(pack_all([behind], [lane], "EVALSHA")[0])
+        result: R = (await self.run_all([op], rider=rider))[0]
+        if rider.reply is not None:
+            self._lanes.give([behind], [lane])
+        return result, rider.decoded(behind)
+
     async def run_all(
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
-        within: float | None = None,
+        within: float | None = None, rider: Rider | None = None,
     ) -> list[Any]:  # fmt: skip
         """Like `Executor.run_all`."""
         trip = self._trip(ops, self.within if within is None else within)
-        trip.lasting = self._lasting(ops)
+        trip.lasting, trip.rider = self._lasting(ops), rider
         turns = await self._turn(trip)
         try:
             kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
@@ -224,7 +214,7 @@ class AsyncExecutor(BaseExecutor):
 
     async def _turn(self, trip: Trip) -> asyncio.Semaphore:
         """Wait until it is the turn of this trip, among those of this executor; return what is to be released."""
-        turns = self._at_once
+        turns: asyncio.Semaphore = self.connections.at_once
         if trip.within is None or not turns.locked():
             await turns.acquire()
             return turns
@@ -255,7 +245,11 @@ class AsyncExecutor(BaseExecutor):
     async def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         """Like `Executor._sent`."""
         if trip.lasting is None:
-            return await self.send(commands, meanwhile, trip.leaves, trip.left)
+            rider, trip.rider = trip.rider, None
+            if rider is None:
+                return await self.send(commands, meanwhile, trip.leaves, trip.left)
+            *answers, rider.reply = await self.send([*commands, rider.command], meanwhile, trip.leaves, trip.left)
+            return answers
         await self._try_waiting(trip.lasting.wanted)
         wrapped = trip.lasting.wrapped(commands, trip.left)
         return trip.lasting.unwrapped(await self.send(wrapped, meanwhile, trip.leaves, trip.left))
@@ -431,9 +425,10 @@ class AsyncExecutor(BaseExecutor):
         try:
             await self._part(last, self._clearing())
         finally:
-            with suppress(TimeoutError):  # TLS says goodbye, and a server that stands still does not
-                async with asyncio.timeout(0.2):
-                    await self.connections.disconnect()
+            if self._last():
+                with suppress(TimeoutError):  # TLS says goodbye, and a server that stands still does not
+                    async with asyncio.timeout(0.2):
+                        await self.connections.disconnect()
 
     async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires

@@ -6,13 +6,55 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import redis
+import redis.asyncio
 from redis import exceptions as errors
+from redis.asyncio.retry import Retry as AsyncNoRetry
+from redis.backoff import NoBackoff
 
-from headrace._base.pool import BasePool, unreadable
+from headrace._async.sentinel import AsyncManager
+from headrace._base.connections import Attend, own_pool, refused
+from headrace._base.pool import SHARED, BasePool, destination, unreadable
+from headrace._telemetry.client import Outage
+
+CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more would only open more connections
 
 
 class AsyncPool(BasePool):
     """Like `Pool`, for asyncio."""
+
+    def __init__(
+        self, url: str | None, theirs: Any, outage: Outage | None = None, attend: Attend | None = None
+    ) -> None:
+        if url is not None:
+            theirs = redis.asyncio.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
+        maker = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
+
+        async def connect(connection: Any, kind: Any) -> None:
+            assert attend is not None  # noqa: S101
+            connection.path = attend()
+            try:
+                await kind.connect(connection)
+            except redis.ConnectionError as error:
+                if not refused(error):
+                    raise
+                connection.path = await asyncio.to_thread(attend, refused=True)
+                await kind.connect(connection)
+
+        super().__init__(maker, outage, attend and connect)
+        self.origin = theirs
+        # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
+        maker.connection_kwargs["socket_timeout"] = None
+        self.at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    @classmethod
+    def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> AsyncPool:
+        """Like `Pool.shared`, among those on the event loop that is running."""
+        try:
+            where = asyncio.get_running_loop(), destination(url, theirs, attend)
+        except RuntimeError:  # none is: it is not known yet which one's they will be
+            return cls(url, theirs, attend=attend)
+        return SHARED.join(where, user, lambda: cls(url, theirs, attend=attend))
 
     async def take(self) -> Any:
         """Like `Pool.take`."""

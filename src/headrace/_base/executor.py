@@ -7,8 +7,8 @@ from typing import Any
 
 from redis import exceptions as errors
 
-from headrace._base.connections import noticed
 from headrace._base.lanes import Lane, shared
+from headrace._base.pool import SHARED
 from headrace._base.retrying import RETRY_PAUSE_S, Patience, Trip, bound
 from headrace._base.sentinel import PAUSE_S
 from headrace._model.durability import Durability
@@ -16,7 +16,6 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import Lasting
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import Prepared
-from headrace._telemetry.client import Outage
 
 SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
 CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
@@ -25,22 +24,19 @@ CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
 class BaseExecutor:
     """The base of `Executor` and `AsyncExecutor`: lanes, retries, and the state of the server."""
 
-    pool: Any
-    connections: Any  # a `Pool`, or an `AsyncPool`
     sharded = False  # whether channels of events are those of a slot, as on a cluster
     _trip: type[Trip] = Trip
 
-    def __init__(self, pool: Any, budget: float, outage: Outage | None, connect: Any) -> None:
-        self.pool = pool
-        self.timeout: float = pool.connection_kwargs["socket_timeout"]
-        self.timeout += pool.connection_kwargs.get("socket_connect_timeout") or 0.0
+    def __init__(self, connections: Any, budget: float) -> None:
+        self.connections = connections  # a `Pool`, or an `AsyncPool`
+        self.pool = pool = connections.maker
+        self.timeout: float = connections.timeout
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget, self.pause = budget, PAUSE_S if behind_sentinel else RETRY_PAUSE_S
         self.durable: Durability | None = None  # what settlements wait for, unless they say it themselves
         self._can_wait: set[Durability] = set()  # as the server has said
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
-        self.outage = Outage(pool.connection_kwargs) if outage is None else outage
-        pool.connection_class = noticed(pool.connection_class, self.outage, connect)
+        self.outage = connections.outage
         self._lanes = shared(pool)
         self._blocked: set[Any] = set()  # connections on which a read blocks
         self._waits_no_more = False
@@ -90,6 +86,10 @@ class BaseExecutor:
         prefixes, self._prefixes = self._prefixes - {""}, set()
         keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
         return [("DEL", *some) for some in keys if some]
+
+    def _last(self) -> bool:
+        """Leave the connections to other users; tell whether there are none."""
+        return SHARED.leave(self.connections, self)
 
     def leads(self, source: Any, _channels: Sequence[str]) -> bool:
         """Tell whether connections of *source*, a pool of `source`, lead to the server of these channels."""

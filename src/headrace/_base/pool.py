@@ -1,19 +1,28 @@
-"""The base of both pools: the connections of an executor, made by redis-py, and handed out by us.
+"""The base of both pools: the connections of executors, made by redis-py, and handed out by us.
 
 A connection's settings, its socket and TLS, its greeting, its credentials and its protocol are redis-py's. Its own
 pools take a lock, look at the socket and count, each time: as long as a short call takes.
+
+Queues and flows of one address share them, so that a thousand queues take no more connections than one.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
 from redis import exceptions as errors
 
+from headrace._base.connections import Attend, noticed
 from headrace._base.sentinel import Watch
+from headrace._telemetry.client import Outage
+
+P = TypeVar("P", bound="BasePool")
 
 SPARE_S = 10.0  # seconds without use, after which a worker with many queues closes what it has opened under load
 LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is looked at: the server may have closed it
@@ -22,8 +31,14 @@ LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is looked at
 class BasePool:
     """The base of `Pool` and `AsyncPool`: the connections that there are, and those that are free."""
 
-    def __init__(self, maker: Any) -> None:
-        self._maker = maker  # a pool of redis-py's, which hands out none
+    def __init__(self, maker: Any, outage: Outage | None, connect: Any) -> None:
+        self.maker = maker  # a pool of redis-py's, which hands out none
+        settings = maker.connection_kwargs
+        self.outage = Outage(settings) if outage is None else outage
+        maker.connection_class = noticed(maker.connection_class, self.outage, connect)
+        self.timeout: float = settings["socket_timeout"] + (settings.get("socket_connect_timeout") or 0.0)
+        self.users: WeakSet[Any] = WeakSet()  # the executors that share it, if any do; see `Shared`
+        self.origin: Any = None  # the pool of the client from whose settings it is made
         self.keep: float | None = None  # seconds for which connections stay open that are not used; None: for ever
         self._free: list[tuple[Any, float]] = []  # and since when; the newest is last, and taken first
         self._all: set[Any] = set()
@@ -40,7 +55,7 @@ class BasePool:
         try:
             connection, since = self._free.pop()
         except IndexError:
-            connection = self._maker.make_connection()
+            connection = self.maker.make_connection()
             self._all.add(connection)
             return connection, False
         former = self._watch is not None and not self._watch.leads(connection)
@@ -73,6 +88,49 @@ class BasePool:
             some = list(self._all)
         self._all.difference_update(some)
         return some
+
+
+class Shared:
+    """The pools of this process that executors share, by where they lead. One without users is forgotten."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pools: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+        self._lock, self._pid = threading.RLock(), os.getpid()  # a signal's handler may close a queue
+
+    def join(self, where: Hashable, user: object, make: Callable[[], P]) -> P:
+        """Return the pool that leads to *where*, which *user* uses from now on; *make* makes the first."""
+        if self._pid != os.getpid():  # a fork copied them; another of its threads may have the lock
+            self._forget()
+        with self._lock:
+            pool: P | None = self._pools.get(where)
+            if pool is None:
+                pool = self._pools[where] = make()
+            pool.users.add(user)
+        return pool
+
+    def leave(self, pool: BasePool, user: object) -> bool:
+        """Take in that *user* is done with the pool; tell whether it was the last."""
+        with self._lock:
+            pool.users.discard(user)
+            if pool.users:
+                return False
+            for where in [where for where, one in self._pools.items() if one is pool]:
+                del self._pools[where]
+        return True
+
+
+SHARED = Shared()
+
+
+def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable:
+    """Return what tells where connections lead to that are made from *url*, or else from a client's pool."""
+    if url is not None:
+        return str(url), attend
+    settings = tuple((name, id(value)) for name, value in theirs.connection_kwargs.items())  # they may be changed
+    return id(theirs), theirs.connection_class, settings
 
 
 def unreadable(error: OSError) -> errors.ConnectionError:

@@ -99,11 +99,19 @@ class BaseQueue(Connected):
         A history, or trends, begin with it: it is said anew, as it costs once, and others may have removed the queue.
         """
         self._undeclared = False
-        said = (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
+        said = self._said()
         if said in _DECLARED and not self.ops.settings.keeps:
             return []
         _DECLARED.add(said)
         return self._whole.declarations()
+
+    def _undeclare(self) -> None:
+        """Declare the queue with the next call, as the first has failed."""
+        self._undeclared = True
+        _DECLARED.discard(self._said())
+
+    def _said(self) -> Hashable:
+        return (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
 
     def _ours(self) -> dict[str, str]:
         return declaration(self.ops.codec, self.ops.settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, field
 from redis import exceptions as errors
@@ -18,6 +18,7 @@ from headrace._protocol.op import Op, TooLarge, pack
 from headrace._telemetry.client import Outage
 from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
+R = TypeVar("R")
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
 ATTEMPT_S = 0.05  # seconds that an attempt needs at least: one without them would make unknown what is known
 FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
@@ -143,6 +144,18 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
 
 
 @define(eq=False)
+class Rider:
+    """An operation that rides behind those of a trip, in its first attempt: nothing depends on it."""
+
+    command: bytes
+    reply: Any = None
+
+    def decoded(self, op: Op[R]) -> R | None:
+        """Return the answer; `None` if there is none, or it is an error."""
+        return None if self.reply is None or isinstance(self.reply, Exception) else op.decode(self.reply)
+
+
+@define(eq=False)
 class Trip:
     """One round trip: its operations, when they were sent first, and the time there is for it."""
 
@@ -156,6 +169,7 @@ class Trip:
     unanswered: int = 0  # times that it was sent, and not answered
     error: BaseException | None = None  # of the last attempt
     lasting: Lasting | None = None
+    rider: Rider | None = None
 
     @property
     def left(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TypedDict, cast
 
 import attrs
@@ -206,7 +207,7 @@ class QueueSettings:
 
     def declared(self) -> dict[str, str]:
         """Map each option that all users of a queue must agree on, and that was given, to its value in words."""
-        ours, usual = self.options(), QueueSettings().options()
+        ours, usual = self.options(), _usual()
         said = {name: _in_words(ours[name]) for name in AGREED if ours[name] != usual[name]}
         return said if self.history is None else {**said, "history_ttl": f"{self.history_ttl:g}"}
 
@@ -218,6 +219,11 @@ class QueueSettings:
     def options(self) -> dict[str, Any]:
         """Map the name of every option to its value here."""
         return {str(one.alias): getattr(self, one.name) for one in attrs.fields(type(self))}
+
+
+@cache
+def _usual() -> dict[str, Any]:
+    return QueueSettings().options()
 
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:

@@ -39,12 +39,12 @@ R = TypeVar("R")
 
 def executor_of(
     url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
-    attend: Attend | None = None,
+    attend: Attend | None = None, *, shares: bool = False,
 ) -> Executor:  # fmt: skip
     """Make the executor for a server, or for the cluster that *url* or *client* names."""
     if names_cluster(url, client):
         return ClusterExecutor(seeds(url, client, redis.ConnectionPool), budget, outage)
-    return Executor(url, client, budget, outage, attend)
+    return Executor(url, client, budget, outage, attend, shares=shares)
 
 
 @contextmanager

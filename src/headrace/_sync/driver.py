@@ -44,7 +44,7 @@ class Driver(Connected):
 
     @cached_property
     def _executor(self) -> Executor:
-        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend))
+        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True))
         made.within = self._within
         return made
 

@@ -18,18 +18,17 @@ from typing import Any, TypeVar
 import redis
 from attrs import evolve
 from redis import exceptions as errors
-from redis.backoff import NoBackoff
-from redis.retry import Retry as NoRetry
 from tenacity import Retrying, sleep_using_event
 
 from headrace._base.cluster.address import misled
-from headrace._base.connections import Attend, own_pool, refused
+from headrace._base.connections import Attend
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
 from headrace._base.lanes import Lane, Meanwhile, pack_all
 from headrace._base.retrying import (
     REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
     Patience,
+    Rider,
     Trip,
     announced,
     bound,
@@ -58,48 +57,23 @@ from headrace._sync.pool import Pool, exchanged, replies
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
+Q = TypeVar("Q")
 
 
 class Executor(BaseExecutor):
     """Runs operations on a pool of our own.
 
-    *budget*: seconds for which a round trip is tried again. *outage*: shared with others on the same server.
+    *budget*: seconds for which a round trip is tried again. *outage*: shared with others on the same server. *shares*:
+    its connections are also those of others that lead there.
     """
 
     def __init__(
         self, url: str | None = None, client: redis.Redis | None = None, budget: float = RETRY_BUDGET_S,
-        outage: Outage | None = None, attend: Attend | None = None,
+        outage: Outage | None = None, attend: Attend | None = None, *, shares: bool = False,
     ) -> None:  # fmt: skip
-        theirs: Any = redis.ConnectionPool.from_url(str(url)) if client is None else client.connection_pool  # pyright: ignore[reportUnknownMemberType]
-        pool = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
-        bounds = threading.local()  # of the call that this thread makes
-
-        def attended(connection: Any, kind: Any, attend: Attend) -> None:
-            connection.path = attend()
-            try:
-                kind.connect(connection)
-            except redis.ConnectionError as error:
-                if not refused(error):
-                    raise
-                connection.path = attend(refused=True)
-                kind.connect(connection)
-
-        def connect(connection: Any, kind: Any) -> None:
-            within: float | None = getattr(bounds, "within", None)
-            usual = connection.socket_timeout, connection.socket_connect_timeout
-            if within is not None:
-                connection.socket_timeout, connection.socket_connect_timeout = within, min(within, usual[1] or within)
-            try:
-                kind.connect(connection) if attend is None else attended(connection, kind, attend)
-            except BaseException:  # Ctrl-C, too: redis-py would keep a connection whose greeting is under way
-                connection.disconnect()
-                raise
-            finally:
-                connection.socket_timeout, connection.socket_connect_timeout = usual
-
-        super().__init__(pool, budget, outage, connect)
-        self._bounds = bounds
-        self.connections = Pool(pool)
+        theirs = None if client is None else client.connection_pool
+        self.connections = Pool.shared(url, theirs, self, attend) if shares else Pool(url, theirs, outage, attend)
+        super().__init__(self.connections, budget)
         self._combiner: Combiner | None = None
         self._given_up = threading.Event()
 
@@ -144,16 +118,25 @@ class Executor(BaseExecutor):
             return op.decode(self._attempt(self._trip([op], within), [self._lane(op)], None)[0])
         return None
 
+    def run_with(self, op: Op[R], behind: Op[Q]) -> tuple[R, Q | None]:
+        """Run *op*, and *behind* once in the same round trip; return both decoded replies, or `None` for the second."""
+        lane = self._lane(behind)
+        rider = Rider(pack_all([behind], [lane], "EVALSHA")[0])
+        result: R = (self.run_all([op], rider=rider))[0]
+        if rider.reply is not None:
+            self._lanes.give([behind], [lane])
+        return result, rider.decoded(behind)
+
     def run_all(
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
-        within: float | None = None,
+        within: float | None = None, rider: Rider | None = None,
     ) -> list[Any]:  # fmt: skip
         """Run operations in one round trip; return their decoded replies. Each is atomic, all are not. *lanes*: the
         caller's.
         """
         kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
         trip = self._trip(ops, self.within if within is None else within)
-        trip.lasting = self._lasting(ops)
+        trip.lasting, trip.rider = self._lasting(ops), rider
         try:
             replies = self._attempt(trip, lanes, meanwhile)
         except Exception as error:
@@ -223,7 +206,11 @@ class Executor(BaseExecutor):
     def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         """Send what belongs to a trip, and what that waits for."""
         if trip.lasting is None:
-            return self.send(commands, meanwhile, trip.leaves, trip.left)
+            rider, trip.rider = trip.rider, None
+            if rider is None:
+                return self.send(commands, meanwhile, trip.leaves, trip.left)
+            *answers, rider.reply = self.send([*commands, rider.command], meanwhile, trip.leaves, trip.left)
+            return answers
         self._try_waiting(trip.lasting.wanted)
         wrapped = trip.lasting.wrapped(commands, trip.left)
         return trip.lasting.unwrapped(self.send(wrapped, meanwhile, trip.leaves, trip.left))
@@ -313,11 +300,18 @@ class Executor(BaseExecutor):
     ) -> list[Any]:
         """Like `send`, in *within* seconds: what the socket may take is set anew before each step."""
         end = since_boot() + within
-        self._bounds.within = within
+        self.connections.bounds.within = within
         try:
             connection = self.connections.take()
         finally:
-            self._bounds.within = None
+            self.connections.bounds.within = None
+        return self._exchange_within(commands, connection, end - since_boot(), meanwhile, leaves)
+
+    def _exchange_within(
+        self, commands: Sequence[bytes], connection: Any, within: float, meanwhile: Meanwhile = None,
+        leaves: Meanwhile = None,
+    ) -> list[Any]:  # fmt: skip
+        end = since_boot() + within
         sock = connection._sock  # noqa: SLF001 - a timeout of its parser would last for a part of a reply
         try:
             sock.settimeout(max(0.001, end - since_boot()))
@@ -421,14 +415,22 @@ class Executor(BaseExecutor):
         """
         clearing = [] if self._given_up.is_set() else self._clearing()
         try:
-            if last or clearing:
+            if not last and clearing and (connection := self.connections.open_one()) is not None:
+                self._clear(connection, clearing)
+            elif last or clearing:
                 # Beside us: no timeout of a connection bounds all that it may wait for (names, TLS, a server's start).
                 parting = threading.Thread(target=self._part, args=(last, clearing), name="headrace-close", daemon=True)
                 with suppress(RuntimeError):  # the interpreter ends, and has no threads any more
                     parting.start()
                     parting.join(CLOSE_WITHIN_S)
         finally:
-            self.connections.disconnect()
+            if self._last():
+                self.connections.disconnect()
+
+    def _clear(self, connection: Any, clearing: Sequence[tuple[str, ...]]) -> None:
+        """Delete records on a connection that has just been used: there is nothing to wait for but the server."""
+        with suppress(Exception):  # they expire
+            self._exchange_within([pack(command) for command in clearing], connection, CLOSE_WITHIN_S)
 
     def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires

@@ -1,24 +1,68 @@
-"""The connections of an executor."""
+"""The connections of executors."""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from contextlib import suppress
 from typing import Any
 
+import redis
 from redis import exceptions as errors
+from redis.backoff import NoBackoff
+from redis.retry import Retry as NoRetry
 
-from headrace._base.pool import BasePool, unreadable
+from headrace._base.connections import Attend, own_pool, refused
+from headrace._base.pool import LOOK_AFTER_S, SHARED, BasePool, destination, unreadable
+from headrace._telemetry.client import Outage
 
 
 class Pool(BasePool):
-    """The connections of an executor. Threads share it: taking and returning one is atomic under the interpreter's
-    lock.
+    """The connections of executors. Threads share it: taking and returning one is atomic under the interpreter's lock.
+
+    *url* or *theirs*, a client's pool: where they lead. *outage*: shared with others on the same server.
     """
 
-    def __init__(self, maker: Any) -> None:
-        super().__init__(maker)
+    def __init__(
+        self, url: str | None, theirs: Any, outage: Outage | None = None, attend: Attend | None = None
+    ) -> None:
+        if url is not None:
+            theirs = redis.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
+        maker = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
+        self.bounds = bounds = threading.local()  # of the call that this thread makes
+
+        def attended(connection: Any, kind: Any, attend: Attend) -> None:
+            connection.path = attend()
+            try:
+                kind.connect(connection)
+            except redis.ConnectionError as error:
+                if not refused(error):
+                    raise
+                connection.path = attend(refused=True)
+                kind.connect(connection)
+
+        def connect(connection: Any, kind: Any) -> None:
+            within: float | None = getattr(bounds, "within", None)
+            usual = connection.socket_timeout, connection.socket_connect_timeout
+            if within is not None:
+                connection.socket_timeout, connection.socket_connect_timeout = within, min(within, usual[1] or within)
+            try:
+                kind.connect(connection) if attend is None else attended(connection, kind, attend)
+            except BaseException:  # Ctrl-C, too: redis-py would keep a connection whose greeting is under way
+                connection.disconnect()
+                raise
+            finally:
+                connection.socket_timeout, connection.socket_connect_timeout = usual
+
+        super().__init__(maker, outage, connect)
+        self.origin = theirs
         self._pid = os.getpid()
+
+    @classmethod
+    def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> Pool:
+        """Return the connections that *user* shares with others which lead there."""
+        return SHARED.join(destination(url, theirs, attend), user, lambda: cls(url, theirs, attend=attend))
 
     def take(self) -> Any:
         """Take a connection that is open, and on which nothing is under way; make one if none is free."""
@@ -36,6 +80,16 @@ class Pool(BasePool):
             self.drop(connection)
             raise
         return connection
+
+    def open_one(self) -> Any:
+        """Take a connection that was used just now, and is open; `None` if there is none, without waiting."""
+        with suppress(IndexError):
+            connection, since = self._free.pop()
+            former = self._watch is not None and not self._watch.leads(connection)
+            if connection._sock is not None and not former and time.monotonic() - since <= LOOK_AFTER_S:  # noqa: SLF001
+                return connection
+            self._free.append((connection, since))
+        return None
 
     def drop(self, connection: Any) -> None:
         """Close a connection on which half a conversation is left."""
