@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from headrace import BatchError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater
+from headrace import BatchError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater, Worker
 from headrace.testing import run_until_empty
-from tests.support.awaiting import until
+from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
 
@@ -88,6 +88,55 @@ def test_concurrency_is_used_and_never_exceeded(work: Work, queue: Queue, record
     with worker:
         until(lambda: queue.counts().completed == 60)
     assert record.most == 3
+
+
+def test_a_lone_job_begins_in_the_thread_that_waited_for_it(newest: Server, queue: Queue, record: Recorder) -> None:
+    """So the threads of a queue are its slots and one. It goes on waiting in another thread while handlers run, and as
+    many of these run as there are slots.
+    """
+    worker = Worker(url=newest.url)
+    threads: set[int] = set()
+    gates = [threading.Event()]
+
+    @worker.handler("q", concurrency=2)
+    def body(job: Job) -> None:
+        threads.add(threading.get_ident())
+        with record(job.id):
+            assert gates[-1].wait(PATIENCE)
+
+    def each_has_had_one() -> bool:
+        before = len(record.started)
+        for number in (1, 2):  # one by one: each begins as it comes
+            queue.enqueue(b"x")
+            record.await_started(before + number)
+        queue.enqueue(b"x")  # there is no slot for it, but it may be leased ahead
+        assert worker._running is not None
+        (consumer,) = worker._running.lifecycle.consumers
+        until(lambda: queue.counts().leased == 3 or not consumer.ahead())
+        gates[-1].set()
+        until(lambda: queue.counts().completed == before + 3)
+        gates.append(threading.Event())
+        return len(threads) == 3
+
+    with worker:
+        until(each_has_had_one)
+    assert record.most == 2
+
+
+def test_a_handler_with_one_slot_runs_in_one_thread(newest: Server, queue: Queue) -> None:
+    """What it opens there, such as a connection of SQLite, may be for that thread only."""
+    worker = Worker(url=newest.url)
+    threads: list[int] = []
+
+    @worker.handler("q", concurrency=1)
+    def body(job: Job) -> None:
+        threads.append(threading.get_ident())
+
+    with worker:
+        for number in range(1, 5):
+            queue.enqueue(b"x")
+            until(lambda number=number: queue.counts().completed == number)
+    assert len(set(threads)) == 1
 
 
 def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -> None:

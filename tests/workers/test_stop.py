@@ -316,7 +316,7 @@ def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
     began = time.monotonic()
     worker.stop()
     assert time.monotonic() - began < 8.5
-    assert all(not thread.is_alive() for thread in engine._running["wait"])
+    assert all(role.ended.is_set() for role in engine._running["wait"])
 
 
 # -- how it ends -------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from headrace._core.effects import (
     Held,
     Join,
     Log,
+    Now,
     Phase,
     Receive,
     Role,
@@ -210,7 +211,6 @@ class Engine(BaseEngine):
 
     async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
         """Block on the server, and send what follows that."""
-        await asyncio.sleep(0)  # first the handlers that this role has just started
         try:
             rung, reply = await executor.wait_then(effect)
         except OutcomeUnknown:  # as in `send`
@@ -406,8 +406,10 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
     def _failed(self, error: BaseException) -> None:
         self._engine.failed(error, self._channel)
 
-    async def _perform(self, effect: Effect, end: float | None = None) -> Any:
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
         match effect:
+            case Now():
+                return time.monotonic()
             case Send(ops, within):
                 return await self._engine.send(ops, self._executor, within)
             case Sleep(seconds):
@@ -420,7 +422,12 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
                 return await self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):
                 return await self._engine.subscription(channels).receive(channels, seconds)
-            case Start() | Wake() | TakeBack() | Abort() | Join() | Log():
+            case Start(units):
+                self._engine.start(self._consumer, units)
+                if self._channel == "blocking":  # what came alone begins before this role goes on
+                    await asyncio.sleep(0)
+                return None
+            case Wake() | TakeBack() | Abort() | Join() | Log():
                 return self._engine.perform(effect, self._consumer)
             case _:
                 return await super()._perform(effect, end)

@@ -25,6 +25,7 @@ from headrace._base.retrying import (
     Rider,
     Trip,
     announced,
+    faultless,
     first_error,
     heals,
     known,
@@ -261,6 +262,8 @@ class AsyncExecutor(BaseExecutor):
 
     async def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
         """Like `Executor._checked`."""
+        if faultless(replies):
+            return replies
         ops = trip.ops
         absent = missing(replies)
         if absent:

@@ -106,6 +106,14 @@ def stale(error: BaseException) -> bool:
     return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
 
 
+def faultless(replies: Sequence[Any]) -> bool:
+    """Tell whether no reply is an error."""
+    for reply in replies:  # noqa: SIM110 - every call comes here, and `all` takes several times as long
+        if isinstance(reply, Exception):
+            return False
+    return True
+
+
 def missing(replies: Sequence[Any]) -> list[int]:
     """Return the indices of replies that say NOSCRIPT: nothing ran, send the source."""
     return [

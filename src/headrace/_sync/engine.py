@@ -20,6 +20,7 @@ from headrace._core.effects import (
     Held,
     Join,
     Log,
+    Now,
     Phase,
     Receive,
     Role,
@@ -56,6 +57,26 @@ def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseExc
     return error
 
 
+class Bell:
+    """An event on which one thread sleeps: what `threading.Event` does in Python, for any number of them, is done here
+    by a lock that is free once it is set.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake the thread, or let it not sleep the next time."""
+        if self._lock.locked():
+            with suppress(RuntimeError):  # another thread has just set it
+                self._lock.release()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep so long, or until it is set, and unset it."""
+        self._lock.acquire(timeout=max(0.0, seconds))
+
+
 class Engine(BaseEngine):
     """One run of a worker."""
 
@@ -72,7 +93,8 @@ class Engine(BaseEngine):
         self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # by channels
         self._finish = threading.Lock()
         self._putting = threading.Lock()  # shards that share slots keep the order of their units
-        self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit] | None]] = {}
+        self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit | RoleDriver] | None]] = {}
+        self._begun: dict[int, set[int]] = {}  # by consumer, the units that wait for a slot, or have one
         for one in lifecycle.consumers:
             self._seat(one)
         self._runners = [
@@ -83,23 +105,31 @@ class Engine(BaseEngine):
         self._begin()
 
     def _seat(self, consumer: Consumer) -> None:
-        first = self._units.get(id(first_of(consumer)))
-        self._units[id(consumer)] = queue.SimpleQueue() if first is None else first
+        first = id(first_of(consumer))
+        self._units[id(consumer)] = self._units.setdefault(first, queue.SimpleQueue())
+        self._begun[id(consumer)] = self._begun.setdefault(first, set())
 
-    def _launch(self, role: threading.Thread) -> threading.Thread:
+    def _launch(self, role: RoleDriver) -> RoleDriver:
         role.start()
         return role
 
     def begin(self) -> None:
         """Start the threads. The worker knows its engine by now: the first handler may ask it to stop."""
-        for thread in [*self._runners, *chain(*self._running.values())]:
-            thread.start()
+        for one in [*self._runners, *chain(*self._running.values())]:
+            one.start()
 
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
 
-    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> threading.Thread:
-        return self._thread(name, RoleDriver(self, whose, channel, threading.Event()).run, role)
+    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> RoleDriver:
+        driver = RoleDriver(self, whose, channel, role)
+        if name == "wait" and isinstance(whose, Consumer) and whose.shared is None and whose.handler.concurrency > 1:
+            driver.hands_over = True
+            number = whose.handler.concurrency
+            driver.thread = self._thread(f"{whose.handler.queue}-{number}", self._handle, whose, driver)
+        else:
+            driver.thread = self._thread(name, driver.drive)
+        return driver
 
     def send(self, ops: Sequence[Op[Any]], executor: Executor, within: float | None = None) -> list[Any]:
         """Send operations in one round trip, until they are answered or the worker has stopped."""
@@ -129,24 +159,40 @@ class Engine(BaseEngine):
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""
+        assert consumer is not None  # noqa: S101
+        put, begun = self._units[id(consumer)].put, self._begun[id(consumer)]
         for unit in units:
-            assert consumer is not None  # noqa: S101
             with self._putting:
-                self._units[id(consumer)].put((consumer, unit))
+                begun.add(id(unit))
+                put((consumer, unit))
+
+    def hand_over(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
+        """Let a thread that has nothing to do drive a role on, so that the one which has driven it may handle *unit*:
+        a job that comes alone waits for no other thread. False if none is free.
+        """
+        begun = self._begun[id(consumer)]
+        with self._putting:
+            if len(begun) >= consumer.handler.concurrency:
+                return False
+            begun.add(id(unit))
+            self._units[id(consumer)].put((consumer, driver))
+        return True
 
     def take_back(self, consumer: Consumer | None) -> list[Unit]:
         """Return the units that have not started; they no longer will."""
-        units, waiting, others = self._units[id(consumer)], list[Unit](), list[tuple[Consumer, Unit]]()
+        units, waiting = self._units[id(consumer)], list[Unit]()
+        others: list[tuple[Consumer, Unit | RoleDriver]] = []
         with self._putting:
             with suppress(queue.Empty):
                 while True:
                     item = units.get_nowait()
                     if item is None:
                         continue
-                    if item[0] is consumer:
+                    if item[0] is consumer and not isinstance(item[1], RoleDriver):
                         waiting.append(item[1])
                     else:
                         others.append(item)
+            self._begun[id(consumer)].difference_update(map(id, waiting))
             for item in others:  # of the shards that share these slots, in their order
                 units.put(item)
         return waiting
@@ -156,28 +202,32 @@ class Engine(BaseEngine):
         for one in held:
             one.job.lost.set()
 
-    def _handle(self, consumer: Consumer) -> None:
-        """Run the handler on unit after unit: one slot."""
-        units, handler, batch = self._units[id(consumer)], consumer.handler, consumer.handler.batch
+    def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
+        """Run the handler on unit after unit, and drive a role in between: the threads of a queue's slots, and one."""
+        units, begun = self._units[id(consumer)], self._begun[id(consumer)]
+        handler, batch = consumer.handler, consumer.handler.batch
         function = surrounded(handler.function, handler.around)
         telemetry, shared = self.telemetry(consumer), consumer.shared is not None
-        while (item := units.get()) is not None:
+        item = units.get() if driver is None else (consumer, driver)
+        while item is not None:
             consumer, unit = item
+            if isinstance(unit, RoleDriver):
+                item = unit.drive()
+                continue
             if shared:
                 telemetry = self.telemetry(consumer)
-            jobs = consumer.begin(unit, time.monotonic())
             error: BaseException | None = None
             result: Any = None
-            if not jobs:
-                self.wake(consumer)
-                continue
-            try:
-                argument = jobs if batch else jobs[0]
-                result = telemetry.call(function, unit, argument) if telemetry.on else function(argument)
-            except BaseException as raised:  # judged, whatever it is
-                error = raised
-            consumer.finished(unit, time.monotonic(), error, result)
+            if jobs := consumer.begin(unit, time.monotonic()):
+                try:
+                    argument = jobs if batch else jobs[0]
+                    result = telemetry.call(function, unit, argument) if telemetry.on else function(argument)
+                except BaseException as raised:  # judged, whatever it is
+                    error = raised
+                consumer.finished(unit, time.monotonic(), error, result)
+            begun.discard(id(unit))
             self.wake(consumer)
+            item = units.get()
 
     def subscription(self, channels: Sequence[str]) -> Subscription:
         """Return the connection that listens on these channels."""
@@ -193,7 +243,8 @@ class Engine(BaseEngine):
 
     def runs_this(self) -> bool:
         """Tell whether one of our handlers is the caller."""
-        return threading.current_thread() in self._runners
+        roles = (role.thread for role in self._running["wait"] if role.hands_over)
+        return threading.current_thread() in (*self._runners, *roles)
 
     def finish(self) -> None:
         """Wait until everything is settled or released, or no server answers, and close."""
@@ -213,23 +264,21 @@ class Engine(BaseEngine):
             # Again and again: redis-py opens a connection anew that is closed just before it is read.
             self._await([*chain(*self._running.values())], farewell, self._unsubscribe)
             leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
-            for thread in leaving:
-                thread.start()
+            for role in leaving:
+                role.start()
             self._await(leaving, farewell)
             for executor in self.executors.values():
                 executor.close()
             self.error = call_stops(self.stops, self.error)
             self._stopped()
 
-    def _await(
-        self, threads: Sequence[threading.Thread], farewell: Farewell, prod: Callable[[], None] | None = None
-    ) -> None:
-        """Wait until the threads have ended. If the server is given up first, all calls to it end, too."""
-        for thread in threads:
-            while thread.is_alive() and not self._gave_up:
+    def _await(self, roles: Sequence[RoleDriver], farewell: Farewell, prod: Callable[[], None] | None = None) -> None:
+        """Wait until these roles have ended. If the server is given up first, all calls to it end, too."""
+        for role in roles:
+            while not role.ended.is_set() and not self._gave_up:
                 if prod is not None:
                     prod()
-                thread.join(0.02)
+                role.ended.wait(0.02)
                 if self._over(farewell, time.monotonic()):
                     self._gave_up = True
                     for executor in self.executors.values():
@@ -237,25 +286,59 @@ class Engine(BaseEngine):
 
 
 class RoleDriver(BaseRoleDriver, Driver):
-    """The driver of one role, in its thread."""
+    """The driver of one role, in a thread: the same to its end, or one after the other."""
 
     _engine: Engine
+    thread: threading.Thread  # the first
+    hands_over = False  # whether the thread may handle what the role has leased, and another drives on
 
-    def run(self, role: Role) -> None:
-        """Drive a role to its end."""
+    def __init__(self, engine: Engine, whose: Consumer | Together | None, channel: Channel, role: Role) -> None:
+        super().__init__(engine, whose, channel, Bell())
+        self._role = role
+        self.ended = threading.Event()
+        self.ended.set()  # it has not begun
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.ended.clear()
+        self.thread.start()
+
+    def drive(self) -> tuple[Consumer, Unit] | None:
+        """Drive the role to its end, or until the caller is to handle a unit, and another thread drives on."""
+        answer: Any = None
+        error: BaseException | None = None
         try:
-            self._drive(role)
-        except BaseException as error:
-            self._engine.failed(error, self._channel)
+            while True:
+                effect = self._role.send(answer) if error is None else self._role.throw(error)
+                answer = error = None
+                if isinstance(effect, Start) and (mine := self._mine(effect.units)) is not None:
+                    return mine
+                try:
+                    answer = self._perform(effect)
+                except BaseException as raised:
+                    error = raised
+        except StopIteration:
+            pass
+        except BaseException as failed:
+            self._engine.failed(failed, self._channel)
+        self.ended.set()
+        return None
 
-    def _perform(self, effect: Effect, end: float | None = None) -> Any:
+    def _mine(self, units: Sequence[Unit]) -> tuple[Consumer, Unit] | None:
+        """Return the unit that the caller is to handle, if there is one, and another thread is free to drive on."""
+        consumer = self._consumer
+        if not self.hands_over or consumer is None or len(units) != 1:
+            return None
+        return (consumer, units[0]) if self._engine.hand_over(consumer, units[0], self) else None
+
+    def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
         match effect:
+            case Now():
+                return time.monotonic()
             case Send(ops, within):
                 return self._engine.send(ops, self._executor, within)
             case Sleep(seconds):
-                self._event.wait(seconds)
-                self._event.clear()
-                return None
+                return self._event.sleep(seconds)
             case BlockThen():
                 return self._engine.wait(effect, self._executor)
             case Receive(channels, seconds):

@@ -32,6 +32,7 @@ from headrace._base.retrying import (
     Trip,
     announced,
     bound,
+    faultless,
     first_error,
     heals,
     known,
@@ -222,6 +223,8 @@ class Executor(BaseExecutor):
 
     def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
         """Send the source of scripts that the server does not know, and raise what else it says is wrong."""
+        if faultless(replies):
+            return replies
         ops = trip.ops
         absent = missing(replies)
         if absent:

@@ -151,8 +151,7 @@ def _ride(consumer: Consumer, riders: int) -> Step[bool]:
         if grant is None or not (grant.claims or grant.undecodable):  # what else it says, `fetch` hears, too
             return rung
         consumer.available = True  # if there are fewer than it asked for, this is taken back
-        now = yield from current_time()
-        yield from _granted(consumer, grant, riders, name, True, losses_told, now)
+        yield from _granted(consumer, grant, riders, name, True, losses_told)
         if consumer.stuck:  # it has become so while this waited
             consumer.give_back((yield from take_back()))
     finally:
@@ -243,9 +242,12 @@ def _idle(consumer: Consumer) -> Step[float]:
 
 
 def _granted(
-    consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, losses_told: int, since: float
-) -> Role:
-    """Take in the answer to a lease call that was sent at *since*, under *name*, after so many *losses_told*."""
+    consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, losses_told: int,
+    since: float | None = None,
+) -> Role:  # fmt: skip
+    """Take in the answer to a lease call that was sent at *since* (`None`: it ran just now), under *name*, after so
+    many *losses_told*.
+    """
     if grant is None:
         if name == consumer.name:  # else we know already
             yield from died(consumer)
@@ -267,7 +269,7 @@ def _granted(
     if not grant.paused or grant.claims:
         consumer.name_claim.heir_of = ""
     if grant.next_due is not None:  # counted from when it was sent: the next takes as long
-        consumer.expect(since, grant.next_due)
+        consumer.expect(now if since is None else since, grant.next_due)
     if len(grant.claims) + len(grant.undecodable) < asked and not grant.more:
         consumer.available = False
         if woken and not grant.claims:
