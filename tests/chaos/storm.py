@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import shutil
@@ -28,11 +27,8 @@ from tests.chaos.mutants import CAST, DAWDLE, MUTANTS
 from tests.chaos.proxy import Proxy
 from tests.chaos.server_faults import FAULTS, LASTS, QUICK, End, jumped, promoted
 from tests.support.awaiting import until
+from tests.support.processes import CONTEXT
 from tests.support.servers import EXACT, Binary, Server
-
-# Forked from a small process that has imported everything, so that a new one costs milliseconds.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.chaos.actors"])
 
 TICK = 0.1
 LINES = 50  # that are written before the next is hurt: on a machine however slow there is work to be hurt in
@@ -132,7 +128,7 @@ class Storm:
         who = f"{role.partition(' ')[0]}{self.started}"
         seed, dawdle = self.dice.randrange(1 << 30), MUTANTS[self.mutant].dawdle if self.mutant else DAWDLE
         orders = Orders(role, who, self.proxy.url, self.judge.log, seed, self.mutant, dawdle)
-        process = FORKS.Process(target=run, args=(orders,), name=who, daemon=True)
+        process = CONTEXT.Process(target=run, args=(orders,), name=who, daemon=True)
         process.start()
         self.players.append(Player(role, process))
 

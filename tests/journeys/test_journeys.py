@@ -1,4 +1,4 @@
-"""The journeys that this environment has what it takes for; `run.py` runs all, each in an environment of its own."""
+"""The journeys: `run.py` runs all, each in an environment of its own; `--full` those that this one has packages for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def installed(name: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", journeys())
-def test_it_arrives(name: str, tmp_path: Path) -> None:
+def test_it_arrives(name: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    if not pytestconfig.option.full:
+        pytest.skip("by poe journeys, or with --full")
     if name in ELSEWHERE:
         pytest.skip(ELSEWHERE[name])
     missing = [one for text in declared(name) if not installed(one := Requirement(text).name)]

@@ -131,6 +131,10 @@ HAND_OVER_IN_MODULES = {
 SEEDS: dict[str, int] = {
     "a shard that is gone forgets that it was sealed": 75,
     "the table says so before they are sealed": 12,
+    "what is sealed takes jobs": 4,
+    "a shard goes with its jobs": 8,
+    "no seal": 7,
+    "no id is present": 10,
     "what did not come leaves the outbox": 2,
     "what was read long ago is taken": 19,
     "a release spends an attempt": 3,

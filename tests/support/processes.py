@@ -23,8 +23,8 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
-CONTEXT.set_forkserver_preload(
-    ["headrace._cli.app", "redis.asyncio", "tests.support.forked", "tests.support.processes"]
+CONTEXT.set_forkserver_preload(  # there is one such server a process, and one list: the last that is set
+    ["headrace._cli.app", "redis.asyncio", "tests.chaos.actors", "tests.support.forked", "tests.support.processes"]
 )
 
 
