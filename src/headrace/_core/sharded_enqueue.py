@@ -14,7 +14,7 @@ from headrace._core.shard_map import ShardMap, named
 from headrace._model import checks
 from headrace._model.checks import Context
 from headrace._model.durability import Durability
-from headrace._model.job import is_new
+from headrace._model.job import NewJob, is_new
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
 from headrace._protocol.keys import job_id, job_key
@@ -67,6 +67,9 @@ def enqueue_many(
                 left = deque(_divided(map, jobs, again, context))
                 continue
             bind(made)
+            if isinstance(part.places, range):
+                receipts[part.places.start : part.places.stop] = made
+                continue
             for place, receipt in zip(part.places, made, strict=True):
                 receipts[place] = receipt
     except Exception as error:
@@ -97,23 +100,31 @@ def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
 
 def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], context: Context | None) -> Iterator[_Part]:
     """Yield jobs, part by part: those without id and key in whole parts, one shard after the other."""
+    consecutive = places if isinstance(places, range) and _payloads(jobs) else None
     bins: dict[int, list[int]] = defaultdict(list)
-    free: list[int] = []
-    for place in places:
+    others: list[int] = []
+    for place in places if consecutive is None else ():
         name = named(jobs[place]) if is_new(jobs[place]) else None
         if name is None:
-            free.append(place)
+            others.append(place)
         else:
             bins[map.of(job_key(name)).shard.number].append(place)
     for number, some in bins.items():
         yield from _batches(map.at(number), jobs, some, context)
+    free = others if consecutive is None else consecutive  # no list of these, nor a look at each
     for start in range(0, len(free), JOBS_PER_SCRIPT):
         yield from _batches(map.of(None), jobs, free[start : start + JOBS_PER_SCRIPT], context)
 
 
+def _payloads(jobs: Sequence[Any]) -> bool:
+    """Tell whether there is no `NewJob` among them."""
+    return not any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
+
+
 def _batches(ops: PartOps, jobs: Sequence[Any], places: Sequence[int], context: Context | None) -> Iterator[_Part]:
     done = 0
-    for op in ops.batches([jobs[place] for place in places], context):
+    some = jobs[places.start : places.stop] if isinstance(places, range) else [jobs[place] for place in places]
+    for op in ops.batches(some, context):
         yield _Part(ops, places[done : done + len(op.items)], op)
         done += len(op.items)
 

@@ -222,7 +222,7 @@ class Ops(ResultOps):
         for number, claim in enumerate(claims, 1) if results else ():
             if claim.entry in results:
                 args += (number, millis(self.settings.result_ttl), results[claim.entry])
-                extra.append(self.keys.result(claim.job.id))
+                extra.append(self.keys.result(claim.job.id if claim.named else claim.entry))
         follows = [self.follow(job) for job in then]
         instead = "enqueue the others before, with ids of their own"
         checks.together("then", [fields for _, _, _, fields in follows], JOBS_PER_SCRIPT, BYTES_PER_SCRIPT, instead)

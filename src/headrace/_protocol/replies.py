@@ -77,12 +77,14 @@ def receipts(reply: Any) -> list[Receipt]:
     return [Receipt(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
 
 
-def plain_ids(reply: Any) -> list[str]:
-    """Decode ids, all of them added: either each id, or the first id and how many follow each other."""
+def plain_ids(reply: Any, place: str = "") -> list[str]:
+    """Decode ids, all of them added: either each id, or the first id and how many follow each other. *place* follows
+    each.
+    """
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
-        return [f"{ms}-{n}" for n in range(int(first), int(first) + reply[1])]
-    return [text(i) for i in reply]
+        return [f"{ms}-{n}{place}" for n in range(int(first), int(first) + reply[1])]
+    return [text(i) + place for i in reply]
 
 
 def plain_receipts(reply: Any) -> list[Receipt]:
@@ -91,10 +93,13 @@ def plain_receipts(reply: Any) -> list[Receipt]:
 
 
 class Jobs:
-    """Decoder for the jobs of one queue. Keeps no state."""
+    """Decoder for the jobs of one queue. Keeps no state. *place*: what follows an entry in the id of its job, if that
+    was given none.
+    """
 
-    def __init__(self, queue: str, codec: Codec[Any]) -> None:
+    def __init__(self, queue: str, codec: Codec[Any], place: str = "") -> None:
         self._queue = queue
+        self._place = place
         self._decode = codec.decode
         self._keeper = keeper(codec)
 
@@ -151,16 +156,12 @@ class Jobs:
         claims: list[Claim] = []
         wrong: list[tuple[Claim, str]] = []
         moment = now / 1000
-        for entry, fields, deliveries, releases in taken:
-            job, token, reason = self.job(entry, fields, deliveries, releases)
-            name = text(entry)
-            named = job.id != name or "id" in map(text, fields[::2])
-            claim = kind(job, worker, name, deliveries, token, duration, moment, named, sum(map(len, fields)))
+        for claim, reason in self._taken(taken, worker, duration, moment, kind):
             if reason:
                 wrong.append((claim, reason))
             else:
                 claims.append(claim)
-        queue, decode, make = self._queue, self._decode, make_job
+        queue, decode, make, place = self._queue, self._decode, make_job, self._place
         last, enqueued = "", 0.0
         for entry, payload in zip(fresh[::2], fresh[1::2], strict=True):  # nearly every job
             name = entry.decode() if type(entry) is bytes else text(entry)
@@ -170,12 +171,14 @@ class Jobs:
                 raise
             except BaseException:
                 job, token, reason = self.job(entry, [b"data", payload], 1)
-                wrong.append((kind(job, worker, name, 1, token, duration, moment, False, len(payload)), reason))
+                claim = kind(job, worker, name, 1, token, duration, moment, False, len(payload))
+                self.placed(claim)
+                wrong.append((claim, reason))
                 continue
             ms, _, _ = name.partition("-")
             if ms != last:
                 last, enqueued = ms, int(ms) / 1000
-            job = make(name, value, queue, NO_HEADERS, 1, enqueued)
+            job = make(name + place, value, queue, NO_HEADERS, 1, enqueued)
             claims.append(kind(job, worker, name, 1, 1, duration, moment, False, len(payload)))
         if self._keeper is not None:
             for claim, data in self._kept(claims, taken, fresh):
@@ -189,6 +192,24 @@ class Jobs:
             known == 2,
             None if now < 0 else moment,
         )
+
+    def _taken(
+        self, taken: Any, worker: str, duration: float | None, moment: float, kind: type[Claim]
+    ) -> Iterator[tuple[Claim, str]]:
+        """Yield the claims on jobs that have more than a payload, or were leased before, each with what is wrong."""
+        for entry, fields, deliveries, releases in taken:
+            job, token, reason = self.job(entry, fields, deliveries, releases)
+            name = text(entry)
+            named = job.id != name or "id" in map(text, fields[::2])
+            claim = kind(job, worker, name, deliveries, token, duration, moment, named, sum(map(len, fields)))
+            if self._place:
+                self.placed(claim)
+            yield claim, reason
+
+    def placed(self, claim: Claim) -> None:
+        """Say in a job's id where it is, if it was given none."""
+        if not claim.named:
+            object.__setattr__(claim.job, "id", claim.entry + self._place)
 
     def _kept(self, claims: Sequence[Claim], taken: Any, fresh: Any) -> Iterator[tuple[Any, bytes]]:
         """Yield each claim with its payload as it came."""

@@ -16,7 +16,6 @@ from headrace._model.job import KEY, Anonymous, Claim, NewJob, Sharded, is_new
 from headrace._model.receipt import is_receipt, receipts
 from headrace._model.shards import Part, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
-from headrace._protocol.answers import Grant
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Item, Ops
@@ -56,18 +55,16 @@ class PartJobs(Jobs):
     """Decoder for the jobs of one shard: a job without an id of its own is named by its entry and the shard."""
 
     def __init__(self, queue: Sharded, codec: Codec[Any]) -> None:
-        super().__init__(queue, codec)
+        super().__init__(queue, codec, f"@{queue.shard}")
         self._shard = queue.shard
 
-    def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
-        """Decode the reply to a lease call."""
-        grant = super().grant(reply, worker, duration, kind)
-        if grant is not None:
-            shard, at, give = self._shard, Anonymous.at, object.__setattr__
-            for claim in chain(grant.claims, (claim for claim, _ in grant.undecodable)):
-                if not claim.named or is_entry(claim.job.id):
-                    give(claim.job, "id", at(claim.job.id, shard))
-        return grant
+    def placed(self, claim: Claim) -> None:
+        """Say in a job's id where it is, if it was given none; one that was at the back has its first entry's as its
+        own.
+        """
+        if claim.named and is_entry(claim.job.id):
+            object.__setattr__(claim.job, "id", Anonymous.at(claim.job.id, self._shard))
+        super().placed(claim)
 
     def state(self, row: Any, now: int) -> JobState[Any]:
         """Decode one row of a listing."""
@@ -149,7 +146,7 @@ class PartOps(ShardedOps):
         if decode is plain_receipts:  # a thousand at once
 
             def many(reply: Any) -> Any:
-                return receipts([f"{name}@{number}" for name in plain_ids(reply)])
+                return receipts(plain_ids(reply, f"@{number}"))
 
             return many
 
