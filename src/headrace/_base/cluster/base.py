@@ -33,6 +33,7 @@ class BaseClusterExecutor:
         self.sharded = True  # until a node refuses that
         self._links: dict[Node, Any] = {}
         self._answer_within: float | None = None  # seconds; `None`: as connections are set
+        self._combines = False
 
     def hasten(self, seconds: float) -> None:
         """Wait no longer than so many seconds for a node's answer from now on, nor for a connection."""
@@ -44,6 +45,8 @@ class BaseClusterExecutor:
             link.stop_waiting()
         if self._answer_within is not None:
             link.hasten(self._answer_within)
+        if self._combines:
+            link.combine()
         return self._links.setdefault(node, link)
 
     def _left(self) -> list[Any]:
@@ -70,7 +73,10 @@ class BaseClusterExecutor:
         return keys.group
 
     def combine(self) -> None:
-        """Do nothing: calls share the round trips that an attempt makes to a node, and no others."""
+        """Let calls share round trips from now on, node by node: one that is out of reach holds up its own alone."""
+        self._combines = True
+        for link in list(self._links.values()):
+            link.combine()
 
     def leads(self, source: Any, channels: Sequence[str]) -> bool:
         """Tell whether connections of *source*, a pool of `source`, lead to the node of these channels."""

@@ -1,0 +1,55 @@
+"""Calls that share round trips on a cluster: node by node, on few connections."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from headrace._async.cluster import executor_of as async_executor_of
+from headrace._base.combining import TRIPS
+from headrace._model.settings import QueueSettings
+from headrace._model.shards import Table
+from headrace._protocol.keys import Keys
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._sync.cluster import executor_of
+from tests.support.cluster import Cluster
+
+CALLS = 60
+
+
+def calls() -> list[Op[Any]]:
+    """Calls to all nodes."""
+    parts = Table.of("q", 12).parts
+    return [Ops(Keys.of("q").at(parts[n % 12]), QueueSettings()).counts() for n in range(CALLS)]
+
+
+def test_calls_of_tasks_take_few_connections(cluster: Cluster) -> None:
+    async def main() -> list[int]:
+        executor: Any = async_executor_of(cluster.url)
+        executor.combine()
+        try:
+            answers = await asyncio.gather(*map(executor.run, calls()))
+            assert [answer.present for answer in answers] == [0] * CALLS
+            return [len(link.connections._all) for link in executor._links.values()]
+        finally:
+            await executor.close()
+
+    opened = asyncio.run(main())
+    assert len(opened) == len(cluster.masters)
+    assert max(opened) <= TRIPS
+
+
+def test_calls_of_threads_take_few_connections(cluster: Cluster) -> None:
+    executor: Any = executor_of(cluster.url)
+    executor.combine()
+    try:
+        with ThreadPoolExecutor(CALLS) as threads:
+            answers = list(threads.map(executor.run, calls()))
+        assert [answer.present for answer in answers] == [0] * CALLS
+        opened = [len(link.connections._all) for link in executor._links.values()]
+    finally:
+        executor.close()
+    assert len(opened) == len(cluster.masters)
+    assert max(opened) <= TRIPS
