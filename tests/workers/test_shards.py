@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -12,7 +13,9 @@ import redis
 from headrace import DeadLetter, NewJob, Queue, Rate, Retry, ShardsMismatch, Tasks
 from headrace._core import resharding
 from headrace._core.calls import schedules
+from headrace._core.shard_map import ShardMap
 from headrace._core.worker import scheduler
+from headrace._core.worker.shards import LOOK_EVERY_S
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import until
@@ -73,6 +76,28 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
         assert queue.drain(60)
     early = Counter(done[: len(done) // 2])
     assert min(early[shard] for shard in range(SHARDS)) >= 10, early
+
+
+def test_the_table_is_read_by_the_clock(server: Server, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not whenever a handler ends."""
+    worker, runs, looks, look = Running(kind, url=server.url), Recorder(), list[float](), ShardMap.look
+
+    @worker.handler(queue, concurrency=5)
+    def work(job: Any) -> None:
+        with runs(job.payload):
+            pass
+
+    def looked(known: ShardMap) -> Any:
+        looks.append(time.monotonic())
+        return look(known)
+
+    queue.enqueue_many([b"x"] * 1_000)
+    monkeypatch.setattr(ShardMap, "look", looked)
+    with worker:
+        runs.await_ended(1_000)
+        looked_at = list(looks)
+    assert looked_at
+    assert len(looked_at) <= 2 + (looked_at[-1] - looked_at[0]) / LOOK_EVERY_S
 
 
 def test_a_key_s_jobs_come_in_order_to_one_slot(server: Server, queue: Any, kind: str) -> None:

@@ -191,9 +191,9 @@ class Engine(BaseEngine):
 
     def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
-            there = PulseDriver(self, whose, channel, self.pulse.event())
+            there = PulseDriver(self, name, whose, channel, self.pulse.event())
             return self.pulse.run(there.run(role), f"headrace-{name}")
-        driver = RoleDriver(self, whose, channel, asyncio.Event())
+        driver = RoleDriver(self, name, whose, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
     async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None) -> list[Any]:

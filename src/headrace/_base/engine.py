@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace._base.executor import BaseExecutor
@@ -16,7 +16,7 @@ from headrace._base.worker import left_behind
 from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Farewell, Lifecycle, many
-from headrace._core.worker.roles import Channel, all_roles
+from headrace._core.worker.roles import HEEDS, Channel, all_roles
 from headrace._core.worker.together import Together, by_place
 from headrace._protocol.op import Op
 from headrace._telemetry import log
@@ -45,6 +45,18 @@ class _OneOf:
     def set(self) -> None:
         """Wake the role, if this consumer may be what it waits for."""
         if self._together.take_in(self._consumer):
+            self._event.set()
+
+
+class _Heeding:
+    """The event of a role that sleeps on while there is nothing for it to do."""
+
+    def __init__(self, event: Event, consumer: Consumer, heeds: Callable[[Consumer], bool]) -> None:
+        self._event, self._consumer, self._heeds = event, consumer, heeds
+
+    def set(self) -> None:
+        """Wake the role, if there is something to do."""
+        if self._heeds(self._consumer):
             self._event.set()
 
 
@@ -122,14 +134,14 @@ class BaseEngine(ABC):
     def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> Any:
         """Make the thread or task that runs a role."""
 
-    def wakes(self, event: Event, whose: Consumer | Together | None) -> None:
-        """Add the event that a role sleeps on, and whose it is."""
+    def wakes(self, event: Event, name: str, whose: Consumer | Together | None) -> None:
+        """Add the event that the role of this *name* sleeps on, and whose it is."""
         self._all.append(event)
         if isinstance(whose, Together):
             for consumer in whose.consumers:
                 self._events[id(consumer)].append(_OneOf(event, whose, consumer))
         elif whose is not None:
-            self._events[id(whose)].append(event)
+            self._events[id(whose)].append(_Heeding(event, whose, HEEDS[name]) if name in HEEDS else event)
 
     def wake(self, consumer: object = None) -> None:
         """Wake the roles of *consumer*, or all."""
@@ -270,9 +282,9 @@ class BaseEngine(ABC):
 class BaseRoleDriver:
     """The base of the drivers of one role: its consumer, its connection, and the event it sleeps on."""
 
-    def __init__(self, engine: Any, whose: Consumer | Together | None, channel: Channel, event: Any) -> None:
+    def __init__(self, engine: Any, name: str, whose: Consumer | Together | None, channel: Channel, event: Any) -> None:
         self._consumer = None if isinstance(whose, Together) else whose
         self._engine, self._executor = engine, engine.executors[channel]
         self._channel: Channel = channel
         self._event = event
-        engine.wakes(event, whose)
+        engine.wakes(event, name, whose)

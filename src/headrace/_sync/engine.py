@@ -122,7 +122,7 @@ class Engine(BaseEngine):
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
 
     def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> RoleDriver:
-        driver = RoleDriver(self, whose, channel, role)
+        driver = RoleDriver(self, name, whose, channel, role)
         if name == "wait" and isinstance(whose, Consumer) and whose.shared is None and whose.handler.concurrency > 1:
             driver.hands_over = True
             number = whose.handler.concurrency
@@ -292,8 +292,10 @@ class RoleDriver(BaseRoleDriver, Driver):
     thread: threading.Thread  # the first
     hands_over = False  # whether the thread may handle what the role has leased, and another drives on
 
-    def __init__(self, engine: Engine, whose: Consumer | Together | None, channel: Channel, role: Role) -> None:
-        super().__init__(engine, whose, channel, Bell())
+    def __init__(
+        self, engine: Engine, name: str, whose: Consumer | Together | None, channel: Channel, role: Role
+    ) -> None:
+        super().__init__(engine, name, whose, channel, Bell())
         self._role = role
         self.ended = threading.Event()
         self.ended.set()  # it has not begun

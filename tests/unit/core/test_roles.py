@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +38,7 @@ from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.leases import died, lose
 from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.renewal import renew
+from headrace._core.worker.roles import HEEDS, all_roles
 from headrace._core.worker.scheduler import tick
 from headrace._core.worker.slots import ASKS_S, SharedSlots
 from headrace._model.codec import BytesCodec
@@ -541,9 +543,35 @@ def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn()
     pause = hand.go()
     assert isinstance(pause, Sleep)
     assert pause.seconds <= ASKS_S
-    assert shared.next() is consumer
+    assert shared.next() is None
     busy.held.clear()
+    assert shared.next() is consumer
     assert names(hand.go()) == ["lease"]
+
+
+def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
+    """With many shards most roles sleep, each after hundreds of jobs."""
+    consumer = make_consumer(concurrency=3)
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([grant(consumer, 1, 2)])
+    ended = [weakref.ref(held) for held in consumer.held.values()]
+    hand.run(consumer)
+    hand.run(consumer)
+    assert names(hand.go()) == ["complete"]
+    assert isinstance(hand.go([[True, True]]), Sleep)
+    assert [one() for one in ended] == [None, None]
+
+
+def test_what_a_consumer_s_end_of_a_job_wakes() -> None:
+    """Neither the role that blocks, while there is something to lease, nor that of schedules where there are none."""
+    consumer = make_consumer()
+    assert set(HEEDS) <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
+    assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": False, "tick": False}
+    consumer.available, consumer.tick_at = False, 0.0
+    assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": True, "tick": True}
+    consumer.available, consumer.tick_at, consumer.phase = True, None, Phase.DRAINING
+    assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": True, "tick": True}
 
 
 def test_undecodable_jobs_are_buried_with_the_next_call() -> None:

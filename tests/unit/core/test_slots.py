@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from headrace._core.worker.slots import ASKS_S, SharedSlots
+from headrace._core.worker.slots import ASKS_S, WORTH_A_CALL, SharedSlots
 
 
 @define
@@ -23,17 +23,27 @@ class One:
     """What slots look at of a consumer."""
 
     handler: Options = field(factory=Options)
-    leased_ahead: int = 0
+    a_second: int = 0
     held: dict[str, Any] = field(factory=dict[str, Any])
     asking: int = 0
     asked_at: float = 0.0
     sending: int = 0
     available: bool = True
     stuck: bool = False
+    gathered: list[Any] = field(factory=list[Any])
+    left: int = 1000
 
     def ahead(self) -> int:
         """How many jobs may be leased before slots are free."""
-        return self.leased_ahead
+        return min(1000, self.starts_within(0.05))
+
+    def starts_within(self, seconds: float) -> int:
+        """How many jobs will start."""
+        return int(self.a_second * seconds)
+
+    def free(self) -> int:
+        """How many slots are left."""
+        return self.left
 
 
 @pytest.fixture
@@ -55,13 +65,37 @@ def test_free_slots_are_divided(members: list[Any]) -> None:
 def test_few_are_not_worth_a_call_while_all_slots_have_work(members: list[Any]) -> None:
     """As many as are leased ahead; no slot is without work while more are waited for."""
     for one in members:
-        one.leased_ahead = 15
+        one.a_second = 300
     slots = SharedSlots(members)
-    assert slots.share(members[0], 9) == 0
-    assert slots.share(members[1], 15) == 0  # ten are kept for the first
-    assert slots.share(members[0], 15) == 10
-    assert slots.share(members[1], 15) == 10
+    assert slots.share(members[0], 6) == 0
+    assert slots.share(members[1], 13) == 0  # seven are kept for the first
+    assert slots.share(members[0], 13) == 10  # as they start soon
+    assert slots.share(members[1], 13) == 10
     assert slots.next() is None
+
+
+def test_a_call_leases_as_many_as_are_worth_it_where_they_start_soon(members: list[Any]) -> None:
+    """Turns are as short as jobs are quick: each shard has one within a tenth of a second."""
+    for one in members:
+        one.a_second = 100_000
+    slots = SharedSlots(members)
+    assert slots.share(members[0], 300) == WORTH_A_CALL  # else it would be half of them
+    assert slots.share(members[0], 249) == 0
+    many: list[Any] = [One(a_second=6_000) for _ in range(100)]
+    assert SharedSlots(many).share(many[0], 31) == 15  # half of what there is, rather than all that start soon
+    assert SharedSlots(many).share(many[0], 5) == 0
+    assert SharedSlots(many).share(many[0], 6) == 6
+
+
+def test_the_next_is_woken_for_slots(members: list[Any]) -> None:
+    for one in members:
+        one.a_second = 100_000
+    slots = SharedSlots(members)
+    assert slots.share(members[1], 10) == 0
+    members[1].left = 249
+    assert slots.next() is None
+    members[1].left = 250
+    assert slots.next() is members[1]
 
 
 def test_batches_are_full(members: list[Any]) -> None:
@@ -74,6 +108,31 @@ def test_batches_are_full(members: list[Any]) -> None:
     assert slots.share(members[2], 499) == 0
     assert slots.share(members[0], 999) == 0
     assert slots.share(members[2], 600) == 600
+
+
+def test_a_batch_that_has_begun_is_filled_first(members: list[Any]) -> None:
+    """Slots are kept for it, and it goes before those that wait."""
+    a, b, c = members
+    for one in members:
+        one.handler = Options(batch=True, max_size=1000)
+    slots = SharedSlots(members, now=100.0)
+    a.asking, a.asked_at = 400, 100.0
+    assert slots.share(b, 600) == 0
+    a.asking, a.gathered = 0, [None] * 400
+    assert slots.share(a, 600) == 600
+    assert slots.share(b, 1600) == 1000  # in its turn
+    assert slots.share(c, 1099) == 0
+    a.available = False  # there are no more for it
+    assert slots.share(c, 600) == 600
+
+
+def test_no_slots_are_kept_for_a_batch_from_a_node_out_of_reach(members: list[Any]) -> None:
+    a, b, _ = members
+    for one in members:
+        one.handler = Options(batch=True, max_size=1000)
+    slots = SharedSlots(members, now=100.0)
+    a.asking, a.asked_at, a.gathered = 600, 100.0 - ASKS_S, [None] * 400
+    assert slots.share(b, 500) == 500
 
 
 def test_they_take_turns(members: list[Any]) -> None:

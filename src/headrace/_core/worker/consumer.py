@@ -276,9 +276,12 @@ class Consumer:
 
     def ahead(self) -> int:
         """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`."""
+        return min(self.starts_within(START_WITHIN_S), max(JOBS_PER_SCRIPT, self.slots()))
+
+    def starts_within(self, seconds: float) -> int:
+        """Return how many jobs will start within so many seconds, as handlers went so far; 0 if none has ended."""
         mean = self.mean if self.shared is None else self.shared.mean
-        ahead = 0.0 if mean is None else self.slots() * START_WITHIN_S / max(mean, 1e-6)
-        return min(int(ahead), max(JOBS_PER_SCRIPT, self.slots()))
+        return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
 
     def free(self) -> int:
         """Return how many more jobs may be leased: for free slots, and to start within `START_WITHIN_S`."""

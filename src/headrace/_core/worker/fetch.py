@@ -50,37 +50,47 @@ def fetch(consumer: Consumer) -> Role:
             yield from _recall(consumer)
             if consumer.phase >= Phase.HALTING or not (consumer.held or consumer.unsettled() or consumer.riding):
                 break
-        settling = settlements(consumer)
-        room = _room(consumer)
-        if not settling.ops and room <= 0:
-            yield Sleep((yield from _idle(consumer)))
-            continue
-        ops: list[Op[Any]] = list(settling.ops)
-        name, woken, losses_told = consumer.name, consumer.woken, consumer.losses_told
-        if room > 0:
-            consumer.woken = False
-            ops += consumer.stir()
-            ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.name_claim.heir_of))
-            consumer.asking += room
-        asked = yield from current_time()
-        consumer.asked_at = asked
-        try:
-            replies = yield from _settled(consumer, settling, ops)
-        finally:
-            consumer.asking -= max(0, room)
-        if not replies:
-            consumer.woken = woken
-        elif room > 0:
-            yield from _granted(consumer, replies[-1], room, name, woken, losses_told, asked)
-            if not consumer.available:
-                yield Wake()  # `wait` may block now
-        if consumer.tend_soon:
-            yield from consumer.tend()
-        if (soonest := settling.next_due) is not None:
-            consumer.expect((yield from current_time()), soonest)
-        yield from _gather(consumer)
+        idle = yield from _exchange(consumer)
+        if idle is not None:
+            yield Sleep(idle)
     while (last := settlements(consumer)).ops:
         yield from _settled(consumer, last, last.ops)
+
+
+def _exchange(consumer: Consumer) -> Step[float | None]:
+    """Lease and settle once; if there is nothing to, return the seconds to sleep, unless woken.
+
+    What was leased and settled is forgotten as it ends: a role that sleeps would keep it in memory all that time.
+    """
+    settling = settlements(consumer)
+    room = _room(consumer)
+    if not settling.ops and room <= 0:
+        return (yield from _idle(consumer))
+    ops: list[Op[Any]] = list(settling.ops)
+    name, woken, losses_told = consumer.name, consumer.woken, consumer.losses_told
+    if room > 0:
+        consumer.woken = False
+        ops += consumer.stir()
+        ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.name_claim.heir_of))
+        consumer.asking += room
+    asked = yield from current_time()
+    consumer.asked_at = asked
+    try:
+        replies = yield from _settled(consumer, settling, ops)
+    finally:
+        consumer.asking -= max(0, room)
+    if not replies:
+        consumer.woken = woken
+    elif room > 0:
+        yield from _granted(consumer, replies[-1], room, name, woken, losses_told, asked)
+        if not consumer.available:
+            yield Wake()  # `wait` may block now
+    if consumer.tend_soon:
+        yield from consumer.tend()
+    if (soonest := settling.next_due) is not None:
+        consumer.expect((yield from current_time()), soonest)
+    yield from _gather(consumer)
+    return None
 
 
 def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
@@ -140,6 +150,11 @@ def wait(consumer: Consumer) -> Role:
             consumer.woken = consumer.available = True
             yield Wake()
     yield Wake()
+
+
+def blocks(consumer: Consumer) -> bool:
+    """Tell whether `wait` may block, or end. What makes it so wakes it: jobs that were fewer than asked for."""
+    return not consumer.available or consumer.phase is not Phase.RUNNING
 
 
 def _ride(consumer: Consumer, riders: int) -> Step[bool]:

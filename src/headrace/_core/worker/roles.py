@@ -6,19 +6,19 @@ An engine drives every role that `all_roles` names, performs its effects, runs h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from headrace._core.effects import Role
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.control import listen
-from headrace._core.worker.fetch import fetch, wait
+from headrace._core.worker.fetch import blocks, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._core.worker.outbox import hand
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
-from headrace._core.worker.scheduler import tick
+from headrace._core.worker.scheduler import tick, ticks
 from headrace._core.worker.shards import follow
 from headrace._core.worker.slots import leads
 from headrace._core.worker.together import (
@@ -36,6 +36,9 @@ from headrace._core.worker.upkeep import keep
 # Connections of their own: a heartbeat waits for no other call, and blocked reads can be closed. What keeps jobs ours
 # has the heartbeat's, and waits for no handler either.
 Channel = Literal["work", "pulse", "blocking"]
+
+# The roles that a consumer wakes only if they have something to do then: handlers end thousands of times a second.
+HEEDS: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks}
 
 
 def all_roles(
@@ -59,7 +62,7 @@ def all_roles(
         if consumer.handler.persistent:
             yield "watch", watch(consumer, worker.settings), consumer, "pulse"
         if consumer.shared is not None and leads(consumer):
-            yield "table", follow(worker, consumer), consumer, "work"
+            yield "table", follow(worker, consumer), None, "work"
     for one in groups(consumers, place):
         if isinstance(one, Together):
             yield "wait", wait_for_fresh(one), one, "blocking"

@@ -32,6 +32,11 @@ def tick(consumer: Consumer) -> Role:
             yield Log("schedule_failed", text)
 
 
+def ticks(consumer: Consumer) -> bool:
+    """Tell whether there is anything to do for `tick`, or may be soon."""
+    return not (consumer.tick_at is None and consumer.recurring is None and consumer.phase is Phase.RUNNING)
+
+
 def _say(consumer: Consumer) -> Role:
     """Say which schedules the code declares, as the worker comes in and now and then; make them where they lack.
 

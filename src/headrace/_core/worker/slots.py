@@ -14,7 +14,8 @@ from headrace._protocol.queue_ops import Ops
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
 
-WORTH_A_CALL = 250  # jobs that are leased at once, if there are slots for twice as many
+WORTH_A_CALL = 250  # jobs that are leased at once, if there are slots for twice as many, or they start soon
+ROUND_S = 0.1  # seconds in which each shard should have a turn, where all have a backlog
 ASKS_S = 1.0  # seconds for which slots are kept for a lease call; one that takes longer is to a node out of reach
 
 
@@ -32,29 +33,59 @@ class SharedSlots:
 
     def used(self) -> int:
         """Return how many jobs hold slots, or are asked for."""
-        now = self.now
-        return sum(len(one.held) + (one.asking if now - one.asked_at < ASKS_S else 0) for one in self.members)
+        number, recently = 0, self.now - ASKS_S
+        for one in self.members:  # a loop, as it runs with each call
+            number += len(one.held)
+            if one.asking and one.asked_at > recently:
+                number += one.asking
+        return number
 
     def share(self, consumer: Consumer, free: int) -> int:
         """Return how many of the *free* slots are for *consumer* now: a fair part. If there is none, it waits for its
         turn, and one is kept for it.
         """
-        handler, takers = consumer.handler, max(1, sum(one.available for one in self.members))
-        ahead = consumer.ahead()
-        least = handler.max_size // 2 if handler.batch else min(WORTH_A_CALL // 2, ahead, 2 * ahead // takers)
-        least = max(1, least)
+        handler, takers = consumer.handler, self._takers()
+        least, soon = self._worth(consumer, takers)
         before = 0
-        for one in list(self._waiting.values()):
-            if one is consumer:
-                break
-            before += not one.sending  # what is under way to a node out of reach holds nobody up
-        left = free - before * least
+        if not consumer.gathered:  # a batch that has begun is filled before another one is
+            for one in list(self._waiting.values()):
+                if one is consumer:
+                    break
+                before += not one.sending  # what is under way to a node out of reach holds nobody up
+        left = free - self._kept(consumer) - before * least
         if left < least:  # few are not worth a call, while all slots have work
             self._waiting.setdefault(id(consumer), consumer)
             return 0
         self.leave(consumer)
-        worth = min(left, handler.max_size) if handler.batch else min(left // 2, WORTH_A_CALL)
-        return max(least, left // takers, worth)
+        if handler.batch:
+            return min(left, max(left // takers, soon))
+        return max(least, left // takers, min(left // 2, WORTH_A_CALL), min(left, soon))
+
+    def _takers(self) -> int:
+        return max(1, len([one for one in self.members if one.available]))
+
+    def _worth(self, consumer: Consumer, takers: int) -> tuple[int, int]:
+        """Return how many slots are worth a call, at least, and how many jobs may be leased by it whatever others are
+        to have: what is lacking of a batch, or starts soon.
+        """
+        handler = consumer.handler
+        if handler.batch:
+            least = 1 if consumer.gathered else max(1, handler.max_size // 2)
+            return least, handler.max_size - len(consumer.gathered)
+        ahead = consumer.ahead()
+        soon = min(WORTH_A_CALL, ahead, consumer.starts_within(ROUND_S) // takers)
+        return max(1, min(soon, ahead // 2)), soon
+
+    def _kept(self, consumer: Consumer) -> int:
+        """Return how many slots are kept for what others still lack of their batches, where they can be asked."""
+        if not consumer.handler.batch:
+            return 0
+        kept, size, recently = 0, consumer.handler.max_size, self.now - ASKS_S
+        for one in self.members:
+            if one is not consumer and one.available and (one.gathered or one.asking):
+                asked = not one.asking or one.asked_at > recently
+                kept += max(0, size - len(one.gathered) - one.asking) if asked else 0
+        return kept
 
     def look(self, consumer: Consumer, now: float) -> float:
         """Take in the time; return the seconds after which *consumer* is to ask again, if nothing wakes it."""
@@ -66,8 +97,11 @@ class SharedSlots:
         self._waiting.pop(id(consumer), None)
 
     def next(self) -> Consumer | None:
-        """Return the consumer whose turn it is, if one waits."""
-        return next((one for one in list(self._waiting.values()) if not one.sending), None)
+        """Return the consumer whose turn it is, if one waits and there are slots for it."""
+        one = next((one for one in list(self._waiting.values()) if not one.sending), None)
+        if one is None or one.free() - self._kept(one) < self._worth(one, self._takers())[0]:
+            return None
+        return one
 
     def moved(self, mean: float | None) -> None:
         """Take in that a handler has ended, which take *mean* seconds, if that is known: what was given back for want
