@@ -78,8 +78,9 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
     raised: list[BaseException] = []
     own, around = worker._own, worker._around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     queues = [
-        Queue(name, url=url, namespace=worker.namespace, priorities=handler.queue_settings.priorities)
+        Queue(name, url=url, namespace=worker.namespace, priorities=given.priorities, shards=given.shards)
         for name, handler in worker.handlers.items()
+        for given in [handler.queue_settings]
     ]
     deadline = time.monotonic() + timeout
 

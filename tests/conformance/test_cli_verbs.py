@@ -412,17 +412,18 @@ def test_schedules(within: Program, queue: Queue) -> None:
         refused(within("schedules", "add", "q", "s", *wrong), "cron" if wrong else "every")
 
 
-@pytest.fixture
-def shop(newest: Server) -> Iterator[Flow]:
-    """Two runs: one waits for its children, one has ended."""
-    with Flow("shop", url=newest.url) as flow, Queue("shop/pick", url=newest.url) as pick:
+@pytest.fixture(params=[1, 6])
+def shop(newest: Server, request: pytest.FixtureRequest) -> Iterator[Flow]:
+    """Two runs, also over shards: one waits for its children, one has ended."""
+    options: dict[str, Any] = {"url": newest.url, "shards": request.param}
+    with Flow("shop", **options) as flow, Queue("shop/pick", **options) as pick:
         flow.stage("pick", next="send", children="pack")
         flow.stage("pack")
         flow.stage("send")
         flow.start(b"a", id="o-1", attributes={"customer": "ada"})
         flow.complete(pick.lease(), FanOut([b"1", b"2"], result=b"picked", join="send"))
         flow.start(b"b", id="o-2", stage="send")
-        with Queue("shop/send", url=newest.url) as send:
+        with Queue("shop/send", **options) as send:
             flow.complete(send.lease(), b"sent")
         yield flow
 

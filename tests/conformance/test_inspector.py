@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
+from headrace import FanOut, Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
 from headrace._screens.texts import complaint
 from headrace.inspect import AsyncInspector, Inspector, reason_key
 from headrace.testing import run
@@ -465,6 +465,32 @@ def test_flows(look: Look, server: Server) -> None:
         "completed", {"order": b"ordered", "bill": b"billed"}, {"customer": "c"},
     )  # fmt: skip
     assert look().run("shop", "r2") is None
+
+
+def test_flows_with_shards(look: Look, server: Server) -> None:
+    """Runs in whatever shard, those that are older than the last change of their number included."""
+    names = [f"r{n}" for n in range(24)]
+    with Flow("shop", url=server.url, shards=6) as flow, server.queue("shop/order", shards=6) as orders:
+        flow.stage("order", children="item")
+        flow.stage("item")
+        for name in names[:12]:
+            flow.start(b"x", id=name, attributes={"run": name})
+        orders.reshard(3)
+        for name in names[12:]:
+            flow.start(b"x", id=name)
+        lease = orders.lease()
+        flow.complete(lease, FanOut([b"1"]))
+        with Flow("shopping", url=server.url) as other, server.queue("shopping/order"):
+            other.stage("order")
+            other.start(b"x", id="elsewhere")
+    one = look()
+    page = one.runs("shop")
+    assert (page.stages, page.cursor) == (("item", "order"), "")
+    assert sorted(run.id for run in page.runs) == sorted(names)
+    assert one.run("shop", "r3").attributes == {"run": "r3"}
+    assert one.run("shop", "r20").state == "running"
+    assert one.run("shop", f"{lease.job.id}/1/0").stage == "item"
+    assert one.run("shop", "r99") is None
 
 
 HOSTILE = {

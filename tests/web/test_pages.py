@@ -193,8 +193,9 @@ def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:
     assert "3 × timeout after 0 s" in text(one.get("dead", name="q"))
 
 
-def test_flows(site: Any, newest: Server) -> None:
-    flow, worker = Flow("shop", url=newest.url), Worker(url=newest.url)
+@pytest.mark.parametrize("shards", [1, 6])
+def test_flows(site: Any, newest: Server, shards: int) -> None:
+    flow, worker = Flow("shop", url=newest.url, shards=shards), Worker(url=newest.url)
 
     @flow.stage("order", next="bill")
     def order(job: Any) -> Any:

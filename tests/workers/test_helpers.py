@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from headrace import AsyncQueue, AsyncWorker, Counts, Job, Queue, Retry, Worker
-from headrace.testing import headrace_server, headrace_url, run_until_empty, run_until_empty_async
+from headrace import AsyncQueue, AsyncWorker, Counts, Job, NewJob, Queue, Retry, Worker
+from headrace.testing import headrace_server, headrace_url, run, run_until_empty, run_until_empty_async
 from tests.support.awaiting import PATIENCE
 
 __all__ = ["headrace_server", "headrace_url"]  # fixtures
@@ -52,6 +52,17 @@ def test_run_until_empty_says_what_is_left(headrace_url: str) -> None:
         queue.enqueue_many([b"x", b"y"])
         with pytest.raises(TimeoutError, match=r"after 0.1 s there are still 2 jobs"):
             run_until_empty(worker, queue, timeout=0.1)
+
+
+def test_run_empties_all_shards(headrace_url: str) -> None:
+    """It asks the shards that the handlers name for what is left."""
+    worker, done = Worker(url=headrace_url), list[bytes]()
+    worker.handler("q", shards=6)(lambda job: done.append(job.payload))
+    with Queue("q", url=headrace_url, shards=6) as queue:
+        queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(30)])
+        run(worker, headrace_url, timeout=PATIENCE)
+        assert queue.counts() == Counts(enqueued=30, completed=30)
+    assert sorted(map(int, done)) == [*range(30)]
 
 
 def test_run_until_empty_async(headrace_url: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 from typing import Annotated, Any
@@ -25,11 +25,12 @@ from headrace._cli.output import (
     show_fields,
     start_of,
 )
-from headrace._core import flow_calls
+from headrace._core import flow_shards
 from headrace._model.flow import FlowState
-from headrace._protocol.keys import QUEUE, Keys
+from headrace._model.shards import number_in
+from headrace._protocol.keys import Keys, run_in, run_pattern
 from headrace._protocol.replies import text
-from headrace._sync.discovery import queues
+from headrace._sync.discovery import queues, shards_of
 from headrace._sync.flow import Flow
 from headrace.errors import ConfigurationError
 
@@ -53,30 +54,44 @@ class Found(Flow):
     """A flow as it is found on a server, of whose stages only the names are known: to be read, or cancelled."""
 
     def __init__(self, name: str, client: redis.Redis, namespace: str, stages: Iterable[str]) -> None:
-        super().__init__(name, client=client, namespace=namespace)
+        super().__init__(name, client=client, namespace=namespace, shards=shards_of(client, name, namespace))
         for stage in stages:
             self.ops.declare(stage, (), (), {})
 
     def states(self, names: Sequence[str]) -> list[FlowState | None]:
         """Return the states of runs or their children, as workers have left them."""
-        return self._drive(flow_calls.read(self.ops, names))
+        return self._drive(flow_shards.read(self.ops, names))
+
+    def states_at(self, names: Mapping[int | None, Sequence[str]]) -> Iterator[FlowState]:
+        """Yield the states of runs whose shards are known."""
+        known = self._drive(flow_shards.places(self.ops))
+        return (state for some in self._drive(flow_shards.read_at(known, names)).values() for state in some.values())
 
 
-def _runs(client: redis.Redis, namespace: str, flow: str | None) -> Iterator[tuple[str, list[str]]]:
-    """Yield flows and the ids of some of their runs, as a scan of the server finds them."""
-    within = "*" if flow is None else flow
-    keys = Keys.of("any", namespace).flow("").removesuffix("{any}:any:flow:")
+def _runs(
+    client: redis.Redis, namespace: str, flow: str | None
+) -> Iterator[tuple[str, Mapping[int | None, Sequence[str]]]]:
+    """Yield flows and the ids of some of their runs, by shard, as a scan of the server finds them."""
+    Keys.of("any", namespace)
     anything: Any = client  # scan_iter is half annotated
-    page: dict[str, list[str]] = {}
-    for key in anything.scan_iter(f"{keys}{{{within}}}:{within}:flow:*", count=1000):
-        name, _, rest = text(key).removeprefix(f"{keys}{{").partition("}:")
-        if not QUEUE.fullmatch(name) or not rest.startswith(f"{name}:flow:"):
+    page: dict[str, list[tuple[int | None, str]]] = {}
+    for key in map(text, anything.scan_iter(run_pattern("*" if flow is None else flow, namespace), count=1000)):
+        if (run := run_in(key)) is None:
             continue
-        ids = page.setdefault(name, [])
-        ids.append(rest.removeprefix(f"{name}:flow:"))
-        if len(ids) == READ_AT_ONCE:
-            yield name, page.pop(name)
-    yield from page.items()
+        name, called = run
+        some = page.setdefault(name, [])
+        some.append((number_in(key), called))
+        if len(some) == READ_AT_ONCE:
+            yield name, _by_shard(page.pop(name))
+    for name, some in page.items():
+        yield name, _by_shard(some)
+
+
+def _by_shard(runs: Iterable[tuple[int | None, str]]) -> Mapping[int | None, Sequence[str]]:
+    found: dict[int | None, list[str]] = {}
+    for number, called in runs:
+        found.setdefault(number, []).append(called)
+    return found
 
 
 @group.command("list")
@@ -96,8 +111,7 @@ def list_runs(
         def found() -> Iterator[tuple[str, FlowState]]:
             for name, ids in _runs(client, namespace, flow):
                 with Found(name, client, namespace, [NO_STAGE]) as one:
-                    states = one.states(ids)
-                yield from ((name, run) for run in states if run and (state is None or run.state == state.value))
+                    yield from ((name, run) for run in one.states_at(ids) if state is None or run.state == state.value)
 
         rows = bounded(found(), limit)
         if in_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from attrs import define
 
@@ -23,10 +24,11 @@ def sweep(flow: FlowOps) -> Step[None]:
             return
 
 
-def read(flow: FlowOps, names: Sequence[str], *, strict: bool = False) -> Step[list[FlowState | None]]:
-    """Fetch the states of any number of jobs."""
+def read(
+    flow: FlowOps, names: Sequence[str], begun: Any = None, *, strict: bool = False
+) -> Step[list[FlowState | None]]:
+    """Fetch the states of any number of jobs, of which the first may be *begun*."""
     states: list[FlowState | None] = []
-    begun = None
     while len(states) < len(names):
         some = names[len(states) : len(states) + STEPS_PER_SCRIPT]
         more, begun = yield from send(flow.read(some, begun, strict=strict))

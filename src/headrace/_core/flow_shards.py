@@ -5,23 +5,77 @@ So a step is one script, as in any flow. A run that began before the number of s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from headrace._core import flow_calls
-from headrace._core.effects import Step, send
+from headrace._core.effects import Step, send, send_all
 from headrace._core.shard_map import ShardMap
 from headrace._model.flow import FlowState
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
-from headrace._model.shards import Sealed
+from headrace._model.shards import Sealed, Table
 from headrace._model.state import Counts, summed
-from headrace._protocol.flow_ops import FlowOps, run_of
+from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps, run_of
 from headrace._protocol.op import Op
 from headrace._protocol.shards import PartOps, table
 
 GOING = ("running", "blocked")
+
+
+@frozen
+class Places:
+    """The places where the runs of a flow may be: its shards, by their numbers, and that which has none, `None`."""
+
+    flow: FlowOps
+    table: Table | None
+
+    def at(self, number: int | None) -> FlowOps | None:
+        """Return the flow in one place; `None` if that is gone."""
+        if number is None:
+            return self.flow
+        parts = () if self.table is None else self.table.parts
+        shard = next((part for part in parts if part.number == number), None)
+        return None if shard is None or self.table is None else self.flow.in_shard(shard, self.table)
+
+    def of(self, name: str) -> list[int | None]:
+        """Return where the run of a job may be, the likeliest first."""
+        if self.table is None:
+            return [None]
+        run = run_of(name)
+        number = self.table.part_of(run)
+        return [number, *(part.number for part in self.table.before(run, number)), None]
+
+
+def places(flow: FlowOps) -> Step[Places]:
+    """Read where runs of a flow may be, of which no more than the name is known."""
+    rows = yield from send(table(flow.keys, note=False))
+    return Places(flow, Table.parse(flow.keys.group, rows) if rows else None)
+
+
+def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Step[dict[int | None, dict[str, FlowState]]]:
+    """Fetch the states of runs, or their children, by place and id, as workers have left them."""
+    asked = {number: flow for number in names if (flow := known.at(number)) is not None}
+    first = yield from send_all([flow.read(names[number][:STEPS_PER_SCRIPT]) for number, flow in asked.items()])
+    found: dict[int | None, dict[str, FlowState]] = {}
+    for (number, flow), (states, begun) in zip(asked.items(), first, strict=True):
+        rest = yield from flow_calls.read(flow, names[number][len(states) :], begun)
+        every = zip(names[number], [*states, *rest], strict=True)
+        found[number] = {name: state for name, state in every if state is not None}
+    return found
+
+
+def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
+    """Fetch the states of runs, or their children, wherever they are."""
+    known = yield from places(flow)
+    asked: dict[int | None, list[str]] = defaultdict(list)
+    for name in names:
+        for number in known.of(name):
+            asked[number].append(name)
+    found = (yield from read_at(known, asked)) if names else {}
+    return [next((found[at][name] for at in known.of(name) if name in found.get(at, ())), None) for name in names]
 
 
 @define(eq=False)

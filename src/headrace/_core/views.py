@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from headrace._core import calls, flow_calls
+from headrace._core import calls, flow_shards
 from headrace._core.catalogue import SCANS_PER_LOOK, Catalogue
 from headrace._core.effects import Step, current_time, scan, send, send_all
 from headrace._core.parts import Parts, place
@@ -21,7 +21,7 @@ from headrace._core.showing import Redact, Showing
 from headrace._model.checks import count
 from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FlowState
-from headrace._model.shards import apart
+from headrace._model.shards import apart, number_in
 from headrace._model.shown import one_line
 from headrace._model.state import Counts, JobState, Schedule, WorkerState, summed
 from headrace._model.trends import KEPT, Every, Trends, together
@@ -40,7 +40,7 @@ from headrace._model.views import (
 )
 from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import FlowOps
-from headrace._protocol.keys import job_id
+from headrace._protocol.keys import job_id, run_in, run_pattern
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 
@@ -385,22 +385,25 @@ class Views:
 
     def runs(self, flow: str, cursor: str) -> Step[RunsPage]:
         """Read some runs of a flow, as a scan of the server finds them."""
-        ops = self._flow(flow, [])
-        prefix = ops.keys.flow("")
+        self._flow(flow, [])  # refused before anything is sent
         if not cursor.isdigit() and cursor:
             raise ValueError(f"cursor {cursor!r}: give that of the page before")
 
         def build() -> Step[RunsPage]:
-            stages, at, found = (yield from self._stages(flow)), int(cursor or 0), list[str]()
+            stages, at, found = (yield from self._stages(flow)), int(cursor or 0), set[tuple[int | None, str]]()
             for _ in range(SCANS_PER_LOOK):
-                at, keys = yield from scan(at, f"{prefix}*")
-                found += (key.removeprefix(prefix) for key in keys)
+                at, keys = yield from scan(at, run_pattern(flow, self.namespace))
+                found |= {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
                 if at == 0 or len(found) >= RUNS_AT_ONCE:
                     break
-            states = yield from flow_calls.read(self._flow(flow, stages or ["-"]), sorted(set(found)))
+            names: dict[int | None, list[str]] = {}
+            for number, name in sorted(found, key=lambda one: one[1]):
+                names.setdefault(number, []).append(name)
+            known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
+            states = (yield from flow_shards.read_at(known, names)) if names else {}
             about = yield from send(view_ops.about(self._parts.whole(flow)))
-            runs = tuple(state for state in states if state is not None)
-            return RunsPage(about.now, flow, tuple(stages), runs, str(at) if at else "")
+            runs = [state for some in states.values() for state in some.values()]
+            return RunsPage(about.now, flow, tuple(stages), tuple(runs), str(at) if at else "")
 
         return (yield from self.kept(("runs", flow, cursor), build))
 
@@ -410,7 +413,7 @@ class Views:
 
         def build() -> Step[FlowState | None]:
             stages = yield from self._stages(flow)
-            return (yield from flow_calls.read(self._flow(flow, stages or ["-"]), [id]))[0]
+            return (yield from flow_shards.read(self._flow(flow, stages or ["-"]), [id]))[0]
 
         return (yield from self.kept(("run", flow, id), build))
 

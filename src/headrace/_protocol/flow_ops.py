@@ -18,6 +18,7 @@ from headrace._model.flow import FanOut, FlowState, Next
 from headrace._model.job import Claim, Job, NewJob, is_new
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
+from headrace._model.shards import Part, Table
 from headrace._model.state import Counts
 from headrace._protocol import replies
 from headrace._protocol.keys import FLOW, Keys, job_id
@@ -122,10 +123,14 @@ class FlowOps:
     def at(self, part: PartOps) -> FlowOps:
         """Return the flow in one shard of its group."""
         assert part.table is not None  # noqa: S101
+        return self.in_shard(part.shard, part.table)
+
+    def in_shard(self, shard: Part, table: Table) -> FlowOps:
+        """Return the flow in a shard of a table."""
         made = copy(self)
-        made.keys = self.keys.at(part.shard)
+        made.keys = self.keys.at(shard)
         made.stages = {
-            name: evolve(stage, ops=part_ops(stage.ops, part.table, part.shard)) for name, stage in self.stages.items()
+            name: evolve(stage, ops=part_ops(stage.ops, table, shard)) for name, stage in self.stages.items()
         }
         return made
 

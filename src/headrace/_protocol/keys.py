@@ -149,6 +149,17 @@ def queue_of(key: str) -> str | None:
     return match[2] if match and QUEUE.fullmatch(match[2]) else None
 
 
+def run_pattern(flow: str, namespace: str) -> str:
+    """Return the SCAN pattern that finds the runs of a flow, `*` for those of all, in whatever shard."""
+    return f"{namespace}:{{{flow}*}}:{flow}:flow:*"
+
+
+def run_in(key: str) -> tuple[str, str] | None:
+    """Return the flow and the id of the run whose state is kept at *key*; `None` if that is no run's."""
+    match = re.fullmatch(r"[^{]*:\{([^}~]*)(?:~\d+\.\d+)?\}:([^:]+):flow:(.+)", key, re.DOTALL)
+    return (match[2], match[3]) if match and match[1] == match[2] and QUEUE.fullmatch(match[2]) else None
+
+
 def in_shard(key: str) -> bool:
     """Tell whether *key* belongs to a shard of a queue, by its hash tag."""
     return "~" in key.partition("{")[2].partition("}")[0]
