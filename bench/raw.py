@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self
 
 import hiredis
@@ -68,15 +69,33 @@ class Raw:
 
     def drain(self, stream: str, group: str) -> int:
         """`XREADGROUP COUNT 500`, then `XACK` and `XDEL` of all of them, until nothing is left; how many."""
-        read = pack("XREADGROUP", "GROUP", group, "c", "COUNT", DEPTH, "STREAMS", stream, ">")
         done = 0
-        while reply := self.ask(read, 1)[0]:
-            entries = [entry for entry, _ in reply[0][1]]
-            tail = b"".join([b"$%d\r\n%b\r\n" % (len(e), e) for e in entries])
-            ack = pack("XACK", stream, group)[4:], pack("XDEL", stream)[4:]
-            self.ask(
-                b"*%d\r\n%b%b*%d\r\n%b%b" % (len(entries) + 3, ack[0], tail, len(entries) + 2, ack[1], tail),
-                2,
-            )
+        while entries := self.read(stream, group):
+            self.settle(stream, group, [entry for entry, _ in entries])
             done += len(entries)
         return done
+
+    async def drain_by_tasks(
+        self, stream: str, group: str, handle: Callable[[bytes], Coroutine[Any, Any, object]]
+    ) -> int:
+        """Like `drain`, with an asyncio task for each entry, which handles its payload."""
+        done, loop = 0, asyncio.get_running_loop()
+        while entries := self.read(stream, group):
+            tasks = [asyncio.Task(handle(fields[1]), loop=loop) for _, fields in entries]
+            for task in tasks:
+                await task
+            self.settle(stream, group, [entry for entry, _ in entries])
+            done += len(entries)
+        return done
+
+    def read(self, stream: str, group: str) -> list[Any]:
+        """`XREADGROUP COUNT 500`: the entries."""
+        reply = self.run("XREADGROUP", "GROUP", group, "c", "COUNT", DEPTH, "STREAMS", stream, ">")
+        found: list[Any] = reply[0][1] if reply else []
+        return found
+
+    def settle(self, stream: str, group: str, entries: Sequence[bytes]) -> None:
+        """`XACK` and `XDEL`, each of all *entries*."""
+        tail = b"".join([b"$%d\r\n%b\r\n" % (len(e), e) for e in entries])
+        ack = pack("XACK", stream, group)[4:], pack("XDEL", stream)[4:]
+        self.ask(b"*%d\r\n%b%b*%d\r\n%b%b" % (len(entries) + 3, ack[0], tail, len(entries) + 2, ack[1], tail), 2)

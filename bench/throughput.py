@@ -26,6 +26,7 @@ from tests.support.servers import Server, binaries
 
 GOALS = {"enqueue_many": 0.65, "async batch": 0.50, "async per job": 0.35, "threads": 0.10}
 BASES = {"enqueue_many": "raw enqueue"}
+BESIDE = {"async per job": ("raw tasks", 0.95)}  # a second baseline, and its goal
 
 
 class Bench:
@@ -42,6 +43,7 @@ class Bench:
             "raw enqueue": (lambda: None, self.raw_enqueue),
             "enqueue_many": (lambda: None, self.enqueue_many),
             "raw drain": (self.raw_fill, self.raw_drain),
+            "raw tasks": (self.raw_fill, self.raw_tasks),
             "async batch": (self.fill, self.async_batch),
             "async per job": (self.fill, self.async_per_job),
             "threads": (self.fill, self.threads),
@@ -90,6 +92,20 @@ class Bench:
         with Raw(self.server.path) as raw:
             seconds = self.timed(lambda: raw.drain("raw", "g"))
         assert self.client.xlen("raw") == 0
+        return seconds
+
+    def raw_tasks(self) -> float:
+        """The raw drain with what any worker has that runs a coroutine a job: a task for each."""
+        count = 0
+
+        async def handle(_payload: bytes) -> None:
+            nonlocal count
+            count += 1
+
+        with Raw(self.server.path) as raw:
+            seconds = self.timed(lambda: asyncio.run(raw.drain_by_tasks("raw", "g", handle)))
+        assert self.client.xlen("raw") == 0
+        assert count == self.jobs
         return seconds
 
     def completed(self) -> bool:
@@ -162,7 +178,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100, help="bytes of a payload")
     parser.add_argument("--ways", default="", help="only these, with commas")
     options = parser.parse_args()
-    ways = ["raw enqueue", "enqueue_many", "raw drain", *list(GOALS)[1:]]
+    ways = ["raw enqueue", "enqueue_many", "raw drain", "raw tasks", *list(GOALS)[1:]]
     if options.ways:
         ways = [w for w in ways if w in options.ways.split(",") or w.startswith("raw")]
     binary = next(b for b in binaries() if b.name == options.server)
@@ -188,6 +204,12 @@ def main() -> None:
             f"{way:16}{row['jobs_per_second']:10,.0f}{spread if goal else '':>16}{goal:>7}"
             f"{row['server_us']:11.2f}{row['client_us']:11.2f}{row['commands']:10.3f}"
         )
+        if way in BESIDE:
+            name, least = BESIDE[way]
+            beside = [a["jobs_per_second"] / b["jobs_per_second"] for a, b in zip(runs[way], runs[name], strict=True)]
+            row["of " + name] = statistics.median(beside)
+            spread = f"{statistics.median(beside):.0%} ({min(beside):.0%}-{max(beside):.0%})"
+            print(f"{'  of ' + name:26}{spread:>16}{least:>7.0%}")
         numbers = {key: round(value, 4) for key, value in row.items()}
         lines.append({"way": way, "server": options.server, "jobs": options.jobs, **numbers})
     for line in lines:

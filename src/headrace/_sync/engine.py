@@ -161,8 +161,8 @@ class Engine(BaseEngine):
         """Run the handler on these units, as slots become free."""
         assert consumer is not None  # noqa: S101
         put, begun = self._units[id(consumer)].put, self._begun[id(consumer)]
-        for unit in units:
-            with self._putting:
+        with self._putting:
+            for unit in units:
                 begun.add(id(unit))
                 put((consumer, unit))
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from attrs import define, evolve, field
 
@@ -119,6 +119,9 @@ class Consumer:
         """Return those of the jobs just leased that have a handler."""
         return fresh
 
+    completes_at_once: ClassVar[bool] = True
+    """Whether `completes` records nothing but that a job without a result is done."""
+
     def completes(self, held: Held, result: Any) -> bool:
         """Record that a job is done by its result; false if that is still to be judged."""
         if result is None:
@@ -143,6 +146,10 @@ class Consumer:
         """Start a handler on *unit*: return the jobs of it that are still ours, none if the worker stops."""
         self.slot_moved_at = now
         stopping = self.phase is not Phase.RUNNING
+        if len(unit) == 1 and not stopping:  # nearly always
+            held = unit[0]
+            held.started = now
+            return [] if held.ended else [held.job]
         for held in unit:
             held.started = now
             if stopping and not held.ended:
@@ -165,6 +172,11 @@ class Consumer:
         plain = error is None and result is None  # nearly every job
         for held in unit:
             if held.ended:
+                continue
+            if plain and self.completes_at_once:  # what `ended` comes to
+                held.ended = True
+                self.completed.append(held)
+                self.forget(held)
                 continue
             if plain:
                 self.ended(held, None)

@@ -49,6 +49,8 @@ class FlowConsumer(Consumer):
         """Return none: the states of runs are read by `fetch` alone."""
         return 0
 
+    completes_at_once = False
+
     def completes(self, held: Held, result: Any) -> bool:
         """Take the job's step in its flow; a job of no run is just completed."""
         trace = getattr(held, "trace", None)
