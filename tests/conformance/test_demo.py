@@ -23,7 +23,8 @@ from tests.support.program import as_a_user_does, started
 from tests.support.servers import Server
 
 PATIENCE = 240.0  # seconds
-LIMIT = 200
+LIMIT = 100
+TRIES = 5  # so few jobs may be done on a busy machine before the demo has looked, and says so
 
 ONE, OTHER = facts(b"def f(a): pass\n").decode(), facts(b"class C: pass\n").decode()
 GOOD = Evidence(
@@ -37,10 +38,13 @@ GOOD = Evidence(
 
 
 def run(start: Callable[..., Any], *arguments: str) -> str:
-    """Run a small demo to its good end; what it says."""
-    with start("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
-        out, err = running.communicate(timeout=PATIENCE)
-    assert (running.returncode, err) == (0, b"")
+    """Run a small demo to its good end, in which a worker was killed; what it says."""
+    for _ in range(TRIES):
+        with start("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
+            out, err = running.communicate(timeout=PATIENCE)
+        assert (running.returncode, err) == (0, b"")
+        if b"Nobody was killed: so few jobs were done too soon." not in out:
+            break
     return out.decode()
 
 

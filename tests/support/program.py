@@ -1,4 +1,4 @@
-"""The program `headrace`: from its interpreter on, as users start it, or in a process that has what it imports."""
+"""The program `headrace`: from its interpreter on, as users start it, or in processes that have what it imports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headrace._cli import main
 from tests.support.forked import Forked
+from tests.support.forks import program
 
 PROGRAM = [sys.executable, "-m", "headrace"]
 PATIENCE = 120.0  # seconds; these are whole processes, on a busy machine
@@ -28,8 +28,8 @@ def environment(url: str | None) -> dict[str, str]:
 
 
 def started(*arguments: str, url: str | None, **how: Any) -> Forked:
-    """Start the program in a process that has what it imports; *how*: as for `Forked`."""
-    return Forked(main, arguments, env=environment(url) | how.pop("env", {}), **how)
+    """Start the program, and what it starts, in processes that have what it imports; *how*: as for `Forked`."""
+    return Forked(program, arguments, env=environment(url) | how.pop("env", {}), **how)
 
 
 def as_a_user_does(*arguments: str, url: str | None, **how: Any) -> subprocess.Popen[bytes]:
