@@ -98,7 +98,11 @@ class ShardsMismatch(HeadraceError):
         if shards > 0:
             text = f"the queues of this group have {shards} shards: give shards={shards} wherever they are used"
         elif shards < 0:
-            text = f"the table of this group's shards is older than version {-shards}, which shards know: repair() it"
+            what = "gone, and shards are there" if shards == -1 else f"older than version {-shards}, which shards know"
+            text = (
+                f"the table of this group's shards is {what}: a client that knows it, as a running worker does, writes "
+                "it back within a second; if none is left, restore the key <namespace>:{<group>}:shards from a backup"
+            )
         super().__init__(text)
         self.shards = shards
 

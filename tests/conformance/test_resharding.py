@@ -281,6 +281,53 @@ def test_a_lost_table_is_written_anew_by_whoever_knows_it(connect: Any, client: 
     until(lambda: queue.enqueue(b"y").added)
 
 
+def test_a_lost_table_is_not_made_up_by_a_client_that_never_knew_it(
+    connect: Any, client: redis.Redis, queue: Any
+) -> None:
+    """It would name other shards than those that have the jobs; it goes on as soon as the table is back."""
+    queue.enqueue(b"x")
+    queue.reshard(NEW)
+    rows = client.hgetall(Keys.of("q").shards)
+    client.delete(Keys.of("q").shards)
+    fresh = connect("q", shards=NEW)
+    for call in (fresh.counts, lambda: fresh.enqueue(b"y"), lambda: fresh.enqueue_many([b"y"]), fresh.lease):
+        with pytest.raises(ShardsMismatch, match=r"is gone, and shards are there: .* from a backup"):
+            call()
+    assert not client.exists(Keys.of("q").shards)
+    assert queue.counts().waiting == 1
+    assert client.hgetall(Keys.of("q").shards) == rows
+    assert fresh.enqueue(b"y").added
+    assert fresh.counts().waiting == 2
+
+
+def test_a_lost_table_that_nothing_has_changed_is_made_anew(connect: Any, client: redis.Redis, queue: Any) -> None:
+    """Any client makes the same."""
+    queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(12)])
+    rows = client.hgetall(Keys.of("q").shards)
+    client.delete(Keys.of("q").shards)
+    assert connect("q", shards=OLD).counts().waiting == 12
+    assert client.hgetall(Keys.of("q").shards) == rows
+
+
+def test_a_table_that_another_client_made_up_is_put_right(connect: Any, client: redis.Redis, queue: Any) -> None:
+    """By whoever knows the one that was lost."""
+    queue.enqueue(b"x")
+    queue.reshard(NEW)
+    key, rows = Keys.of("q").shards, client.hgetall(Keys.of("q").shards)
+    client.delete(key)
+    client.hset(key, mapping=Table.of("q", OLD + NEW).rows())
+    assert queue.counts().waiting == 1
+    assert {name: row for name, row in client.hgetall(key).items() if name in rows} == rows
+
+
+def test_a_producer_that_may_not_scan_begins_a_queue(connect: Any, client: redis.Redis) -> None:
+    client.execute_command("ACL", "SETUSER", "default", "-scan")
+    try:
+        assert connect("new", shards=OLD).enqueue(b"x").added
+    finally:
+        client.execute_command("ACL", "SETUSER", "default", "+scan")
+
+
 def test_leases_of_an_ordered_queue_come_from_old_shards_first(connect: Any) -> None:
     queue = connect("q", shards=OLD, ordered=True)
     queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n % 3}") for n in range(12)])

@@ -431,7 +431,7 @@ def test_one_operation_reaches_one_shard(queue: Any) -> None:
 def test_events_of_all_shards(connect: Any, queue: Any, client: redis.Redis) -> None:
     """One stream of them, in the order of each shard, over one connection to each server."""
     with listening(queue, "added", "completed") as told:
-        assert len(client.client_list(_type="pubsub")) == 1
+        assert len(client.client_list(_type="pubsub")) == max(1, connect.server.binary.masters)
         receipts = queue.enqueue_many([NewJob(b"x", key=f"k{n % 20}", id=f"i{n}") for n in range(60)])
         plain = queue.enqueue(b"x")
         found = told(61)

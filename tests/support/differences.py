@@ -205,7 +205,7 @@ WITH_SHARDS = [
         test_inspect.py test_long_listings test_redrive test_redrive_of_a_taken_id
         test_inspector.py test_dead_letters_by_reason test_ends_that_the_history_keeps test_pages_of_jobs
         test_leases.py test_at_most_once
-        test_operate.py test_move_everything_that_waits test_move_some test_some_leases_expire
+        test_operate.py test_all_leases_expire test_move_everything_that_waits test_move_some test_some_leases_expire
         test_ordered.py test_one_of_a_key_at_a_time_in_order test_what_comes_back_keeps_its_place
         test_priorities.py test_a_delayed_job_comes_to_its_level test_a_job_knows_its_level
             test_a_job_that_comes_later_is_first_if_its_level_is test_a_move_keeps_the_level_if_there_is_one

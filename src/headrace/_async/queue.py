@@ -264,13 +264,15 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     async def redrive(self, *ids: str) -> int:
         """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
 
-        A dead letter whose id is taken again stays, and so do jobs that die meanwhile. redrive.lua, 250 or 1 MiB a
-        call.
+        A dead letter whose id is taken again stays, and so do jobs that die meanwhile; of a sharded queue, in shards
+        that it has reached: it goes from one to the next. redrive.lua, 250 or 1 MiB a call.
         """
         return await self._drive(self._whole.redrive(ids))
 
     async def purge_dead(self, *ids: str) -> int:
-        """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay."""
+        """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay; of a
+        sharded queue, in shards that it has reached.
+        """
         return await self._drive(self._whole.purge_dead(ids))
 
     async def bulk(self, action: str, state: str, *, reason: str = "", kind: str = "", cursor: str = "") -> Bulk:
@@ -286,7 +288,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     async def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
 
-        Leased and dead jobs stay, and so do those enqueued meanwhile. purge.lua, 500 or 1 MiB a call.
+        Leased and dead jobs stay, and so do those enqueued meanwhile; of a sharded queue, in shards that it has
+        reached. purge.lua, 500 or 1 MiB a call.
         """
         return await self._drive(self._whole.purge())
 

@@ -13,13 +13,15 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Step, send
+from headrace._core.effects import Step, scan, send
 from headrace._model.job import NewJob
-from headrace._model.shards import Part, Sealed, ShardState, Table, apart
+from headrace._model.shards import Part, Sealed, ShardState, Table, apart, tags
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import PartOps, part_ops, table
 from headrace.errors import ShardsMismatch
+
+GONE = -1  # what `ShardsMismatch` says where there is no table any more
 
 
 def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
@@ -64,6 +66,7 @@ class ShardMap:
     sealed: set[int] = field(factory=set[int], init=False)  # have said so
     _made: dict[int, PartOps] = field(factory=dict[int, PartOps], init=False)  # those that are gone, too
     _turn: int = field(init=False)
+    _scanned: int = field(default=0, init=False)  # where the next scan goes on
 
     def __attrs_post_init__(self) -> None:
         shards = self.ops.settings.shards
@@ -80,10 +83,14 @@ class ShardMap:
     def look(self) -> Step[bool]:
         """Read the table, or write it if there is none; return true if it is another one than was known.
 
-        Raises `ShardsMismatch` if the group never had as many shards as this client was given.
+        Raises `ShardsMismatch` if the group never had as many shards as this client was given, or its table is gone.
         """
         keys = self.ops.keys
         found = yield from read(keys)
+        if found is None and not self.known and (yield from self._strangers()):
+            found = yield from read(keys)  # or another client has written it meanwhile
+            if found is None:
+                raise ShardsMismatch(GONE)
         if found is None:  # a copy is as good
             found = yield from write(keys, self.table, None)
         elif self.known and self._lost(found):
@@ -102,10 +109,26 @@ class ShardMap:
         self._take((yield from write(self.ops.keys, new, self.table.version, queues)))
         return self.table.same(new)
 
+    def _strangers(self) -> Step[bool]:
+        """Scan all keys for shards of the group that are not those of the table we would write: there was another. The
+        next call goes on where one has stopped. A user that may not scan is told of none.
+        """
+        keys, ours = self.ops.keys, {part.tag(self.ops.keys.group) for part in self.table.parts}
+        while True:
+            try:
+                self._scanned, names = yield from scan(self._scanned, f"{self.ops.namespace}:{{{keys.group}~*")
+            except Exception as error:
+                if "NOPERM" in str(error) or "no permissions" in str(error):
+                    return False
+                raise
+            if any(name.partition("{")[2].partition("}")[0] not in ours for name, _ in tags(names, keys.group)):
+                return True
+            if not self._scanned:
+                return False
+
     def _lost(self, found: Table) -> bool:
         """Tell whether shards that we know are missing in what is there, as a failover lost the table's last change."""
-        ours, theirs = set(self.parts), {part.number for part in found.parts}
-        return found.version < self.table.version and theirs < ours
+        return found.version < self.table.version and not set(self.table.parts) <= set(found.parts)
 
     def at(self, number: int) -> PartOps:
         """Return the maker of the operations of a shard, which may be gone by now."""
