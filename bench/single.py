@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.latency import WORKERS
 from bench.raw import Raw
 from headrace import AsyncQueue, Queue
+from headrace._protocol.op import pack
 from tests.support.servers import Server, binaries
 
 PAYLOAD = b"x" * 100
 GOALS = {"enqueue": 1.3, "8 threads": 1.3, "await enqueue": 1.0, "1,000 awaits": 0.43}
 THREADS = 8
+Handle = Callable[[Any], None]  # called with what a reader has read, as soon as it has
 Timed = tuple[float, float]  # calls per second, client us of processor time per call
 
 
@@ -158,26 +160,90 @@ RATES: dict[str, tuple[Callable[[Server, int], Timed], Callable[[Server, int], T
 
 
 @contextmanager
-def bare_reader(url: str, starts: queue.SimpleQueue[float]) -> Iterator[None]:
-    """A thread blocked in redis-py's `XREADGROUP`, which promises nothing."""
-    client, over = redis.Redis.from_url(url), threading.Event()
-    client.xgroup_create("bare", "g", id="0", mkstream=True)
-
-    def read() -> None:
-        while not over.is_set():
-            reply: Any = client.xreadgroup("g", "c", {"bare": ">"}, count=1, block=100)
-            if reply:
-                starts.put(time.perf_counter())
-                client.xack("bare", "g", reply[0][1][0][0])
-
-    thread = threading.Thread(target=read)
+def in_thread(read: Callable[[threading.Event], object]) -> Iterator[None]:
+    """A reader in a thread, until it is told that it is over."""
+    over = threading.Event()
+    thread = threading.Thread(target=read, args=(over,))
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        client.close()
+
+
+@contextmanager
+def bare_reader(url: str, handle: Handle) -> Iterator[None]:
+    """A thread blocked in redis-py's `XREADGROUP`, which promises nothing."""
+    with redis.Redis.from_url(url) as client:
+        client.xgroup_create("bare", "g", id="0", mkstream=True)
+
+        def read(over: threading.Event) -> None:
+            while not over.is_set():
+                reply: Any = client.xreadgroup("g", "c", {"bare": ">"}, count=1, block=100)
+                if reply:
+                    handle(reply)
+                    client.xack("bare", "g", reply[0][1][0][0])
+
+        with in_thread(read):
+            yield
+
+
+@contextmanager
+def bare_tasks(url: str, handle: Handle) -> Iterator[None]:
+    """The same under asyncio, with a task for each entry."""
+    with redis.Redis.from_url(url) as client:
+        client.xgroup_create("bare", "g", id="0", mkstream=True)
+
+    async def run(reply: Any) -> None:
+        handle(reply)
+
+    async def story(over: threading.Event) -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            while not over.is_set():
+                reply: Any = await client.xreadgroup("g", "c", {"bare": ">"}, count=1, block=100)
+                if reply:
+                    await asyncio.create_task(run(reply))
+                    await client.xack("bare", "g", reply[0][1][0][0])
+
+    with in_thread(lambda over: asyncio.run(story(over))):
+        yield
+
+
+@contextmanager
+def commands(url: str, handle: Handle) -> Iterator[None]:
+    """A thread that sends by redis-py what a worker does, the blocked read and the lease call behind it, and does no
+    more with the answer: the floor of what a worker can do.
+    """
+    with Queue("bench", url=url) as jobs, redis.Redis.from_url(url) as client:
+        ops, name = jobs.ops, "w.1"
+        for op in (ops.beat(name, 600.0, register=True), ops.lease(name, 1)):
+            client.execute_command(*op.wire())
+        connection: Any = client.connection_pool.get_connection()
+
+        def read(over: threading.Event) -> None:
+            call = 0
+            while not over.is_set():
+                call += 1
+                lease = ops.lease(name, 5, woken=2).packed("EVALSHA", "0" * 16, str(call))
+                connection.send_packed_command([pack(ops.wait(0.1)) + lease])
+                rung, reply = connection.read_response(), connection.read_response()
+                if rung and reply[3]:
+                    handle(reply)
+                    client.xack(ops.keys.part("jobs"), "workers", reply[3][0])
+                    client.xdel(ops.keys.part("jobs"), reply[3][0])
+
+        with in_thread(read):
+            yield
+        client.connection_pool.release(connection)
+
+
+READERS: dict[str, Callable[[str, Handle], AbstractContextManager[None]]] = {
+    "bare": bare_reader,
+    "bare tasks": bare_tasks,
+    "commands": commands,
+    **WORKERS,
+}
 
 
 def idle(server: Server, way: str, jobs: int) -> list[float]:
@@ -192,8 +258,8 @@ def idle(server: Server, way: str, jobs: int) -> list[float]:
         def bare() -> object:
             return client.xadd("bare", {"data": PAYLOAD})
 
-        call: Callable[[], object] = bare if way == "bare" else lambda: producer.enqueue(PAYLOAD)
-        with (bare_reader if way == "bare" else WORKERS[way])(server.url, starts):
+        call: Callable[[], object] = bare if way.startswith("bare") else lambda: producer.enqueue(PAYLOAD)
+        with READERS[way](server.url, lambda _: starts.put(time.perf_counter())):
             time.sleep(0.2)
             for _ in range(jobs):
                 time.sleep(0.003)
@@ -221,7 +287,7 @@ def main() -> None:
     lines: list[dict[str, object]] = []
     with Server(binary) as server:
         rates: dict[str, list[tuple[Timed, Timed]]] = {way: [] for way in RATES}
-        waits: dict[str, list[tuple[float, float]]] = {way: [] for way in ("bare", *WORKERS)}
+        waits: dict[str, list[tuple[float, float]]] = {way: [] for way in READERS}
         for number in range(options.rounds + 1):
             for way, (bare, ours) in RATES.items():
                 pair = bare(server, options.calls), ours(server, options.calls)
