@@ -74,7 +74,7 @@ class Driver(Connected):
                 except BaseException as error:
                     effect = call.throw(error)
                 else:
-                    effect = call.send(answer)
+                    effect, answer = call.send(answer), None  # what was answered may be large
         except StopIteration as done:
             value: R = done.value
             return value

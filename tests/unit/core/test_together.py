@@ -25,6 +25,7 @@ from headrace._core.worker.together import (
     LEASED_LOOKS,
     LOOK_S,
     READ_AT_MOST,
+    READ_WELL,
     SHORT_S,
     Together,
     groups,
@@ -62,6 +63,17 @@ def queues(effect: Any) -> list[str]:
 
 def jobs(consumer: Consumer) -> str:
     return consumer.ops.keys.part("jobs")
+
+
+@pytest.mark.parametrize(
+    ("number", "reads"),
+    [(READ_WELL, 1), (READ_WELL + 1, 2), (2 * READ_AT_MOST, 2), (2 * READ_AT_MOST + 1, 3), (4 * READ_AT_MOST, 4)],
+)
+def test_more_queues_than_are_well_in_one_read_have_two_until_these_are_full(number: int, reads: int) -> None:
+    consumers: Any = list(range(number))
+    parts = list(Together(consumers).parts())
+    assert [one for part in parts for one in part] == consumers
+    assert (len(parts), max(map(len, parts))) == (reads, -(-number // reads))
 
 
 def test_few_queues_have_a_read_each_and_many_share_some() -> None:

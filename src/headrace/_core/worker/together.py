@@ -20,6 +20,8 @@ from headrace._protocol.op import Arg
 from headrace._protocol.waiting import blocked_read, forgotten_read
 
 READ_AT_MOST = 1250  # queues in one read: it keeps the server for 1 to 3 ms, most of them as it begins
+READ_WELL = 500  # queues in one read that take half as long; for more there are so many reads at least:
+READS_AT_REST = 2  # beside the connections for calls, beats and Pub/Sub
 READ_EACH_S = 2e-6  # seconds that each costs, about: 0.8 us, or 2.4 where the server has done other things meanwhile
 LEAST_S = 0.0005  # seconds between two reads at least: what has ended one is leased first
 LONG_S = 1.0  # seconds that the long read lasts at most
@@ -52,7 +54,9 @@ class Together:
 
     def parts(self) -> Iterator[Sequence[Consumer]]:
         """Yield the consumers of each long read: as few parts as may be, of about one size."""
-        size = -(-len(self.consumers) // -(-len(self.consumers) // READ_AT_MOST))
+        number = len(self.consumers)
+        parts = max(-(-number // READ_AT_MOST), min(-(-number // READ_WELL), READS_AT_REST))
+        size = -(-number // parts)
         for at in range(0, len(self.consumers), size):
             yield self.consumers[at : at + size]
 
