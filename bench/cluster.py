@@ -4,6 +4,7 @@ python bench/cluster.py --masters 1,3 --shards 1,12 --jobs 60000 --rounds 3
 
 The rates are those of one client process that does everything; where masters and clients share processors, they say
 nothing about what more masters give. The time of the servers a job, all masters together, and that of the client do.
+"start us" is the part of the client's that is none of the jobs': what a worker takes that starts, has one, and ends.
 With twelve processors or more, or `--fleet CLIENTS`, so many processes at once also enqueue and drain the jobs, in two
 more ways, of which the rates count.
 """
@@ -31,6 +32,7 @@ from tests.support.cluster import Cluster
 from tests.support.servers import binaries
 
 WAYS = ("enqueue_many", "per job", "batch", "at rest")
+DRAINS = ("per job", "batch")
 FLEET = ("fleet enqueues", "fleet drains")
 FLEET_FROM = 12  # processors from which on masters and clients have theirs
 FLEET_S = 300.0  # seconds that a fleet may take
@@ -49,30 +51,43 @@ class Bench:
 
     def measure(self, way: str) -> dict[str, float]:
         """Run one way on empty servers."""
-        for node in self.nodes:
-            node.flushall()
+        self.empty()
         if way in FLEET:
             return self.fleet(way)
         run: Callable[[], float] = {
             "enqueue_many": self.enqueue_many,
-            "per job": lambda: asyncio.run(self.drain(batch=False)),
-            "batch": lambda: asyncio.run(self.drain(batch=True)),
+            "per job": lambda: self.drained(way, self.jobs),
+            "batch": lambda: self.drained(way, self.jobs),
             "at rest": lambda: asyncio.run(self.rest()),
         }[way]
-        if way in ("per job", "batch"):
-            self.fill()
+        start = self.start(way) if way in DRAINS else None
         before, mine = self.busy(), time.process_time()
         seconds = run()
         mine = time.process_time() - mine
         used = [after - was for after, was in zip(self.busy(), before, strict=True)]
         if way == "at rest":
             return {"client cores": mine / seconds, "server cores": sum(used) / seconds}
-        return {
+        found = {
             "jobs/s": self.jobs / seconds,
             "server us": 1e6 * sum(used) / self.jobs,
             "client us": 1e6 * mine / self.jobs,
             "busiest": max(used) / sum(used),
         }
+        return found if start is None else found | {"start us": 1e6 * start / self.jobs}
+
+    def start(self, way: str) -> float:
+        """Have a worker do one job; return the seconds of processor time of this, and fill the queue."""
+        self.fill(1)
+        mine = time.process_time()
+        self.drained(way, 1)
+        mine = time.process_time() - mine
+        self.empty()
+        self.fill(self.jobs)
+        return mine
+
+    def empty(self) -> None:
+        for node in self.nodes:
+            node.flushall()
 
     def busy(self) -> list[float]:
         """Seconds of processor time of each master."""
@@ -82,9 +97,9 @@ class Bench:
     def queue(self) -> Queue:
         return Queue("bench", url=self.cluster.url, shards=self.shards)
 
-    def fill(self) -> None:
+    def fill(self, jobs: int) -> None:
         with self.queue() as queue:
-            queue.enqueue_many(self.payloads)
+            queue.enqueue_many(self.payloads[:jobs])
 
     def enqueue_many(self) -> float:
         with self.queue() as queue:
@@ -93,8 +108,11 @@ class Bench:
             queue.enqueue_many(self.payloads)
             return time.perf_counter() - since
 
-    async def drain(self, *, batch: bool) -> float:
-        worker, left, over = AsyncWorker(url=self.cluster.url), self.jobs, asyncio.Event()
+    def drained(self, way: str, jobs: int) -> float:
+        return asyncio.run(self.drain(jobs, batch=way == "batch"))
+
+    async def drain(self, jobs: int, *, batch: bool) -> float:
+        worker, left, over = AsyncWorker(url=self.cluster.url), jobs, asyncio.Event()
 
         def ended(number: int) -> None:
             nonlocal left
@@ -105,8 +123,8 @@ class Bench:
         if batch:
 
             @worker.batch_handler("bench", shards=self.shards, max_wait=0.01)
-            async def some(jobs: Sequence[Job]) -> None:
-                ended(len(jobs))
+            async def some(taken: Sequence[Job]) -> None:
+                ended(len(taken))
 
         else:
 
@@ -122,7 +140,7 @@ class Bench:
     def fleet(self, way: str) -> dict[str, float]:
         """Have several processes enqueue, or drain, at once."""
         if way == "fleet drains":
-            self.fill()
+            self.fill(self.jobs)
         each = self.jobs // self.clients
         command = [sys.executable, __file__, "--member", way, "--jobs", str(each), "--shards", str(self.shards)]
         before = self.busy()

@@ -162,7 +162,9 @@ class Consumer:
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
         self.stuck = False
         if self.shared is not None:
-            self.shared.moved(self.mean)
+            self.shared.mean = self.mean
+            if self.shared.stuck:
+                self.shared.moved()
         if self.phase >= Phase.HALTING:  # it was told to give up: returning is no completion
             self.dropped += [held for held in unit if not held.ended]
             for held in unit:

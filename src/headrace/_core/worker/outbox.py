@@ -23,10 +23,14 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     for consumer in consumers:
         if consumer.shared is not None:
             queues.setdefault(id(consumer.shared), (consumer.shared, [], Targets()))[1].append(consumer)
-    said_at = all_at = float("-inf")
+    said_at = all_at = looked_at = float("-inf")
     while worker.phase < Phase.HALTING:
         wrong: list[str] = []
         now = yield from current_time()
+        if (left := looked_at + worker.settings.heartbeat - now) > 0:  # it was woken, as all roles are
+            yield Sleep(left)
+            continue
+        looked_at = now
         every = now - all_at >= AGAIN_S
         all_at = now if every else all_at
         for shared, some, targets in queues.values():

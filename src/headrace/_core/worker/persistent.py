@@ -43,7 +43,8 @@ class PersistentConsumer(Consumer):
             self.settle(held, verdict, told)
         self.mean, self.stuck = None, False  # without a mean nothing is leased ahead of a slot
         if self.shared is not None:
-            self.shared.moved(None)
+            self.shared.mean = None
+            self.shared.moved()
 
     def endless(self) -> list[Held]:
         """List the jobs that run and were not told to end."""

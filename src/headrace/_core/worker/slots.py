@@ -103,15 +103,11 @@ class SharedSlots:
             return None
         return one
 
-    def moved(self, mean: float | None) -> None:
-        """Take in that a handler has ended, which take *mean* seconds, if that is known: what was given back for want
-        of slots may be leased again.
-        """
-        self.mean = mean
-        if self.stuck:
-            self.stuck = False
-            for one in self.members:
-                one.stuck = False
+    def moved(self) -> None:
+        """Take in that a handler has ended: what was given back for want of slots may be leased again."""
+        self.stuck = False
+        for one in self.members:
+            one.stuck = False
 
 
 def first_of(consumer: Consumer) -> Consumer:
