@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from headrace import BatchError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater, Worker
+from headrace import BatchError, ConfigurationError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater, Worker
+from headrace._sync.worker import THREADS_AT_MOST
 from headrace.testing import run_until_empty
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
@@ -443,6 +444,16 @@ def test_another_queue_is_left_alone(work: Work, queue: Queue, kind: str) -> Non
         other.enqueue(b"x")
         until(lambda: other.counts().completed == 1)
     assert queue.counts() == Counts(waiting=1, enqueued=1)
+
+
+def test_more_threads_than_a_process_should_have_are_refused() -> None:
+    """Before anything is asked of a server, or of the user's hooks; the error says what to do."""
+    worker = Worker("redis://127.0.0.1:1/0")
+    for name in "a", "b":
+        worker.handler(name, concurrency=THREADS_AT_MOST // 2)(print)
+    worker.on_start(pytest.fail)
+    with pytest.raises(ConfigurationError, match=r"20,000 slots of 2 queues take 20,004 threads.*AsyncWorker"):
+        worker.start()
 
 
 def test_arguments_are_checked_at_once(work: Work) -> None:

@@ -13,6 +13,9 @@ from headrace._base.address import Client
 from headrace._base.worker import BaseWorker, Seconds
 from headrace._sync.engine import Engine, call_stops
 from headrace._telemetry.lines import speak
+from headrace.errors import ConfigurationError
+
+THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a process that wants more may hang
 
 
 class Worker(BaseWorker):
@@ -102,6 +105,7 @@ class Worker(BaseWorker):
         at = self._reach(url)
         stops = list(self._stops)
         try:
+            self._count_threads()
             for hook in self._starts:
                 hook()
             self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
@@ -113,6 +117,17 @@ class Worker(BaseWorker):
         self._started()
         self._running.begin()
         return self._running
+
+    def _count_threads(self) -> None:
+        """Refuse handlers that take more threads than one process should have. Raises `ConfigurationError`."""
+        queues = len(self.handlers)
+        slots = sum(handler.concurrency for handler in self.handlers.values())
+        threads = slots + 2 * queues  # two roles of each
+        if threads > THREADS_AT_MOST:
+            raise ConfigurationError(
+                f"{slots:,} slots of {queues:,} queues take {threads:,} threads, and a Worker has {THREADS_AT_MOST:,} "
+                "at most: take an AsyncWorker, whose handlers may be plain functions, too, or lower concurrency="
+            )
 
     def stop(self, wait: bool = True) -> None:
         """Stop taking jobs and let handlers finish; called again, release all jobs to the front at once.
