@@ -363,27 +363,41 @@ def work(queue, name):
     assert len(names) == 1
     return names.pop()
 
+def share(name):  # those of before the fork, and a new one, which is closed first
+    with Queue("new", url=sys.argv[1]) as new:
+        for i in range(20):
+            assert new.enqueue(b"x", id=f"{name}-{i}").added
+            assert other.enqueue(b"x", id=f"{name}-{i}").added
+    assert other.enqueue(b"x", id=name).added
+
 queue = Queue("q", url=sys.argv[1], shards=int(sys.argv[2]))
+other = Queue("other", url=sys.argv[1])
+other.enqueue(b"x")
 before = queue.enqueue(b"x", id="before")
 held = queue.lease()
 reader, writer = os.pipe()
 child = os.fork()
 if child == 0:
     os.write(writer, work(queue, "child").encode())
+    share("child")
     os._exit(0)
 mine = work(queue, "parent")
+share("parent")
 assert os.waitpid(child, 0)[1] == 0
 theirs = os.read(reader, 100).decode()
 assert mine == held.worker
 assert held.complete(fenced=True) is True
 assert queue.find("before") is None
 queue.close()
+other.close()
 print(mine, theirs)
 """
 
 
 def test_fork(server):
-    """A queue survives a fork: parent and child go on at once, each with connections, calls and a name of its own."""
+    """A queue survives a fork, and so do those that share connections: parent and child go on at once, each with
+    connections, calls and a name of its own.
+    """
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", FORKING, server.url, str(server.binary.shards)],
         check=False, capture_output=True, text=True, timeout=60,
@@ -391,6 +405,8 @@ def test_fork(server):
     assert (run.returncode, run.stderr) == (0, "")
     parent, child = run.stdout.split()
     assert parent != child
+    with Queue("other", url=server.url) as other, Queue("new", url=server.url) as new:
+        assert (other.counts().waiting, new.counts().waiting) == (1 + 2 * 21, 2 * 20)
     with server.queue("q") as queue:
         assert queue.counts() == Counts(enqueued=101, completed=101)
         assert [worker.name for worker in queue.workers()] == [child]  # it ended without close(), the parent with it
