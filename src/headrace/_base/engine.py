@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -71,6 +72,7 @@ class BaseEngine(ABC):
         self.lifecycle = lifecycle
         self._trace_parent = trace_parent
         self.error: BaseException | None = None
+        self._failing = threading.Lock()
         self.finished = False
         self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
         self._asked = False  # to stop
@@ -178,8 +180,10 @@ class BaseEngine(ABC):
             return
         if channel == "blocking" and self.lifecycle.phase is not Phase.RUNNING:
             return  # closed under its blocked read, it may raise anything
-        log.say("role_failed", "%s", said(error), error=error, level=logging.DEBUG if self.error else None)
-        self.error = self.error or error  # the others fail of the same, as a rule
+        with self._failing:
+            first, self.error = self.error is None, self.error or error
+        # The others fail of the same, as a rule, and at the same moment.
+        log.say("role_failed", "%s", said(error), error=error, level=None if first else logging.DEBUG)
         self.drain()
 
     def perform(self, effect: Effect, consumer: Consumer | None) -> Any:
