@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import statistics
@@ -61,6 +62,7 @@ class Bench:
             "at rest": lambda: asyncio.run(self.rest()),
         }[way]
         start = self.start(way) if way in DRAINS else None
+        gc.collect()  # each begins alike: full collections come by what there was at the last
         before, mine = self.busy(), time.process_time()
         seconds = run()
         mine = time.process_time() - mine
