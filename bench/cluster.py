@@ -38,6 +38,7 @@ FLEET = ("fleet enqueues", "fleet drains")
 FLEET_FROM = 12  # processors from which on masters and clients have theirs
 FLEET_S = 300.0  # seconds that a fleet may take
 REST_S = 10.0  # seconds of an idle worker that are measured
+SETTLE_S = 30.0  # seconds until it is at rest: until then it looks after the queue like one of those that work
 SERVER_AT_MOST, CLIENT_AT_MOST, BUSIEST_AT_MOST, REST_AT_MOST = 1.3, 1.2, 0.40, 0.03  # of 1 x 1; of all; of a core
 FLEET_AT_LEAST = 2.5  # of 1 x 1
 
@@ -55,11 +56,12 @@ class Bench:
         self.empty()
         if way in FLEET:
             return self.fleet(way)
+        if way == "at rest":
+            return asyncio.run(self.rest())
         run: Callable[[], float] = {
             "enqueue_many": self.enqueue_many,
             "per job": lambda: self.drained(way, self.jobs),
             "batch": lambda: self.drained(way, self.jobs),
-            "at rest": lambda: asyncio.run(self.rest()),
         }[way]
         start = self.start(way) if way in DRAINS else None
         gc.collect()  # each begins alike: full collections come by what there was at the last
@@ -67,8 +69,6 @@ class Bench:
         seconds = run()
         mine = time.process_time() - mine
         used = [after - was for after, was in zip(self.busy(), before, strict=True)]
-        if way == "at rest":
-            return {"client cores": mine / seconds, "server cores": sum(used) / seconds}
         found = {
             "jobs/s": self.jobs / seconds,
             "server us": 1e6 * sum(used) / self.jobs,
@@ -168,7 +168,8 @@ class Bench:
         done = sum(number for _, _, number in told)
         return {"jobs/s": done / seconds, "server us": 1e6 * sum(used) / done, "busiest": max(used) / sum(used)}
 
-    async def rest(self) -> float:
+    async def rest(self) -> dict[str, float]:
+        """Watch an idle worker, first as it looks after queues that it has begun to serve, then at rest."""
         worker = AsyncWorker(url=self.cluster.url)
 
         @worker.handler("bench", shards=self.shards)
@@ -177,9 +178,17 @@ class Bench:
         with self.queue() as queue:
             async with worker:
                 await asyncio.to_thread(until, lambda: len(queue.workers()) == self.shards)
-                since = time.perf_counter()
-                await asyncio.sleep(REST_S)
-                return time.perf_counter() - since
+                first = await self.idle()
+                await asyncio.sleep(SETTLE_S)
+                client, servers = await self.idle()
+                return {"client cores": client, "server cores": servers, "client cores at first": first[0]}
+
+    async def idle(self) -> tuple[float, float]:
+        """The processors' time that this process takes, and the servers, in a second."""
+        before, mine, since = self.busy(), time.process_time(), time.perf_counter()
+        await asyncio.sleep(REST_S)
+        mine, took = time.process_time() - mine, time.perf_counter() - since
+        return mine / took, (sum(self.busy()) - sum(before)) / took
 
 
 def member(way: str, url: str, shards: int, jobs: int) -> None:
