@@ -4,8 +4,8 @@ Both colours send the same bytes, and what differs between servers is what scrip
 server that is asked for, and in both colours, but not in each on each: asyncio has one server, which threads leave to
 it (the newest, if that is all there is), RESP3 the newest and the oldest, and a cluster of one node one colour.
 
-Of its other parameters all run on the newest server, from threads; each other server has a sixth, another one each, and
-one case at least.
+Of its other parameters all run on the newest server, from threads; each other server has of a sixth, another one each,
+two cases at most, and one case at least.
 
 On three masters, which have a run of their own, each body has one case: with shards, if it holds there
 (`differences.py`), else without.
@@ -34,6 +34,7 @@ OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_hold
 
 ONCE = "masters"  # each body once on three masters
 ALL, NONE = range(6), ()  # sixths
+MOST = 2  # cases of a sixth that run
 
 
 def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool) -> list[Any]:
@@ -47,7 +48,9 @@ def chosen(cases: Sequence[Any], body: pytest.Item, servers: str, *, full: bool)
     for (binary, colour, protocol), group in groups.items():
         wanted = sixths(binary, colour, protocol, body, servers, full=full)
         found = [case for case in group if number(case, named) % len(ALL) in wanted]
-        runs.update(map(id, found or (group[:1] if wanted else [])))
+        if len(wanted) == 1:
+            found = found[:: -(-len(found) // MOST)] if found else group[:1]
+        runs.update(map(id, found))
     if servers == ONCE and not ON_MASTERS.isdisjoint(body.path.parts):
         runs.update(map(id, once_on_masters(cases, body)))
     return [case for case in cases if id(case) in runs]

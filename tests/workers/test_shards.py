@@ -304,7 +304,7 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         until(tasks.queue.schedules)
         due = tasks.queue.schedules()[0].next_due
         if not runs:
-            worker.stop()
+            worker.close()
         change = tasks.queue._whole.map  # the steps of `reshard`, but for the last, which moves schedules, too
         for step in (resharding.begin(change, 2 * SHARDS), resharding.seal(change)):
             tasks.queue._drive(step)
@@ -317,7 +317,7 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         until(lambda: tasks.queue._drive(schedules(new)))
         until(lambda: len(tasks.queue.schedules()) == 1, "the old shard lets it go")
         assert [one.next_due for one in tasks.queue.schedules()] == [due]
-        worker.stop()
+        worker.close()
 
 
 def test_persistent_jobs_have_one_holder_in_every_shard(server: Server, queue: Any, kind: str) -> None:
