@@ -3,8 +3,8 @@
 python bench/growth.py --server valkey-9.1 --write
 
 Each in its own environment, as in `compare.py`; what can't be had, or can't be filled in time, is left out. `--write`
-puts the figures to `bench/results/growth.json` and the tables to `docs/explanation/growth.md`; `--from` makes the
-tables of kept figures anew.
+puts the figures to `bench/results/growth.json`, where those of other axes stay, and the tables to
+`docs/explanation/growth.md`; `--from` makes the tables of kept figures anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.servers import Server, binaries
 
 RAW = ROOT / "bench" / "results" / "growth.json"
 PAGE = ROOT / "docs" / "explanation" / "growth.md"
-FILL_S = 240.0  # what would take longer to fill is left out
+FILL_S = 120.0  # what would take longer to fill is left out
 FILL_AT_ONCE = 1_000_000  # jobs that one program sends: some make a list of all
 SAMPLE = 20_000  # jobs of which it is told how long a fill would take
 BUDGET = 20_000_000  # bytes of payloads that are sent in one measurement
@@ -50,12 +50,15 @@ Read along a row: what stays as it was does not mind.
 
 {tables}
 
-{server} over a unix socket without persistence, Python {python}, {cores} cores, a load of {before:.1f} before and
-{after:.1f} after, commit {commit}; each figure is of one measurement. Repeat it with `python bench/growth.py --write`.
+Each figure is of one measurement. Repeat them with `python bench/growth.py --write`.
 A dash: filling it would take more than {fill:.0f} s; or a worker of it serves one queue; or it did not end in time.
 Of payloads of a megabyte it is 20 jobs, which a worker that reads ahead has before it begins the first.
 A worker that has threads for each of thousands of queues raises the load by itself.
 """
+CONDITIONS = (
+    "{server} over a unix socket without persistence, Python {python}, {cores} cores, a load of {before:.1f} before "
+    "and {after:.1f} after, commit {commit}."
+)
 
 
 def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
@@ -160,8 +163,9 @@ AXES: dict[str, tuple[str, list[int], Callable[[Peer, Any, int], str | None], st
 def page(told: dict[str, Any]) -> str:
     """The page of the docs."""
     tables: list[str] = []
-    for axis, rows in told["axes"].items():
+    for axis, found in told["axes"].items():
         title, _, _, what = AXES[axis]
+        rows, (before, after) = found["rows"], found["load"]
         values = list(dict.fromkeys(value for cells in rows.values() for value in cells))
         lines = [f"## {title}", "", f"{what}.", "", f"| | {' | '.join(f'{int(v):,}' for v in values)} |"]
         lines.append("|---|" + "---|" * len(values))
@@ -170,19 +174,19 @@ def page(told: dict[str, Any]) -> str:
             for name, cells in rows.items()
             if any(cells.values())
         ]
-        tables.append("\n".join(lines))
-    before, after = told["load"]
-    return TEXT.format(**told, tables="\n\n".join(tables), before=before, after=after, fill=FILL_S)
+        tables.append("\n".join([*lines, "", CONDITIONS.format(**found, before=before, after=after)]))
+    return TEXT.format(tables="\n\n".join(tables), fill=FILL_S)
 
 
 def grow(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all that can be had."""
     binary = next(b for b in binaries() if b.name == options.server)
-    told = conditions(options.server) | {"axes": {}}
+    told: dict[str, Any] = {"axes": {}}
     with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
         for axis in options.axes.split(","):
             _, values, measure, _ = AXES[axis]
-            rows: dict[str, dict[str, str | None]] = told["axes"].setdefault(axis, {})
+            rows: dict[str, dict[str, str | None]] = {}
+            told["axes"][axis] = found = conditions(options.server) | {"rows": rows}
             for name in options.only.split(","):
                 try:
                     peer = Peer(name, environment(name, options.environments)[0], server)
@@ -200,7 +204,7 @@ def grow(options: argparse.Namespace) -> dict[str, Any]:
                         print(f"{name} fails: {error!r}", file=sys.stderr)
                     print(axis, name, value, cell, file=sys.stderr, flush=True)
             client.flushall()
-    told["load"].append(os.getloadavg()[0])
+            found["load"].append(os.getloadavg()[0])
     return told
 
 
@@ -213,6 +217,9 @@ def main() -> None:
     if unknown := set(options.axes.split(",")) - AXES.keys():
         parser.error(f"--axes: {', '.join(sorted(unknown))}: give some of {', '.join(AXES)}")
     told = json.loads(options.kept.read_text("utf-8")) if options.kept else grow(options)
+    if options.write and RAW.exists():
+        axes = json.loads(RAW.read_text("utf-8"))["axes"] | told["axes"]
+        told = {"axes": {axis: axes[axis] for axis in AXES if axis in axes}}
     text = page(told)
     print(text)
     if options.write:
