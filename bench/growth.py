@@ -31,7 +31,7 @@ from tests.support.servers import Server, binaries
 
 RAW = ROOT / "bench" / "results" / "growth.json"
 PAGE = ROOT / "docs" / "explanation" / "growth.md"
-FILL_S = 120.0  # what would take longer to fill is left out
+FILL_S = 45.0  # what would take longer to fill is left out
 FILL_AT_ONCE = 1_000_000  # jobs that one program sends: some make a list of all
 SAMPLE = 20_000  # jobs of which it is told how long a fill would take
 BUDGET = 20_000_000  # bytes of payloads that are sent in one measurement
@@ -51,7 +51,8 @@ Read along a row: what stays as it was does not mind.
 {tables}
 
 Each figure is of one measurement. Repeat them with `python bench/growth.py --write`.
-A dash: filling it would take more than {fill:.0f} s; or a worker of it serves one queue; or it did not end in time.
+A dash: filling it would take more than {fill:.0f} s; or a worker of it serves one queue; or it did not end in time,
+or was refused, as more than 20,000 threads are.
 Of payloads of a megabyte it is 20 jobs, which a worker that reads ahead has before it begins the first.
 A worker that has threads for each of thousands of queues raises the load by itself.
 """
@@ -61,11 +62,13 @@ CONDITIONS = (
 )
 
 
-def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
-    """Send jobs one by one, and let a worker take as many of those that wait."""
+def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str | None:
+    """Send jobs one by one, and let a worker take as many of those that wait; `None` if it does not."""
     one = jobs / peer.end(peer.begin("one", jobs, **more))["seconds"]
     spent = processor(client)
     told = peer.end(peer.begin("work", jobs, **more))
+    if told["lost"]:
+        return None
     server = (processor(client) - spent) * 1e6 / told["ran"]
     return f"{one:,.0f} · {(jobs - 1) / told['seconds']:,.0f} · {server:,.1f}"
 
@@ -83,7 +86,7 @@ def waiting(peer: Peer, client: Any, jobs: int) -> str | None:
     return rates(peer, client, 2000)
 
 
-def payloads(peer: Peer, client: Any, size: int) -> str:
+def payloads(peer: Peer, client: Any, size: int) -> str | None:
     """Measure with payloads of so many bytes."""
     return rates(peer, client, max(20, min(2000, BUDGET // size)), bytes=size)
 
