@@ -82,16 +82,9 @@ def _runs(
         some = page.setdefault(name, [])
         some.append((number_in(key), called))
         if len(some) == READ_AT_ONCE:
-            yield name, _by_shard(page.pop(name))
+            yield name, flow_shards.by_place(page.pop(name))
     for name, some in page.items():
-        yield name, _by_shard(some)
-
-
-def _by_shard(runs: Iterable[tuple[int | None, str]]) -> Mapping[int | None, Sequence[str]]:
-    found: dict[int | None, list[str]] = {}
-    for number, called in runs:
-        found.setdefault(number, []).append(called)
-    return found
+        yield name, flow_shards.by_place(some)
 
 
 @group.command("list")

@@ -6,7 +6,7 @@ So a step is one script, as in any flow. A run that began before the number of s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
@@ -55,6 +55,14 @@ def places(flow: FlowOps) -> Step[Places]:
     return Places(flow, Table.parse(flow.keys.group, rows) if rows else None)
 
 
+def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[str]]:
+    """Map each place to the ids of the runs that are given with it, in their order."""
+    found: dict[int | None, list[str]] = defaultdict(list)
+    for number, name in runs:
+        found[number].append(name)
+    return found
+
+
 def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Step[dict[int | None, dict[str, FlowState]]]:
     """Fetch the states of runs, or their children, by place and id, as workers have left them."""
     asked = {number: flow for number in names if (flow := known.at(number)) is not None}
@@ -70,10 +78,7 @@ def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Step[di
 def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
     """Fetch the states of runs, or their children, wherever they are."""
     known = yield from places(flow)
-    asked: dict[int | None, list[str]] = defaultdict(list)
-    for name in names:
-        for number in known.of(name):
-            asked[number].append(name)
+    asked = by_place((number, name) for name in names for number in known.of(name))
     found = (yield from read_at(known, asked)) if names else {}
     return [next((found[at][name] for at in known.of(name) if name in found.get(at, ())), None) for name in names]
 

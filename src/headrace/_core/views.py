@@ -396,9 +396,7 @@ class Views:
                 found |= {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
                 if at == 0 or len(found) >= RUNS_AT_ONCE:
                     break
-            names: dict[int | None, list[str]] = {}
-            for number, name in sorted(found, key=lambda one: one[1]):
-                names.setdefault(number, []).append(name)
+            names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
             known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
             states = (yield from flow_shards.read_at(known, names)) if names else {}
             about = yield from send(view_ops.about(self._parts.whole(flow)))
