@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
+from typing import IO, Any
 
 import attrs
 import pytest
@@ -90,6 +91,25 @@ def test_interrupted(newest: Server, tmp_path: Path, number: int, code: int) -> 
         assert client.keys() == []
         until(lambda: len(client.client_list()) == 1, "the end of its processes", PATIENCE)
     assert "Traceback" not in (tmp_path / "said").read_text()
+
+
+def test_interrupted_between_two_starts(monkeypatch: pytest.MonkeyPatch, newest: Server) -> None:
+    """A process that has just been started is known, and ended."""
+    start, begun = demo.Process.start, list[demo.Process]()
+
+    def interrupted(arguments: Sequence[str], output: IO[bytes]) -> demo.Process:
+        begun.append(start(arguments, output))
+        if "single" in arguments:
+            os.kill(os.getpid(), signal.SIGINT)
+        return begun[-1]
+
+    monkeypatch.setattr(demo.Process, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        demo.demo(newest.url, LIMIT)
+    assert len(begun) >= 2
+    assert [process for process in begun if process.popen.returncode is None] == []
+    with newest.client() as client:
+        assert client.keys() == []
 
 
 def test_a_difference_is_found(

@@ -23,6 +23,7 @@ import threading
 import time
 import warnings
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -165,8 +166,8 @@ class Run:
 
     def _run(self) -> None:
         start = moved = time.monotonic()
-        for role in ("producer", "single", *WORKERS):
-            self._processes[role] = self._start(role)
+        with ThreadPoolExecutor(1) as starter:  # here a signal may come between a start and the note of it
+            list(starter.map(self._start, ("producer", "single", *WORKERS)))
         before = 0
         while True:
             counts, now = self.queue.counts(), time.monotonic()
@@ -186,9 +187,9 @@ class Run:
             self.show.update(counts, time.monotonic() - start, "waiting for the single pass")
             time.sleep(0.02)
 
-    def _start(self, role: str) -> Process:
+    def _start(self, role: str) -> None:
         with (self.plan.place / f"{role}.err").open("wb") as errors:
-            return Process.start(["-m", "headrace._cli.demo", role, self.plan.folder], errors)
+            self._processes[role] = Process.start(["-m", "headrace._cli.demo", role, self.plan.folder], errors)
 
     def _ended(self) -> set[str]:
         """Return the processes that ended as expected. Raises `HeadraceError` if another one ended."""
