@@ -325,14 +325,18 @@ def test_what_others_tell_ends_the_calm_at_once() -> None:
 
 
 def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
+    """It is asked again at the next look, which follows soon."""
     worker, (consumer,) = resting()
-    beating, fetching = Hand(beat(worker, [consumer])), Hand(fetch(consumer))
+    beating, keeping, fetching = Hand(beat(worker, [consumer])), Hand(keep(worker)), Hand(fetch(consumer))
+    fetching.go()
+    keeping.go()
     assert names(beating.go()) == ["beat"]
-    consumer.rest.asked = 60.0
+    keeping.go([Reclaimed(0, 2.5, rests=True)])
     assert isinstance(fetching.go(), Sleep)
     assert not consumer.rest.on
     beating.go([True])
-    consumer.rest.asked = 60.0
+    assert names(keeping.go()) == ["reclaim"]
+    keeping.go([Reclaimed(0, 2.5, rests=True)])
     assert names(fetching.go()) == ["rest"]
     assert isinstance(beating.go(), Sleep)  # it may rest by now
 

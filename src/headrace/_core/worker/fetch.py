@@ -198,10 +198,11 @@ def _rest(consumer: Consumer) -> Role:
     rest, name = consumer.rest, consumer.name
     seconds, rest.asked = rest.asked, 0.0
     if not consumer.may_rest():
+        rest.try_at = 0.0
         return
     began, rest.on = rest.on, True  # before it is looked whether a beat is under way, which would undo it
     if rest.beating and not began:
-        rest.on = False
+        rest.on, rest.try_at, consumer.look_at = False, 0.0, 0.0  # so the next look, a tick from now, asks again
         return
     heard = rest.heard
     verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
