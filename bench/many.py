@@ -1,6 +1,7 @@
 """One worker for many queues: connections, idle commands, jobs per second and idle latency beside those of one queue.
 
 python bench/many.py --server valkey-9.1 --queues 1,100,1000,5000 --rounds 3
+python bench/many.py --queues 5000 --rest 300 --jobs 0 --lone 0   # at rest over minutes
 python bench/many.py --queues 1000 --rounds 9 --produce   # `enqueue` by turns, beside that of one queue
 """
 
@@ -27,6 +28,7 @@ from headrace import AsyncWorker, Job, Queue
 from headrace._protocol.keys import Keys
 from tests.support.servers import Server, binaries
 
+SPAN_S = 10.0  # seconds of rest after which connections and commands are looked at
 LONE = b"@"  # begins the payload of a job that is timed
 
 
@@ -100,8 +102,33 @@ def spent(client: Any, worker: Serving) -> tuple[float, float]:
     return processor(client), worker.ask()["processor"]
 
 
-def measure(server: Server, queues: int, jobs: int, lone: int, every: float, settle: float) -> dict[str, float]:
-    """Measure a worker for so many queues."""
+def idle(client: Any, worker: Serving, seconds: float) -> dict[str, float]:
+    """Watch a worker that has nothing to do."""
+    connections: list[int] = []
+    rates: list[float] = []
+    first, began = commands(client), time.monotonic()
+    called, since = first, began
+    server_before, worker_before = spent(client, worker)
+    while (left := began + seconds - since) > 0:
+        time.sleep(min(SPAN_S, left))
+        connections.append(client.info("clients")["connected_clients"] - 1)
+        now, counted = time.monotonic(), commands(client)
+        rates.append((counted - called) / (now - since))
+        called, since = counted, now
+    server_after, worker_after = spent(client, worker)
+    passed = since - began
+    return {
+        "idle s": passed, "connections": statistics.median(connections), "connections, most": max(connections),
+        "commands/s": (called - first) / passed, "commands/s, least": min(rates), "commands/s, most": max(rates),
+        "server %": 100 * (server_after - server_before) / passed,
+        "worker %": 100 * (worker_after - worker_before) / passed,
+    }  # fmt: skip
+
+
+def measure(
+    server: Server, queues: int, jobs: int, lone: int, every: float, settle: float, rest: float
+) -> dict[str, float]:
+    """Measure a worker for so many queues: idle, with lone jobs if there are to be some, and with many."""
     streams = [Keys.of(name).part("jobs") for name in names(queues)]
     with redis.Redis(unix_socket_path=server.path) as client, serving(server.url, queues) as worker:
         client.flushall()
@@ -112,49 +139,54 @@ def measure(server: Server, queues: int, jobs: int, lone: int, every: float, set
             return {"started": worker.ask()["ran"]}
         first = time.perf_counter() - began
         time.sleep(settle)
-        # 1. Idle.
-        before, since = commands(client), time.monotonic()
-        server_before, worker_before = spent(client, worker)
-        time.sleep(10.0)
-        seconds = time.monotonic() - since
-        idle = commands(client) - before
-        server_after, worker_after = spent(client, worker)
-        server_s, worker_s = server_after - server_before, worker_after - worker_before
-        connections = client.info("clients")["connected_clients"] - 1
-        # 2. One job at a time, each of another queue.
-        used, since = spent(client, worker), time.monotonic()
-        for number in range(lone):
-            client.xadd(streams[number * 7 % queues], {"data": LONE + str(time.perf_counter()).encode()})
-            time.sleep(every)
-        worker.until(queues + lone)
-        waits = worker.ask()["waits"]
-        share = (time.monotonic() - since) / seconds  # of what it takes when idle
-        lone_s = [after - before for before, after in zip(used, spent(client, worker), strict=True)]
-        lone_s = [took - share * idle_s for took, idle_s in zip(lone_s, (server_s, worker_s), strict=True)]
-        # 3. Many, of all queues by turns.
-        each = max(1, jobs // queues)
-        total = queues + lone + each * queues
-        turns = [stream for _ in range(each // 50) for stream in streams for _ in range(50)]
-        turns += [stream for stream in streams for _ in range(each % 50)]
-        server_before, worker_before = spent(client, worker)
-        began = time.perf_counter()
-        for at in range(0, len(turns), 1000):
-            pipe = client.pipeline(transaction=False)
-            for stream in turns[at : at + 1000]:
-                pipe.xadd(stream, {"data": b"x" * 100})
-            pipe.execute()
-        worker.until(total)
-        took = time.perf_counter() - began
-        server_after, worker_after = spent(client, worker)
-        peak = client.info("clients")["connected_clients"] - 1
-        return {
-            "first jobs s": first, "connections": connections, "after load": peak, "commands/s": idle / seconds,
-            "server %": 100 * server_s / seconds, "worker %": 100 * worker_s / seconds,
-            "p50 ms": statistics.median(waits), "p99 ms": statistics.quantiles(waits, n=100)[98],
-            "server us/lone": 1e6 * lone_s[0] / lone, "worker us/lone": 1e6 * lone_s[1] / lone,
-            "jobs/s": each * queues / took, "server us/job": 1e6 * (server_after - server_before) / (each * queues),
-            "worker us/job": 1e6 * (worker_after - worker_before) / (each * queues),
-        }  # fmt: skip
+        told = {"first jobs s": first} | idle(client, worker, rest)
+        if lone:
+            told |= one_at_a_time(client, worker, streams, lone, every, told)
+        if jobs:
+            told |= all_at_once(client, worker, streams, max(1, jobs // queues), queues + lone)
+        return told
+
+
+def one_at_a_time(
+    client: Any, worker: Serving, streams: list[str], lone: int, every: float, at_rest: dict[str, float]
+) -> dict[str, float]:
+    """Measure jobs that come alone, each of another queue."""
+    used, since = spent(client, worker), time.monotonic()
+    for number in range(lone):
+        client.xadd(streams[number * 7 % len(streams)], {"data": LONE + str(time.perf_counter()).encode()})
+        time.sleep(every)
+    worker.until(len(streams) + lone)
+    waits = worker.ask()["waits"]
+    passed = time.monotonic() - since
+    took = [after - before for before, after in zip(used, spent(client, worker), strict=True)]
+    server_s, worker_s = (
+        spent_s - passed * at_rest[name] / 100 for spent_s, name in zip(took, ("server %", "worker %"), strict=True)
+    )
+    return {
+        "p50 ms": statistics.median(waits), "p99 ms": statistics.quantiles(waits, n=100)[98],
+        "server us/lone": 1e6 * server_s / lone, "worker us/lone": 1e6 * worker_s / lone,
+    }  # fmt: skip
+
+
+def all_at_once(client: Any, worker: Serving, streams: list[str], each: int, ran: int) -> dict[str, float]:
+    """Measure many jobs, of all queues by turns, after so many have run."""
+    turns = [stream for _ in range(each // 50) for stream in streams for _ in range(50)]
+    turns += [stream for stream in streams for _ in range(each % 50)]
+    server_before, worker_before = spent(client, worker)
+    began = time.perf_counter()
+    for at in range(0, len(turns), 1000):
+        pipe = client.pipeline(transaction=False)
+        for stream in turns[at : at + 1000]:
+            pipe.xadd(stream, {"data": b"x" * 100})
+        pipe.execute()
+    worker.until(ran + len(turns))
+    took = time.perf_counter() - began
+    server_after, worker_after = spent(client, worker)
+    return {
+        "jobs/s": len(turns) / took, "after load": client.info("clients")["connected_clients"] - 1,
+        "server us/job": 1e6 * (server_after - server_before) / len(turns),
+        "worker us/job": 1e6 * (worker_after - worker_before) / len(turns),
+    }  # fmt: skip
 
 
 def produce(server: Server, queues: int) -> dict[str, float]:
@@ -191,9 +223,10 @@ def main() -> None:
     parser.add_argument("--queues", default="1,100,1000")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=100_000)
-    parser.add_argument("--lone", type=int, default=200, help="jobs one at a time")
+    parser.add_argument("--lone", type=int, default=200, help="jobs one at a time, or 0, as with --jobs")
     parser.add_argument("--every", type=float, default=0.05, help="seconds between two of them")
     parser.add_argument("--settle", type=float, default=20.0, help="seconds before the worker counts as idle")
+    parser.add_argument("--rest", type=float, default=10.0, help="seconds for which the idle worker is watched")
     parser.add_argument("--produce", action="store_true", help="measure what adds jobs, not what works on them")
     parser.add_argument("--serve", metavar="URL", help="be the worker")
     options = parser.parse_args()
@@ -205,7 +238,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for queues, rounds in rows.items():
             with Server(binary) as server:
-                rest = (options.lone, options.every, options.settle)
+                rest = (options.lone, options.every, options.settle, options.rest)
                 told = produce(server, queues) if options.produce else measure(server, queues, options.jobs, *rest)
                 rounds.append(told)
                 print(queues, json.dumps(rounds[-1]), file=sys.stderr, flush=True)
