@@ -39,9 +39,11 @@ PACKAGES = {
     "rq": ["rq"], "dramatiq": ["dramatiq[redis]"], "taskiq-redis": ["taskiq-redis"],
     "saq": ["saq[redis]", "typing-extensions"], "arq": ["arq"], "celery": ["celery[redis]"],
     "bullmq": ["bullmq"], "tarsk-redis": ["tarsk-redis"], "redis-work-queue": ["redis-work-queue"],
+    "ardiq": ["ardiq"],
 }  # fmt: skip
+NEWER = {"ardiq": ">=3.12"}  # a Python that uv finds, where a peer takes none as old as ours may be
 BULK = (  # the others have no call for many jobs
-    "redis-py", "headrace", "headrace-threads", "rq", "bullmq", "redis-work-queue",
+    "redis-py", "headrace", "headrace-threads", "rq", "bullmq", "redis-work-queue", "ardiq",
 )  # fmt: skip
 BY_TCP = ("tarsk-redis",)
 LIMIT_S = 300.0  # seconds that one measurement may take
@@ -96,7 +98,7 @@ def environment(peer: str, folder: Path) -> tuple[str, str]:
     python = folder / peer / "bin" / "python"
     if not python.exists():
         uv = shutil.which("uv")
-        make = [uv, "venv", "-q", "-p", sys.executable] if uv else [sys.executable, "-m", "venv"]
+        make = [uv, "venv", "-q", "-p", NEWER.get(peer, sys.executable)] if uv else [sys.executable, "-m", "venv"]
         install = [uv, "pip", "install", "-q", "-p", python] if uv else [python, "-m", "pip", "install", "-q"]
         for command in ([*make, folder / peer], [*install, *PACKAGES[peer], "hiredis"]):
             subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
@@ -122,14 +124,14 @@ class Peer:
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=RUNNER.parent, env=environ
         )
 
-    def end(self, process: subprocess.Popen[str]) -> Any:
-        """Return what a program has told."""
-        try:
-            out, _ = process.communicate(timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+    def end(self, process: subprocess.Popen[str], limit: float = LIMIT_S) -> Any:
+        """Return what a program has told, in so many seconds at most."""
+        with process:
+            try:
+                out, _ = process.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         return json.loads(out.strip().splitlines()[-1])
 
 

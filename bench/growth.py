@@ -2,9 +2,9 @@
 
 python bench/growth.py --server valkey-9.1 --write
 
-Each in its own environment, as in `compare.py`; what can't be had, or can't be filled in time, is left out. `--write`
-puts the figures to `bench/results/growth.json`, where those of other axes stay, and the tables to
-`docs/explanation/growth.md`; `--from` makes the tables of kept figures anew.
+Each in its own environment, as in `compare.py`; what can't be had, or can't be filled in time, is left out, with a line
+that says so. `--write` puts the figures of an axis, once it is measured, to `bench/results/growth.json`, where those of
+other axes stay, and the tables to `docs/explanation/growth.md`; `--from` makes the tables of kept figures anew.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import redis
+from attrs import frozen
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -31,15 +32,16 @@ from tests.support.servers import Server, binaries
 
 RAW = ROOT / "bench" / "results" / "growth.json"
 PAGE = ROOT / "docs" / "explanation" / "growth.md"
-FILL_S = 45.0  # what would take longer to fill is left out
-FILL_AT_ONCE = 1_000_000  # jobs that one program sends: some make a list of all
+FILL_S = 90.0  # what would take longer to fill is left out
+FILL_AT_ONCE = 1_000_000  # jobs that one program sends, of which it holds 100,000 at most
 SAMPLE = 20_000  # jobs of which it is told how long a fill would take
 BUDGET = 20_000_000  # bytes of payloads that are sent in one measurement
-REST_S = 10.0  # seconds for which idle workers are watched
-START_S = 240.0  # seconds in which idle workers have to come to rest
-STEADY_S = 5.0  # seconds in which workers at rest take as much processor time as in those before
+WORK_S = 80.0  # seconds in which a worker has to run its jobs
+SPAN_S = 5.0  # seconds for which idle workers are watched, again and again
+START_S = 120.0  # seconds in which idle workers have to come to rest
+THREADS = 20_000  # more are refused where this was first measured
 MANY = (OURS, "headrace-threads", "rq", "dramatiq", "celery")  # a worker of theirs serves several queues
-Cells = dict[str, str]  # of a value: what its cell says
+NEW = ("redis-py", OURS, "rq", "dramatiq", "celery")  # `peers.py` sends to several queues of theirs
 
 TEXT = """<!-- Written by bench/growth.py from bench/results/growth.json. Do not edit. -->
 # As it grows
@@ -50,11 +52,11 @@ Read along a row: what stays as it was does not mind.
 
 {tables}
 
-Each figure is of one measurement. Repeat them with `python bench/growth.py --write`.
-A dash: filling it would take more than {fill:.0f} s; or a worker of it serves one queue; or it did not end in time,
-or was refused, as more than 20,000 threads are.
+Each figure is of one measurement. Repeat them with `python bench/growth.py --write`, or one axis with `--axes`.
+Workers are idle once two spans of {span:.0f} s in turn are alike in commands, connections and processor time; the
+figures are of these two.
 Of payloads of a megabyte it is 20 jobs, which a worker that reads ahead has before it begins the first.
-A worker that has threads for each of thousands of queues raises the load by itself.
+A worker that has threads for each of a thousand queues raises the load by itself.
 """
 CONDITIONS = (
     "{server} over a unix socket without persistence, Python {python}, {cores} cores, a load of {before:.1f} before "
@@ -62,38 +64,61 @@ CONDITIONS = (
 )
 
 
-def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str | None:
-    """Send jobs one by one, and let a worker take as many of those that wait; `None` if it does not."""
-    one = jobs / peer.end(peer.begin("one", jobs, **more))["seconds"]
+class LeftOut(Exception):
+    """What is not measured, and why."""
+
+
+def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
+    """Send jobs one by one, and let a worker take as many of those that wait."""
+    one = jobs / peer.end(peer.begin("one", jobs, **more), WORK_S)["seconds"]
     spent = processor(client)
-    told = peer.end(peer.begin("work", jobs, **more))
+    try:
+        told = peer.end(peer.begin("work", jobs, **more), WORK_S)
+    except subprocess.TimeoutExpired as error:
+        raise LeftOut(f"its worker takes more than {WORK_S:.0f} s") from error
     if told["lost"]:
-        return None
+        raise LeftOut("its worker did not run all jobs")
     server = (processor(client) - spent) * 1e6 / told["ran"]
     return f"{one:,.0f} · {(jobs - 1) / told['seconds']:,.0f} · {server:,.1f}"
 
 
-def waiting(peer: Peer, client: Any, jobs: int) -> str | None:
+def waiting(peer: Peer, client: Any, jobs: int) -> str:
     """Fill the queue, then measure beside what waits."""
     verb = "bulk" if peer.name in BULK else "one"
-    left, sample = jobs, min(jobs, SAMPLE if peer.name in BULK else SAMPLE // 20)
+    left, sample, took = jobs, min(jobs, SAMPLE if peer.name in BULK else SAMPLE // 20), 0.0
     while left > 0:
         seconds = peer.end(peer.begin(verb, sample))["seconds"]
-        left -= sample
-        if left * seconds / sample > FILL_S:
-            return None
+        left, took = left - sample, took + seconds
+        if took + left * seconds / sample > FILL_S:
+            raise LeftOut(f"filling its queue takes more than {FILL_S:.0f} s")
         sample = min(left, FILL_AT_ONCE)
     return rates(peer, client, 2000)
 
 
-def payloads(peer: Peer, client: Any, size: int) -> str | None:
+def payloads(peer: Peer, client: Any, size: int) -> str:
     """Measure with payloads of so many bytes."""
     return rates(peer, client, max(20, min(2000, BUDGET // size)), bytes=size)
 
 
-def queues(peer: Peer, client: Any, number: int) -> str | None:
+def queues(peer: Peer, client: Any, number: int) -> str:
     """Measure one worker of so many queues."""
-    return rates(peer, client, max(2000, 2 * number), queues=number) if peer.name in MANY else None
+    if peer.name not in MANY:
+        raise LeftOut("a worker of it serves one queue")
+    if peer.name == "headrace-threads" and 8 * number > THREADS:
+        raise LeftOut(f"it would have {8 * number:,} threads")
+    return rates(peer, client, max(2000, 2 * number), queues=number)
+
+
+def new(peer: Peer, client: Any, number: int) -> str:
+    """Send the first job to each of so many queues, and as many to one."""
+    if peer.name not in NEW:
+        raise LeftOut("the bench sends to one queue of it")
+    spent = processor(client)
+    first = number / peer.end(peer.begin("one", number, queues=number), WORK_S)["seconds"]
+    server = (processor(client) - spent) * 1e6 / number
+    client.flushall()
+    one = number / peer.end(peer.begin("one", number), WORK_S)["seconds"]
+    return f"{first:,.0f} · {one:,.0f} · {server:,.1f}"
 
 
 def tree(pid: int) -> list[int]:
@@ -115,35 +140,73 @@ def spent_by(processes: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def workers(peer: Peer, client: Any, number: int) -> str | None:
-    """Watch so many idle workers, each a process."""
-    begun = [peer.begin("rest", 0) for _ in range(number)]
-    processes: list[int] = []
-    try:
-        end, took = time.monotonic() + START_S, [float("inf"), 0.0]
-        while client.info("clients")["connected_clients"] <= number or took[0] > 1.2 * took[1] + 0.02:
-            if time.monotonic() > end:
-                return None
-            processes = [one for process in begun for one in tree(process.pid)]
-            spent = spent_by(processes)
-            time.sleep(STEADY_S)
-            took = [took[1] or float("inf"), spent_by(processes) - spent]
+@frozen
+class Span:
+    """What a few seconds of idle workers took, in each of them."""
+
+    processes: list[int]
+    connections: int
+    commands: float
+    server: float
+    workers: float
+
+    def alike(self, other: Span) -> bool:
+        """Say whether another span took about as much, by as many: what comes every ten seconds is in one of two."""
+
+        def near(one: float, another: float, least: float) -> bool:
+            return abs(one - another) <= max(one, another) / 3 + least
+
+        return (
+            self.processes == other.processes
+            and abs(self.connections - other.connections) <= 0.02 * self.connections
+            and near(self.commands, other.commands, 1.0)
+            and near(self.workers, other.workers, 0.004)
+        )
+
+
+def spans(client: Any, root: int) -> Iterator[Span]:
+    """Watch the server, and the processes below one, for as long as idle workers have to come to rest."""
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        processes = tree(root)
         counted, server, mine, began = commands(client), processor(client), spent_by(processes), time.monotonic()
-        time.sleep(REST_S)
+        time.sleep(SPAN_S)
         passed = time.monotonic() - began
-        each_second = (commands(client) - counted) / passed
-        servers, theirs = (processor(client) - server) / passed, (spent_by(processes) - mine) / passed
-        return f"{each_second:,.0f} · {100 * servers:.2f} · {100 * theirs:.1f}"
-    finally:
-        for one in reversed(processes):
-            with suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
-        for process in begun:
-            process.kill()
-            process.wait()
+        yield Span(
+            processes, client.info("clients")["connected_clients"] - 1, (commands(client) - counted) / passed,
+            (processor(client) - server) / passed, (spent_by(processes) - mine) / passed,
+        )  # fmt: skip
 
 
-AXES: dict[str, tuple[str, list[int], Callable[[Peer, Any, int], str | None], str]] = {
+@contextmanager
+def resting(peer: Peer, number: int) -> Iterator[subprocess.Popen[str]]:
+    """Run so many workers, each a process, and end them."""
+    with peer.begin("rest", number) as begun:
+        try:
+            yield begun
+        finally:
+            for one in tree(begun.pid)[:0:-1]:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):  # it waits for them
+                begun.wait(10.0)
+            begun.kill()
+
+
+def workers(peer: Peer, client: Any, number: int) -> str:
+    """Watch so many idle workers, each a process."""
+    last: Span | None = None
+    with resting(peer, number) as begun:
+        for span in spans(client, begun.pid):
+            if last and min(len(span.processes) - 1, span.connections) >= number and span.alike(last):
+                called = (last.commands + span.commands) / 2
+                servers, theirs = 50 * (last.server + span.server), 50 * (last.workers + span.workers)
+                return f"{called:,.0f} · {servers:.2f} · {theirs:.1f} · {span.connections:,}"
+            last = span
+    raise LeftOut(f"its workers did not come to rest in {START_S:.0f} s")
+
+
+AXES: dict[str, tuple[str, list[int], Callable[[Peer, Any, int], str], str]] = {
     "waiting": (
         "Waiting jobs", [10_000, 1_000_000, 10_000_000], waiting,
         "One by one, jobs/s · worker, jobs/s · the server's microseconds for a job of the worker's",
@@ -154,11 +217,15 @@ AXES: dict[str, tuple[str, list[int], Callable[[Peer, Any, int], str | None], st
     ),
     "workers": (
         "Idle workers", [1, 10, 100], workers,
-        "Commands/s of the server, with those of scripts · % of a core of the server · % of a core of all workers",
+        "Commands/s, with those of scripts · % of a core of the server · % of a core of all workers · connections",
     ),
     "queues": (
         "Queues of one worker", [1, 100, 1000, 5000], queues,
         "One by one, by turns, jobs/s · worker, jobs/s · the server's microseconds for a job of the worker's",
+    ),
+    "new": (
+        "New queues", [100, 1000, 5000], new,
+        "First jobs of each, jobs/s · as many of one queue, jobs/s · the server's microseconds for a first job",
     ),
 }  # fmt: skip
 
@@ -169,7 +236,7 @@ def page(told: dict[str, Any]) -> str:
     for axis, found in told["axes"].items():
         title, _, _, what = AXES[axis]
         rows, (before, after) = found["rows"], found["load"]
-        values = list(dict.fromkeys(value for cells in rows.values() for value in cells))
+        values = sorted({value for cells in rows.values() for value in cells}, key=int)
         lines = [f"## {title}", "", f"{what}.", "", f"| | {' | '.join(f'{int(v):,}' for v in values)} |"]
         lines.append("|---|" + "---|" * len(values))
         lines += [
@@ -177,37 +244,69 @@ def page(told: dict[str, Any]) -> str:
             for name, cells in rows.items()
             if any(cells.values())
         ]
+        lines += [""] * bool(found["left_out"])
+        for why, names in found["left_out"].items():
+            at: dict[str, list[str]] = {}  # of values: those that were left out there
+            for name, which in names.items():
+                at.setdefault("" if len(which) == len(values) else f" ({', '.join(which)})", []).append(name)
+            lines.append(f"- Left out, as {why}: {'; '.join(', '.join(some) + which for which, some in at.items())}.")
         tables.append("\n".join([*lines, "", CONDITIONS.format(**found, before=before, after=after)]))
-    return TEXT.format(tables="\n\n".join(tables), fill=FILL_S)
+    return TEXT.format(tables="\n\n".join(tables), span=SPAN_S)
+
+
+def measure(axis: str, peers: Sequence[Peer], client: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all that can be had of one axis."""
+    _, values, act, _ = AXES[axis]
+    rows: dict[str, dict[str, str | None]] = {}
+    left_out: dict[str, dict[str, list[str]]] = {}  # of a reason: of a name: values
+    began, found = time.monotonic(), conditions(options.server)
+    for peer in peers:
+        for value in values:
+            if value > options.most:
+                continue
+            client.flushall()
+            cell, since = None, time.monotonic()
+            try:
+                cell = act(peer, client, value)
+            except (LeftOut, subprocess.SubprocessError, IndexError, ValueError, ZeroDivisionError) as error:
+                why = str(error) if isinstance(error, LeftOut) else "it fails"
+                left_out.setdefault(why, {}).setdefault(peer.name, []).append(f"{value:,}")
+                print(f"{peer.name} is left out: {error!r}", file=sys.stderr)
+            rows.setdefault(peer.name, {})[str(value)] = cell
+            print(axis, peer.name, value, cell, f"{time.monotonic() - since:.0f} s", file=sys.stderr, flush=True)
+    client.flushall()
+    found["load"].append(os.getloadavg()[0])
+    took = round(time.monotonic() - began)
+    print(f"{axis}: {took} s", file=sys.stderr, flush=True)
+    return found | {"seconds": took, "rows": rows, "left_out": left_out}
 
 
 def grow(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all that can be had."""
+    """Measure all that can be had, and keep each axis, if that is asked for."""
     binary = next(b for b in binaries() if b.name == options.server)
     told: dict[str, Any] = {"axes": {}}
-    with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
+    room = ["--maxclients", "20000"]  # a hundred idle workers of a peer's have ten thousand connections
+    with Server(binary, tcp=True, extra=room) as server, redis.Redis(unix_socket_path=server.path) as client:
+        peers: list[Peer] = []
+        for name in options.only.split(","):
+            try:
+                peers.append(Peer(name, environment(name, options.environments)[0], server))
+            except (subprocess.SubprocessError, OSError) as error:
+                print(f"{name} is skipped: {error}", file=sys.stderr)
         for axis in options.axes.split(","):
-            _, values, measure, _ = AXES[axis]
-            rows: dict[str, dict[str, str | None]] = {}
-            told["axes"][axis] = found = conditions(options.server) | {"rows": rows}
-            for name in options.only.split(","):
-                try:
-                    peer = Peer(name, environment(name, options.environments)[0], server)
-                except (subprocess.SubprocessError, OSError) as error:
-                    print(f"{name} is skipped: {error}", file=sys.stderr)
-                    continue
-                for value in values:
-                    client.flushall()
-                    if value > options.most:
-                        continue
-                    try:
-                        rows.setdefault(name, {})[str(value)] = cell = measure(peer, client, value)
-                    except (subprocess.SubprocessError, IndexError, ValueError, ZeroDivisionError) as error:
-                        cell = rows.setdefault(name, {})[str(value)] = None
-                        print(f"{name} fails: {error!r}", file=sys.stderr)
-                    print(axis, name, value, cell, file=sys.stderr, flush=True)
-            client.flushall()
-            found["load"].append(os.getloadavg()[0])
+            told["axes"][axis] = measure(axis, peers, client, options)
+            if options.write:
+                told = keep(told)
+    return told
+
+
+def keep(told: dict[str, Any]) -> dict[str, Any]:
+    """Write the figures of some axes and the page; return them with those that were there of the others."""
+    axes = (json.loads(RAW.read_text("utf-8"))["axes"] if RAW.exists() else {}) | told["axes"]
+    told = {"axes": {axis: axes[axis] for axis in AXES if axis in axes}}
+    RAW.parent.mkdir(exist_ok=True)
+    RAW.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+    PAGE.write_text(page(told), "utf-8")
     return told
 
 
@@ -220,16 +319,9 @@ def main() -> None:
     if unknown := set(options.axes.split(",")) - AXES.keys():
         parser.error(f"--axes: {', '.join(sorted(unknown))}: give some of {', '.join(AXES)}")
     told = json.loads(options.kept.read_text("utf-8")) if options.kept else grow(options)
-    if options.write and RAW.exists():
-        axes = json.loads(RAW.read_text("utf-8"))["axes"] | told["axes"]
-        told = {"axes": {axis: axes[axis] for axis in AXES if axis in axes}}
-    text = page(told)
-    print(text)
-    if options.write:
-        RAW.parent.mkdir(exist_ok=True)
-        RAW.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
-    if options.write or options.kept:
-        PAGE.write_text(text, "utf-8")
+    if options.kept:
+        PAGE.write_text(page(told), "utf-8")
+    print(page(told))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 python bench/peers.py rq enqueue unix:///tmp/redis.sock 1000
 
 A job's payload is 100 characters, or `BENCH_BYTES`: its number, and when it was sent. A peer's handler notes both. Its
-jobs are of one queue, or of `BENCH_QUEUES` by turns, where a worker of it serves several. Each peer is set up as its
-documentation advises for speed: see `SETTINGS`, which the comparison shows.
+jobs are of one queue, or of `BENCH_QUEUES` by turns, where a worker of it serves several. `rest` is as many workers as
+are asked for, each a process, without jobs. Each peer is set up as its documentation advises for speed: see `SETTINGS`,
+which the comparison shows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -47,6 +48,7 @@ SETTINGS = {
     "bullmq": "concurrency 100, `removeOnComplete`",
     "tarsk-redis": "one child of its supervisor, 100 slots; *worker* is both; by TCP, as it takes no socket",
     "redis-work-queue": "`lease`, `complete`, by hand",
+    "ardiq": "concurrency 100, no result; of a Python since 3.12, as it takes no older",
     "celery": "pool of 8 threads, no result, prefetch of 64 a thread, no gossip, mingle or heartbeat",
 }
 
@@ -88,7 +90,7 @@ class Seen:
         waits = self.waits[WARM_UP:]
         cuts = statistics.quantiles(waits, n=100) if len(waits) > 1 else [0.0] * 99
         told = {
-            "seconds": took, "lost": jobs - len(self.counts),
+            "seconds": took, "lost": max(0, jobs - len(self.counts)),  # more may wait
             "doubled": sum(count - 1 for count in self.counts.values()), "p50": cuts[49], "p99": cuts[98],
             "processor": spent, "ran": len(self.counts),
         }  # fmt: skip
@@ -115,11 +117,12 @@ def handle(text: str) -> None:
 def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
     """A bare loop, the limit of what redis-py can do one by one."""
     client: Any = import_module("redis").Redis.from_url(url)
+    names = [f"bare{number}" for number in range(QUEUES)] if QUEUES > 1 else ["bare"]
 
     def send(jobs: int, bulk: bool) -> None:
         pipe = client.pipeline(transaction=False) if bulk else client
         for number in range(jobs):
-            pipe.xadd("bare", {"data": payload(number)})
+            pipe.xadd(names[number % QUEUES], {"data": payload(number)})
             if bulk and number % 500 == 499:
                 pipe.execute()
         if bulk:
@@ -181,19 +184,20 @@ def rq(url: str) -> tuple[Loop, Callable[[], None]]:
     """RQ."""
     its: Any = import_module("rq")
     client: Any = import_module("redis").Redis.from_url(url)
-    queues = [its.Queue(name, connection=client) for name in NAMES]
-    queue = queues[0]
+
+    def made() -> list[Any]:
+        return [its.Queue(name, connection=client) for name in NAMES]
 
     def send(jobs: int, bulk: bool) -> None:
-        function = "peers.handle"
+        function, queues = "peers.handle", made()
         for at in range(0, jobs if bulk else 0, 500):
             some = range(at, min(jobs, at + 500))
-            queue.enqueue_many([its.Queue.prepare_data(function, (payload(n),), result_ttl=0) for n in some])
+            queues[0].enqueue_many([its.Queue.prepare_data(function, (payload(n),), result_ttl=0) for n in some])
         for number in range(0 if bulk else jobs):
             queues[number % QUEUES].enqueue(function, payload(number), result_ttl=0)
 
     def work() -> None:
-        its.SimpleWorker(queues, connection=client).work(logging_level="WARNING")
+        its.SimpleWorker(made(), connection=client).work(logging_level="WARNING")
 
     return send, work
 
@@ -204,14 +208,18 @@ def dramatiq(url: str) -> tuple[Loop, Callable[[], None]]:
     broker = import_module("dramatiq.brokers.redis").RedisBroker(url=url)
     its.set_broker(broker)
     actor = its.actor(handle, queue_name="bench")
-    for name in NAMES:
-        broker.declare_queue(name)
+
+    def declare() -> None:
+        for name in NAMES:
+            broker.declare_queue(name)
 
     def send(jobs: int, bulk: bool) -> None:
+        declare()
         for number in range(jobs):
             broker.enqueue(actor.message(payload(number)).copy(queue_name=NAMES[number % QUEUES]))
 
     def work() -> None:
+        declare()
         its.Worker(broker, worker_threads=8).start()
         threading.Event().wait()
 
@@ -357,7 +365,8 @@ def tarsk_redis(url: str) -> tuple[Loop, Callable[[], None]]:
         its: Any = import_module("tarsk._supervisor")
         with NamedTemporaryFile("r") as told:
             os.environ |= {"TARSK_JOBS": sys.argv[4], "TARSK_TOLD": told.name}
-            threading.Thread(target=pass_on, args=(told,), daemon=True).start()
+            if sys.argv[4] != "0":
+                threading.Thread(target=pass_on, args=(told,), daemon=True).start()
             its.Supervisor("peers:TARSK", children=1, slots=100).work(url, ["bench"])
 
     def pass_on(told: Any) -> None:
@@ -382,6 +391,30 @@ if "TARSK_JOBS" in os.environ:  # in tarsk's child
     TARSK.task(queue="bench", name="run")(handle)
     if os.environ["TARSK_JOBS"] != "0":
         SEEN.watch(int(os.environ["TARSK_JOBS"]))
+
+
+def ardiq(url: str) -> tuple[Loop, Callable[[], None]]:
+    """ArdiQ, whose loop is Rust."""
+    its: Any = import_module("ardiq")
+
+    async def run(text: str) -> None:
+        SEEN.run(text)
+
+    def made() -> tuple[Any, Any]:
+        app = its.Ardiq(url, "bench", concurrency=100, result_ttl_ms=0)
+        return app, app.task(name="run")(run)
+
+    async def sending(jobs: int, bulk: bool) -> None:
+        app, task = made()
+        for at in range(0, jobs if bulk else 0, 500):
+            await app.enqueue_many(task.prepare(payload(n)) for n in range(at, min(jobs, at + 500)))
+        for number in range(0 if bulk else jobs):
+            await task.enqueue(payload(number))
+
+    async def working() -> None:
+        await made()[0].run()
+
+    return lambda jobs, bulk: asyncio.run(sending(jobs, bulk)), lambda: asyncio.run(working())
 
 
 def celery(url: str) -> tuple[Loop, Callable[[], None]]:
@@ -418,18 +451,35 @@ PEERS: dict[str, Callable[[str], tuple[Loop, Callable[[], None]]]] = {
     "bullmq": bullmq,
     "tarsk-redis": tarsk_redis,
     "redis-work-queue": redis_work_queue,
+    "ardiq": ardiq,
     "celery": celery,
 }
+
+
+def rest(peer: str, url: str, workers: int) -> None:
+    """Run so many workers, each a process forked from this one, which has what all import; end when all have."""
+    PEERS[peer](url)  # connects to nothing
+    for _ in range(workers):
+        if os.fork() == 0:
+            try:
+                PEERS[peer](url)[1]()
+            finally:
+                os._exit(1)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def main() -> None:
     """Send, or work, and say how it went."""
     peer, verb, url, jobs = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     logging.disable(logging.ERROR)
+    if verb == "rest":
+        sys.argv[4] = "0"  # jobs: tarsk's child looks
+        rest(peer, url, jobs)
+        return
     send, work = PEERS[peer](url)
-    if verb == "rest":  # until it is ended
-        work()
-    elif verb == "work":
+    if verb == "work":
         if peer != "tarsk-redis":
             SEEN.watch(jobs)
         work()

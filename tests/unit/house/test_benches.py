@@ -1,0 +1,58 @@
+"""The pages of the benches are made of the figures that are kept, and the peers are known wherever one is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from bench import compare, growth
+from bench.growth import Span
+from bench.peers import PEERS, SETTINGS
+
+SPAN = Span(processes=[1, 2], connections=100, commands=60.0, server=0.01, workers=0.02)
+
+
+def kept(name: str) -> Any:
+    return json.loads((growth.ROOT / "bench" / "results" / name).read_text("utf-8"))
+
+
+def test_the_pages_are_of_the_kept_figures() -> None:
+    assert growth.page(kept("growth.json")) == growth.PAGE.read_text("utf-8")
+    assert compare.page(kept("compare.json")) == compare.PAGE.read_text("utf-8")
+    assert compare.picture(kept("compare.json")) == compare.PICTURE.read_text("utf-8")
+
+
+def test_each_peer_says_how_it_is_set_up() -> None:
+    assert SETTINGS.keys() == PEERS.keys()
+    named = {*compare.PACKAGES, *compare.BULK, *compare.BY_TCP, *compare.NEWER, *growth.MANY, *growth.NEW}
+    assert named <= PEERS.keys()
+
+
+def test_what_is_left_out_is_said() -> None:
+    one = {
+        "server": "s", "python": "3", "cores": 2, "commit": "c", "load": [0.1, 0.2],
+        "rows": {"a": {"1000": "5", "10": "4"}, "b": {"10": "3", "1000": None}, "c": {"10": None, "1000": None}},
+        "left_out": {"it fails": {"b": ["1,000"], "c": ["10", "1,000"]}},
+    }  # fmt: skip
+    told = growth.page({"axes": {"queues": one}})
+    assert "| | 10 | 1,000 |\n|---|---|---|\n| a | 4 | 5 |\n| b | 3 | – |\n\n" in told
+    assert "- Left out, as it fails: b (1,000); c." in told
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        ({}, True),
+        ({"commands": 45.0}, True),  # what comes every ten seconds
+        ({"commands": 30.0}, False),
+        ({"workers": 0.2}, False),  # some still start
+        ({"connections": 97}, False),
+        ({"processes": [1, 2, 3]}, False),
+    ],
+)
+def test_workers_are_at_rest_when_two_spans_are_alike(other: dict[str, Any], alike: bool) -> None:
+    assert SPAN.alike(evolve(SPAN, **other)) is alike
+    assert evolve(SPAN, **other).alike(SPAN) is alike
