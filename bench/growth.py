@@ -79,7 +79,7 @@ def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
     if told["lost"]:
         raise LeftOut("its worker did not run all jobs")
     server = (processor(client) - spent) * 1e6 / told["ran"]
-    return f"{one:,.0f} · {(jobs - 1) / told['seconds']:,.0f} · {server:,.1f}"
+    return f"{one:,.0f} · {(told['timed'] - 1) / told['seconds']:,.0f} · {server:,.1f}"
 
 
 def waiting(peer: Peer, client: Any, jobs: int) -> str:

@@ -84,18 +84,21 @@ class Seen:
         """Say how *jobs* were run once they all were, and end the process, whatever its worker is like."""
         while len(self.counts) < jobs and time.perf_counter() - self.last < STUCK_S:
             time.sleep(0.002)
-        took = self.last - self.first  # the start of a worker is not timed
+        timed, took = len(self.waits), self.last - self.first  # the start of a worker is not timed
         spent = time.process_time() - self.before
         time.sleep(SETTLE_S)
-        waits = self.waits[WARM_UP:]
-        cuts = statistics.quantiles(waits, n=100) if len(waits) > 1 else [0.0] * 99
-        told = {
-            "seconds": took, "lost": max(0, jobs - len(self.counts)),  # more may wait
-            "doubled": sum(count - 1 for count in self.counts.values()), "p50": cuts[49], "p99": cuts[98],
-            "processor": spent, "ran": len(self.counts),
-        }  # fmt: skip
+        told = self.tell(jobs) | {"timed": timed, "seconds": took, "processor": spent}
         print(json.dumps(told), flush=True)
         os._exit(0)
+
+    def tell(self, jobs: int) -> dict[str, float]:
+        """Say what was run so far of *jobs*, while the worker runs on: more wait, and some may have the same number."""
+        counts, waits = list(self.counts.values()), self.waits[WARM_UP:]  # each at once
+        cuts = statistics.quantiles(waits, n=100) if len(waits) > 1 else [0.0] * 99
+        return {
+            "lost": max(0, jobs - len(counts)), "doubled": sum(count - 1 for count in counts), "ran": len(self.waits),
+            "p50": cuts[49], "p99": cuts[98],
+        }  # fmt: skip
 
     def watch(self, jobs: int) -> None:
         """Await all on a thread of its own."""

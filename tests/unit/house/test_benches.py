@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from attrs import evolve
 
 from bench import compare, growth
 from bench.growth import Span
-from bench.peers import PEERS, SETTINGS
+from bench.peers import PEERS, SETTINGS, Seen
 
 SPAN = Span(processes=[1, 2], connections=100, commands=60.0, server=0.01, workers=0.02)
 
@@ -42,6 +43,27 @@ def test_what_is_left_out_is_said() -> None:
     assert "- Left out, as it fails: b (1,000); c." in told
 
 
+def test_a_worker_runs_on_while_it_says_what_it_has_run() -> None:
+    seen, ended = Seen(), threading.Event()
+    seen.counts = dict.fromkeys(range(1_000_000), 1)
+
+    def work() -> None:
+        number = 1_000_000
+        while not ended.is_set():
+            seen.run(f"{number}:0.0:")
+            number += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        told = [seen.tell(2000) for _ in range(3)]
+    finally:
+        ended.set()
+        thread.join()
+    assert 0 < told[0]["ran"] < told[-1]["ran"]
+    assert all(one["lost"] == one["doubled"] == 0 for one in told)
+
+
 @pytest.mark.parametrize(
     ("other", "alike"),
     [
@@ -56,3 +78,11 @@ def test_what_is_left_out_is_said() -> None:
 def test_workers_are_at_rest_when_two_spans_are_alike(other: dict[str, Any], alike: bool) -> None:
     assert SPAN.alike(evolve(SPAN, **other)) is alike
     assert evolve(SPAN, **other).alike(SPAN) is alike
+
+
+def test_a_job_that_ran_twice_is_counted() -> None:
+    seen = Seen()
+    for number in (0, 1, 1):
+        seen.run(f"{number}:0.0:")
+    told = seen.tell(4)
+    assert (told["ran"], told["lost"], told["doubled"]) == (3, 2, 1)
