@@ -25,6 +25,10 @@ def recur(lua: Lua, worker: str, *rest: Any) -> tuple[int, list[str]]:
     return changed, sorted(ended)
 
 
+def take(lua: Lua, name: str, due: str, kept: str, *sets: str) -> Any:
+    return lua("take_schedule", name, due, kept.encode(errors="surrogateescape"), *sets)
+
+
 def test_what_left_the_code_ends_with_its_last_worker(lua: Lua) -> None:
     """Not before, in a rolling restart; and again the same when it is said again."""
     for worker in ("a1", "a2", "b1"):
@@ -112,3 +116,34 @@ def test_a_thousand_schedules_and_many_workers(lua: Lua) -> None:
         recur(lua, f"b{i}", "B", "t/1")
     assert names(lua) == ["t/1"]
     assert lua.redis.hlen(lua.key("recurring")) == 301
+
+
+def test_one_that_moved_to_another_shard_ends_there(lua: Lua) -> None:
+    """Although no worker of the code that declared it was ever there; what was made by hand goes on."""
+    come(lua, "a1")
+    make(lua, "by hand", "t/kept", "t/old")
+    recur(lua, "a1", "A", "t/kept", "t/old")
+    moved = {name: lua("hand_schedule", name) for name in names(lua)}
+    assert [rest for _, _, *rest in moved.values()] == [[], ["A"], ["A"]]
+    lua.redis.flushdb()  # and now it is the other one
+    come(lua, "b1")
+    assert recur(lua, "b1", "B", "t/kept") == (1, [])
+    for name, (due, kept, *sets) in moved.items():
+        assert take(lua, name, due, kept, *sets) == 1
+    assert recur(lua, "b1", "B", "t/kept") == (1, ["t/old"])
+    assert recur(lua, "b1", "B", "t/kept") == (0, [])
+    assert names(lua) == ["by hand", "t/kept"]
+    assert sorted(lua.redis.hkeys(lua.key("recurring"))) == ["=B", "b1"]
+
+
+def test_one_that_moved_is_kept_where_its_code_runs(lua: Lua) -> None:
+    come(lua, "a1")
+    make(lua, "t/x")
+    recur(lua, "a1", "A", "t/x")
+    due, kept, *sets = lua("hand_schedule", "t/x")
+    lua("unschedule", "t/x")
+    assert take(lua, "t/x", due, kept, *sets, "A of a part") == 1
+    assert take(lua, "t/x", due, kept, *sets, "A of a part") == 0
+    assert recur(lua, "a1", "A", "t/x") == (1, [])
+    assert recur(lua, "a1", "A", "t/x") == (0, [])
+    assert names(lua) == ["t/x"]

@@ -118,6 +118,34 @@ def test_one_that_is_deleted_with_its_queue_comes_back(work: Work, queue: Queue,
         until(lambda: known(queue))
 
 
+def test_one_that_left_the_code_ends_in_the_shard_to_which_it_moved(
+    server: Server, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of shards changed while no worker of the old code ran, nor ever was in the new shards."""
+
+    def version(*names: str) -> Running:
+        tasks = Tasks("q", server.url, shards=4)
+        for name in names:
+            tasks.cron(every=3600)(tasks.task(name=name)(lambda: None))
+        tasks.task(name="any")(lambda: None)
+        running = Running(kind, url=server.url)
+        running.worker.tasks(tasks)
+        return running
+
+    def known() -> set[str]:
+        return {one.name for one in queue.schedules()}
+
+    with Queue("q", url=server.url, shards=4) as queue:
+        queue.schedule("by hand", b"x", every=3600)
+        with version("kept", "left"):
+            until(lambda: known() == {"by hand", "tasks/kept", "tasks/left"})
+        queue.reshard(6)
+        queue.reshard()
+        with version("kept"):
+            until(lambda: known() == {"by hand", "tasks/kept"})
+            until(lambda: known() == {"by hand", "tasks/kept"})
+
+
 def test_travelling(newest: Server, work: Work) -> None:
     """A test of what recurs: the schedule is there after a run without jobs, and time may pass."""
     calls: list[int] = []

@@ -173,13 +173,15 @@ class PartOps(ShardedOps):
         """Take over how the queue is declared in another shard."""
         return self._op("inherit", list(fields), int)
 
-    def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str] | None]:
-        """Hold back a schedule that another shard takes over: ms of its next tick, and what is kept of it."""
-        return self._op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1]) if reply else None)
+    def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str, Sequence[bytes | str]] | None]:
+        """Hold back a schedule that another shard takes over: ms of its next tick, what is kept of it, and the sets of
+        declared schedules that it is in.
+        """
+        return self._op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1], reply[2:]) if reply else None)
 
-    def take_schedule(self, name: str, due: int, kept: bytes | str) -> Op[bool]:
+    def take_schedule(self, name: str, due: int, kept: bytes | str, sets: Sequence[bytes | str] = ()) -> Op[bool]:
         """Take over a schedule, unless there is one of that name."""
-        return self._op("take_schedule", [name, due, kept], bool)
+        return self._op("take_schedule", [name, due, kept, *sets], bool)
 
     def drained(self) -> Op[Drained]:
         """Ask for how long the queue has been empty in this shard, which is sealed."""

@@ -1,15 +1,26 @@
 -- take_schedule: take over a schedule from another shard, as that has told it.
--- KEYS   wake (stream), schedules (hash), ticks (zset)
--- ARGV   name, due int, schedule
+-- KEYS   wake (stream), schedules (hash), ticks (zset), recurring (hash)
+-- ARGV   name, due int, schedule, sets...
 -- REPLY  1 it was taken over · 0 there is one of that name
--- COST   6 us
+-- COST   6 us + 3 us per set
+-- sets: the sets of declared schedules that it is in there; it is in them here, too, so that `recur` ends it once no
+-- worker declares it.
 -- @include number
 -- @include require_types
+-- @include strings_of
 -- @include wake_one
 require_types('ZCARD', ticks)
+require_types('HLEN', recurring)
 require_types('XLEN', wake)
 if redis.call('HEXISTS', schedules, name) == 1 then return 0 end
 redis.call('HSET', schedules, name, schedule)
 redis.call('ZADD', ticks, string.format('%.0f', due), name)
+for i = sets, #ARGV do
+  local its = strings_of(redis.call('HGET', recurring, '=' .. ARGV[i])) or {}
+  local known = false
+  for j = 1, #its do known = known or its[j] == name end
+  if not known then its[#its + 1] = name end
+  redis.call('HSET', recurring, '=' .. ARGV[i], cmsgpack.pack(its))
+end
 if redis.call('ZRANK', ticks, name) == 0 then wake_one(wake) end
 return 1

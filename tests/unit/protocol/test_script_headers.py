@@ -168,7 +168,7 @@ SAMPLES: dict[str, Op[object]] = {
     "drained": PART.drained(),
     "wipe": PART.wipe(),
     "hand_schedule": PART.hand_schedule("s"),
-    "take_schedule": PART.take_schedule("s", 5, b"x"),
+    "take_schedule": PART.take_schedule("s", 5, b"x", [b"set"]),
     "recur": Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]).op(OPS, "w"),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
