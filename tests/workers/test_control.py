@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from headrace import Counts, Job, Queue
+from headrace._protocol.keys import Keys
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -210,3 +211,20 @@ def test_stopping_does_not_wait_for_the_listener(work: Work, queue: Queue, clien
     closing.start()
     assert over.wait(4.0)  # of the 5 s that a read may last
     closing.join()
+
+
+def test_what_was_declared_is_declared_anew_when_the_queue_is_deleted(
+    work: Work, newest: Server, client: redis.Redis
+) -> None:
+    """Trends and a history begin anew, while its workers go on."""
+    running, stats = work(), Keys.of("q").part("stats")
+    running.worker.handler("q", trends=True, history=7)(lambda _job: None)
+
+    def kept() -> bool:
+        declared = client.hget(stats, "declared")
+        return client.hexists(stats, "trends") and declared is not None and b"history" in declared
+
+    with newest.queue("q") as queue, running:
+        until(kept)
+        queue.delete()
+        until(kept)

@@ -35,6 +35,8 @@ def check_named(consumer: Consumer, message: bytes) -> Role:
     """Check the leases that a message names, or all for `*`: the message may be wrong, only the server knows."""
     consumer.losses_told += 1  # before we look: what is on its way to us is looked at when it comes
     entries = message.decode("utf-8", "replace").split()
+    if "*" in entries:  # the queue was deleted, with all that was declared
+        consumer.declared, consumer.look_at = False, 0.0
     named = [held for entry in entries if (held := consumer.held.get(entry))]
     yield from check(consumer, None if "*" in entries else named)
 
