@@ -81,7 +81,6 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
     assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby", "hset", "publish"}
 
 
-@pytest.mark.parametrize("kind", ["tasks"])  # a thread keeps the last job that it has run
 def test_a_quiet_queue_keeps_no_job_in_memory(work: Work, queues: list[Queue], record: Recorder) -> None:
     """The answer to its last call is gone: with a thousand queues that may be a megabyte of each."""
     worker = work(heartbeat=0.4, timeout=2.0)

@@ -60,6 +60,7 @@ class Threads:
                 error = raised
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
+            del call, future, function, result, error  # they may be large
 
     def close(self) -> None:
         """End the idle threads; the others end after their call."""

@@ -219,14 +219,15 @@ class Engine(BaseEngine):
             error: BaseException | None = None
             result: Any = None
             if jobs := consumer.begin(unit, time.monotonic()):
+                argument: Any = jobs if batch else jobs[0]
                 try:
-                    argument = jobs if batch else jobs[0]
                     result = telemetry.call(function, unit, argument) if telemetry.on else function(argument)
                 except BaseException as raised:  # judged, whatever it is
                     error = raised
                 consumer.finished(unit, time.monotonic(), error, result)
             begun.discard(id(unit))
             self.wake(consumer)
+            item, unit, jobs, argument, error, result = None, [], [], None, None, None  # they may be large
             item = units.get()
 
     def subscription(self, channels: Sequence[str]) -> Subscription:
