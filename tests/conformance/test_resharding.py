@@ -111,10 +111,45 @@ def test_ids_are_unique_across_the_change(queue: Any, connect: Any) -> None:
             False,
         ]
     assert queue.enqueue(b"again", id="c").added
-    assert queue.redrive("c") == 1 or queue.counts().dead == 1
+    assert other.enqueue(b"again", id="e", key="k").added
     assert queue.cancel("b")
     assert queue.enqueue(b"x", id="b").added
     assert not other.enqueue(b"x", id="b").added
+
+
+def die(queue: Any) -> None:
+    while leases := queue.lease_many(400):
+        assert all(lease.dead_letter("no") for lease in leases)
+
+
+@pytest.mark.parametrize("way", ["ids", "all", "bulk"])
+def test_a_dead_letter_whose_id_another_shard_has_stays(queue: Any, client: redis.Redis, way: str) -> None:
+    """In the old shard as in the new one; others are redriven meanwhile, those without an id or of another key too."""
+
+    def redrive() -> int:
+        if way != "bulk":
+            return int(queue.redrive(*(ids if way == "ids" else ())))
+        done, cursor = 0, None
+        while cursor != "":
+            step = queue.bulk("redrive", "dead", cursor=cursor or "")
+            done, cursor = done + step.done, step.cursor
+        return done
+
+    queue.enqueue_many([NewJob(b"x", id="a"), NewJob(b"x", id="b", key="k"), NewJob(b"x", id="c", key="k")])
+    ids = ["a", "b", "c", queue.enqueue(b"x").id]
+    die(queue)
+    queue.reshard(NEW)
+    assert queue.enqueue(b"again", id="a").added
+    assert queue.enqueue(b"again", id="b", key="k").added
+    shard = table_of(client).part_of
+    key = next(key for key in map(str, range(1000)) if shard(key) != shard("k"))
+    assert queue.enqueue(b"another", id="c", key=key).added
+    assert redrive() == 2
+    assert {one.job.id for one in queue.dead()} == {"a", "b"}
+    die(queue)
+    assert redrive() == 5, "each id once"
+    assert len({(one.job.id, one.job.key) for one in queue.waiting()}) == 5
+    assert queue.counts().dead == 2
 
 
 def test_conditions_reach_the_job_where_it_is(queue: Any) -> None:

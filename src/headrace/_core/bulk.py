@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace._core.calls import by_ids, through
@@ -17,10 +17,14 @@ from headrace._protocol.view_ops import page
 PAGES_A_STEP = 5  # each of 200 jobs, or 1 MiB
 PAGE = 200
 OPS_AT_ONCE = 50  # in one round trip
+Choose = Callable[[Sequence[JobState[Any]]], Step[Sequence[bool]]]
 
 
-def bulk(ops: Ops, action: str, state: str, reason: str, kind: str, cursor: str) -> Step[Bulk]:
-    """Take *action* for the jobs in *state* whose reason holds *reason*, and whose header `kind` is *kind* ('': any).
+def bulk(
+    ops: Ops, action: str, state: str, reason: str, kind: str, cursor: str, choose: Choose | None = None
+) -> Step[Bulk]:
+    """Take *action* for the jobs in *state* whose reason holds *reason*, and whose header `kind` is *kind* ('': any),
+    but of a page of them only for those that *choose* says.
 
     The cursor begins with the time in ms at which the first step began: jobs that came later stay, so that one that is
     redriven, and dies again, is not redriven for ever.
@@ -38,6 +42,9 @@ def bulk(ops: Ops, action: str, state: str, reason: str, kind: str, cursor: str)
         began = began or f"{now * 1000:.0f}"
         wanted = [_is_meant(one, state, reason, kind, int(began)) for one in found]
         looked, matched = looked + len(found), matched + sum(wanted)
+        if choose is not None and any(wanted):
+            chosen = yield from choose(found)
+            wanted = [meant and may for meant, may in zip(wanted, chosen, strict=True)]
         done += yield from _act(ops, action, found, wanted)
         if state == "dead" and found and _came(found[-1]) > int(began):
             place = ""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field
 
 from headrace._core import calls, results
-from headrace._core.bulk import bulk
+from headrace._core.bulk import Choose, bulk
 from headrace._core.effects import Sleep, Step, current_time, send, send_all
 from headrace._core.handing import Targets, hand_over
 from headrace._core.resharding import gather_schedule
@@ -305,8 +305,41 @@ class Sharded:
         return self._sum(lambda ops: calls.cancel_payload(ops, payload))
 
     def redrive(self, ids: Sequence[str]) -> Step[int]:
-        """Send dead letters back to their shards."""
-        return self._by_ids(lambda ops, some: calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT), ids)
+        """Send dead letters back to their shards, but those whose ids are taken there, or in another of their range."""
+        return self._by_ids(self._redrive, ids)
+
+    def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
+        choose, cursor, done = self._chooser(ops, "redrive", some), "", 0
+        if choose is None:
+            return (yield from calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT))
+        while True:
+            step = yield from bulk(ops, "redrive", "dead", "", "", cursor, choose)
+            done, cursor = done + step.done, step.cursor
+            if not cursor:
+                return done
+
+    def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:
+        """Make what chooses the dead letters of a shard that may be redriven, of *some* ids or of all, while others
+        have jobs of its range, too; `None` where it may have them all.
+        """
+        if action != "redrive" or not isinstance(ops, PartOps) or len(self.map.parts) == len(self.map.table.takers):
+            return None
+        return partial(self._free, ops.shard.number, frozenset(some))
+
+    def _free(self, number: int, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
+        """Tell which of these jobs of a shard are of *some* ids, if any are given, that no other shard has."""
+        names = [apart(one.job.id) for one in found]
+        free = [not some or name in some for name, _ in names]
+        asked: dict[int, list[int]] = defaultdict(list)
+        for place, one in enumerate(found):
+            if free[place] and names[place][1] is None:  # one that was given no id is nowhere else
+                for part in self.map.table.before(one.job.key or one.job.id, number):
+                    asked[part.number].append(place)
+        for other, places in asked.items():
+            taken = yield from send(self.map.at(other).present([names[place][0] for place in places]))
+            for place, yes in zip(places, taken, strict=True):
+                free[place] &= not yes
+        return free
 
     def purge_dead(self, ids: Sequence[str]) -> Step[int]:
         """Remove dead letters."""
@@ -330,7 +363,8 @@ class Sharded:
         if not numbers:
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
         at = numbers[0]
-        step = yield from bulk(self.map.at(at), action, state, reason, kind, inner if at == int(number) else "")
+        ops, inner = self.map.at(at), inner if at == int(number) else ""
+        step = yield from bulk(ops, action, state, reason, kind, inner, self._chooser(ops, action))
         after = f"{at}:{step.cursor}" if step.cursor else f"{numbers[1]}:" if len(numbers) > 1 else ""
         return Bulk(step.looked, step.matched, step.done, after)
 
