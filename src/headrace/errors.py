@@ -88,6 +88,9 @@ class PrioritiesMismatch(HeadraceError):
         return type(self), (self.levels,)
 
 
+NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more
+
+
 class ShardsMismatch(HeadraceError):
     """The queue's group has another number of shards than was given, and never had that many: it has *shards*. Or (0,
     or less) its table is not to be used. The call changed nothing.
@@ -98,7 +101,11 @@ class ShardsMismatch(HeadraceError):
         if shards > 0:
             text = f"the queues of this group have {shards} shards: give shards={shards} wherever they are used"
         elif shards < 0:
-            what = "gone, and shards are there" if shards == -1 else f"older than version {-shards}, which shards know"
+            what = (
+                "gone, and shards are there"
+                if shards == NO_TABLE
+                else f"older than version {-shards}, which shards know"
+            )
             text = (
                 f"the table of this group's shards is {what}: a client that knows it, as a running worker does, writes "
                 "it back within a second; if none is left, restore the key <namespace>:{<group>}:shards from a backup"

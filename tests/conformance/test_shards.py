@@ -102,9 +102,16 @@ def test_an_id_is_unique_within_its_key(queue: Any) -> None:
 @pytest.mark.parametrize("name", ["1795-0", "1795-0@3", "1795-0.2"])
 def test_an_id_like_an_entry_s_is_refused(queue: Any, name: str) -> None:
     for add in (lambda: queue.enqueue(b"x", id=name), lambda: queue.enqueue_many([b"a", NewJob(b"x", id=name)])):
-        with pytest.raises(ValueError, match="choose one of another form"):
+        with pytest.raises(ValueError, match=r"leave it out .*, redrive\(\) it .*, or choose one of another form"):
             add()
     assert not queue.counts().enqueued
+
+
+def test_a_job_that_was_given_no_id_is_redriven_by_it(queue: Any) -> None:
+    name = queue.enqueue(b"x").id
+    queue.lease().dead_letter("no")
+    assert queue.redrive(name) == 1
+    assert queue.lease().job.id == name
 
 
 def test_a_batch_is_divided_and_its_receipts_come_in_order(queue: Any) -> None:

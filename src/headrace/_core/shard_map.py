@@ -19,9 +19,7 @@ from headrace._model.shards import Part, Sealed, ShardState, Table, apart, tags
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import PartOps, part_ops, table
-from headrace.errors import ShardsMismatch
-
-GONE = -1  # what `ShardsMismatch` says where there is no table any more
+from headrace.errors import NO_TABLE, ShardsMismatch
 
 
 def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
@@ -90,7 +88,7 @@ class ShardMap:
         if found is None and not self.known and (yield from self._strangers()):
             found = yield from read(keys)  # or another client has written it meanwhile
             if found is None:
-                raise ShardsMismatch(GONE)
+                raise ShardsMismatch(NO_TABLE)
         if found is None:  # a copy is as good
             found = yield from write(keys, self.table, None)
         elif self.known and self._lost(found):

@@ -243,8 +243,8 @@ def _routed(job: NewJob[Any]) -> None:
 def _unlike_an_entry(job: NewJob[Any]) -> None:
     if isinstance(job.id, str) and is_entry(apart(job.id)[0]):
         raise ValueError(
-            f"id {job.id!r}: in a sharded queue these are the ids of jobs that were given none: choose one of another "
-            "form than <digits>-<digits>"
+            f"id {job.id!r}: in a sharded queue these are the ids of jobs that were given none: leave it out to add "
+            "the job again, redrive() it where it is dead, or choose one of another form than <digits>-<digits>"
         )
 
 
