@@ -250,3 +250,24 @@ def test_a_beat_counts_from_when_it_was_sent() -> None:
     hand.now += 3.0
     assert hand.go([True]) == Sleep(0.0)
     assert consumer.beaten == sent_at + 3.0
+
+
+def test_a_stop_sends_no_beat_behind_another() -> None:
+    """Its steps wake all roles; a beat follows the last within a heartbeat, for as long as it takes."""
+    consumers = [special(PersistentConsumer) for _ in range(2)]
+    worker = Lifecycle(WORKER, consumers)
+    hand = Hand(beat(worker))
+    hand.go()
+    assert hand.go([True, True]) == Sleep(2.0)
+    worker.advance_to(Phase.DRAINING)
+    hand.now += 0.9
+    consumers[1].registered = False
+    assert [op[1] for op in sent(hand.go())] == [consumers[1].name]  # which was declared dead meanwhile
+    assert hand.go([True]) == Sleep(1.0)
+    hand.now += 0.9
+    assert [op[1] for op in sent(hand.go())] == [consumers[0].name]
+    worker.advance_to(Phase.HALTING)
+    assert hand.go([True]) == Sleep(1.0)
+    assert hand.go() == Sleep(1.0)
+    worker.advance_to(Phase.STOPPED)
+    assert hand.go() is None

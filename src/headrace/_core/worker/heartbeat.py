@@ -20,6 +20,9 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
         began = yield from current_time()
         wait = worker.settings.heartbeat
         due = [consumer for consumer in consumers if not (consumer.rest.on or consumer.left)]
+        if worker.phase is not Phase.RUNNING:  # each step of a stop wakes this role
+            wait /= 2
+            due = [consumer for consumer in due if not (consumer.registered and began - consumer.beaten < wait)]
         for start in range(0, len(due), BEATS_AT_ONCE):
             wait = min(wait, (yield from _beat(worker, due[start : start + BEATS_AT_ONCE])))
         late = (yield from current_time()) - began
