@@ -922,6 +922,15 @@ def test_without_the_extra(absent: str) -> None:
     assert run.stderr == "headrace: the command line is an extra: python -m pip install 'headrace[cli]'\n"
 
 
+def test_it_starts_without_what_draws_tables() -> None:
+    """Which takes as long to import as a short command."""
+    code = (
+        "import sys, headrace._cli.app; print(sorted({'rich.console', 'rich.progress', 'textual'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
 def test_the_library_does_without_the_extra() -> None:
     code = "import sys, headrace; print(sorted({'typer', 'rich', 'click'} & sys.modules.keys()))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib import import_module
 
 from headrace.errors import without_extra
 
@@ -11,6 +12,7 @@ from headrace.errors import without_extra
 def main() -> None:
     """Run the command line."""
     try:
+        import_module("rich")  # what takes time of it is imported where it is used
         from headrace._cli.app import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich"}:

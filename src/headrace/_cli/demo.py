@@ -31,7 +31,6 @@ from typing import Any
 import attrs
 import redis
 from attrs import frozen
-from rich.console import Console
 
 from headrace._cli.console import connected, say
 from headrace._cli.demo_report import Evidence, Killed, Show, read_log, report
@@ -237,6 +236,8 @@ def demo(url: str | None = None, limit: int | None = None) -> int:
     ids = modules(library)[:limit]
     if not ids:
         raise ConfigurationError(f"no modules in {library}: this Python keeps its standard library somewhere else")
+    from rich.console import Console  # here: no other command needs it as it starts
+
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     with terminated(), ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-"))

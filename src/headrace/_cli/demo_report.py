@@ -8,16 +8,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from attrs import define, field, frozen
-from rich.box import HEAVY_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from headrace._model.state import Counts
+
+if TYPE_CHECKING:  # it is imported where it is used: no other command needs it as it starts
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
 
 
 @frozen
@@ -117,6 +118,8 @@ class Show:
 
     def __attrs_post_init__(self) -> None:
         if self.console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
             text = TextColumn("{task.fields[state]}")
             self._bar = Progress(BarColumn(), MofNCompleteColumn(), text, console=self.console, transient=True)
             self._bar.add_task("", total=self.total, state="")
@@ -141,6 +144,9 @@ class Show:
 
 def tables(evidence: Evidence, *, plain: bool) -> tuple[Table, Table]:
     """Make two tables: the results of queue and single pass, and where all jobs are."""
+    from rich.box import HEAVY_HEAD
+    from rich.table import Table
+
     box = None if plain else HEAVY_HEAD
     results = Table("the same work", box=box)
     for column in ("by the queue", "by a single pass"):

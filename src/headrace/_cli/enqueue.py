@@ -15,8 +15,6 @@ import attrs
 import redis
 import typer
 from attrs import define
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 import headrace
 from headrace._cli.console import INTERRUPTED, reported, say
@@ -52,6 +50,9 @@ class Feeding:
 
     def run_file(self) -> None:
         """Enqueue all lines of the reader; those of a regular file are checked first."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
         reader = self.reader
         assert reader is not None  # noqa: S101
         status = os.fstat(reader.stream.fileno())

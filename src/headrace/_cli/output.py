@@ -11,10 +11,6 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import typer
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from headrace._cli.console import FAILED, say
 from headrace._model.state import JobState
@@ -87,6 +83,11 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
         for row in rows:
             print_out("\t".join(map(str, row)))
         return
+    from rich.cells import cell_len  # here: it takes as long as a short command, which most print no table of
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     texts = [[str(cell) for cell in row] for row in rows]
     kept = [i for i in range(len(columns)) if not texts or any(row[i] for row in texts)]
     console = Console(highlight=False)
@@ -105,6 +106,8 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
 
 
 def _fit(text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
