@@ -140,11 +140,11 @@ class AsyncExecutor(BaseExecutor):
             return op.decode((await self._attempt(self._trip([op], within), [self._lane(op)], None))[0])
         return None
 
-    async def run_with(self, op: Op[R], behind: Op[Q]) -> tuple[R, Q | None]:
+    async def run_with(self, prepared: Prepared[R], item: bytes, behind: Op[Q]) -> tuple[R, Q | None]:
         """Like `Executor.run_with`."""
         lane = self._lane(behind)
         rider = Rider(pack_all([behind], [lane], "EVALSHA")[0])
-        result: R = (await self.run_all([op], rider=rider))[0]
+        result = await self.run_prepared(prepared, item, rider)
         if rider.reply is not None:
             self._lanes.give([behind], [lane])
         return result, rider.decoded(behind)
@@ -170,14 +170,20 @@ class AsyncExecutor(BaseExecutor):
             turns.release()
         return self._answered(trip, replies)
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes) -> Awaitable[R]:
+    def run_prepared(self, prepared: Prepared[R], item: bytes, rider: Rider | None = None) -> Awaitable[R]:
         """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
+        if rider is not None:
+            return self._ridden(prepared.of(item), rider)
         if len(item) > ITEM_BYTES:
             return self.run(prepared.of(item))
         coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join, ItemCoalescer)
         if coalescer.under_way < COALESCE_ABOVE:
             return coalescer.alone(self._run_prepared(prepared, item))
         return coalescer.wait(item)
+
+    async def _ridden(self, op: Op[R], rider: Rider) -> R:
+        result: R = (await self.run_all([op], rider=rider))[0]
+        return result
 
     async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         lane, trip = self._lane(prepared), Trip(())

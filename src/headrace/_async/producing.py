@@ -160,7 +160,7 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     async def _begin(self, data: bytes, declaring: Op[Declaration]) -> str:
         """Add a job and declare the queue, in one round trip, as its first call."""
         try:
-            name, answer = await self._executor.run_with(self._prepared.of(data), declaring)
+            name, answer = await self._executor.run_with(self._prepared, data, declaring)
         except BaseException:
             self._undeclare()
             raise

@@ -85,9 +85,8 @@ def shared(pool: Any) -> Lanes:
 
 def place(pool: Any) -> Hashable:
     """Return what tells the server of *pool* from others."""
-    settings = pool.connection_kwargs
-    where = tuple(settings.get(name) for name in ("host", "port", "path", "db"))
-    return (*where, getattr(pool, "service_name", None))
+    get = pool.connection_kwargs.get
+    return get("host"), get("port"), get("path"), get("db"), getattr(pool, "service_name", None)
 
 
 def pack_all(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[bytes]:

@@ -129,8 +129,8 @@ def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable
     """Return what tells where connections lead to that are made from *url*, or else from a client's pool."""
     if url is not None:
         return str(url), attend
-    settings = tuple((name, id(value)) for name, value in theirs.connection_kwargs.items())  # they may be changed
-    return id(theirs), theirs.connection_class, settings
+    settings: dict[str, Any] = theirs.connection_kwargs  # they may be changed
+    return id(theirs), theirs.connection_class, *settings, *map(id, settings.values())
 
 
 def unreadable(error: OSError) -> errors.ConnectionError:

@@ -118,7 +118,9 @@ class BaseQueue(Connected):
 
     def _declares(self, answer: Declaration | None) -> None:
         """Warn of what others declare otherwise."""
-        for text in [] if answer is None else differing(self.name, self._ours(), answer, serving=False):
+        if answer is None or not answer.others:
+            return
+        for text in differing(self.name, self._ours(), answer, serving=False):
             log.say("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property

@@ -194,9 +194,8 @@ class QueueSettings:
     @classmethod
     def of(cls, caller: str, options: QueueOptions | BatchOptions, kind: type = QueueOptions) -> QueueSettings:
         """Make settings of keyword arguments that *caller* was given."""
-        known = sorted(cls.defaults(kind))
-        for name in options.keys() - known:
-            close = "".join(f", did you mean {one!r}?" for one in get_close_matches(name, known, 1))
+        for name in options.keys() - _known(kind):
+            close = "".join(f", did you mean {one!r}?" for one in get_close_matches(name, sorted(_known(kind)), 1))
             raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}{close}")
         return cls(**cast("QueueOptions", options))
 
@@ -207,8 +206,8 @@ class QueueSettings:
 
     def declared(self) -> dict[str, str]:
         """Map each option that all users of a queue must agree on, and that was given, to its value in words."""
-        ours, usual = self.options(), _usual()
-        said = {name: _in_words(ours[name]) for name in AGREED if ours[name] != usual[name]}
+        found = [(option, getattr(self, name), usual) for option, name, usual in _agreed()]
+        said = {option: _in_words(value) for option, value, usual in found if value != usual}
         return said if self.history is None else {**said, "history_ttl": f"{self.history_ttl:g}"}
 
     @property
@@ -218,12 +217,29 @@ class QueueSettings:
 
     def options(self) -> dict[str, Any]:
         """Map the name of every option to its value here."""
-        return {str(one.alias): getattr(self, one.name) for one in attrs.fields(type(self))}
+        return {option: getattr(self, name) for option, name in _names().items()}
+
+
+# What settings are asked as a queue is made and declared is the same for all, and found once.
 
 
 @cache
-def _usual() -> dict[str, Any]:
-    return QueueSettings().options()
+def _names() -> dict[str, str]:
+    """Map the name of every option to that of its attribute."""
+    return {str(one.alias): one.name for one in attrs.fields(QueueSettings)}
+
+
+@cache
+def _known(kind: type) -> frozenset[str]:
+    """Return the names of the options of *kind*."""
+    return frozenset(QueueSettings.defaults(kind))
+
+
+@cache
+def _agreed() -> list[tuple[str, str, Any]]:
+    """List the options that all users agree on: each with its attribute, and what it is unless given."""
+    usual = QueueSettings().options()
+    return [(option, _names()[option], usual[option]) for option in AGREED]
 
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:

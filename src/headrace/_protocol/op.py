@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 Arg = str | bytes | int
+FEW = 16  # arguments that are packed together with the head: to join two parts takes longer
 
 
 def pack(command: Sequence[Arg]) -> bytes:
@@ -87,6 +88,8 @@ class Op(Generic[R_co]):
     def packed(self, verb: str, lane: str, call: str) -> bytes:
         """Pack what `wire` returns in wire format."""
         head = self._head(verb, lane, call)
+        if len(self.args) <= FEW:
+            return pack((*head, *self.args))
         return b"".join((b"*%d\r\n" % (len(head) + len(self.args)), pack(head).partition(b"\r\n")[2], self.body))
 
     def wire(self, verb: str = "EVAL", lane: str = "-", call: str = "") -> tuple[Arg, ...]:

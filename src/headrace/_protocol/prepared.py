@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -45,7 +45,8 @@ class Prepared(Generic[T]):
 
     def of(self, item: bytes) -> Op[T]:
         """Make the operation of *item*, to be sent in any other way."""
-        return evolve(self.op, args=[item])
+        op = self.op
+        return Op(op.name, op.script, op.keys, [item], op.decode, op.lane_prefix)
 
 
 def enqueue_one(ops: Ops) -> Prepared[str]:

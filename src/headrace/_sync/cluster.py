@@ -25,7 +25,7 @@ from headrace._base.cluster.scatter import Batch, Scatter, Scattered, refused
 from headrace._base.cluster.slots import ASK_SLOTS, ASK_WITHIN_S, Node, slot_of
 from headrace._base.connections import Attend
 from headrace._base.lanes import Lane, Meanwhile
-from headrace._base.retrying import Trip
+from headrace._base.retrying import Rider, Trip
 from headrace._core.effects import BlockAmong, BlockThen
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
@@ -169,9 +169,10 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             raise refusal
         return answers
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+    def run_prepared(self, prepared: Prepared[R], item: bytes, rider: Rider | None = None) -> R:
         """Like `Executor.run_prepared`."""
-        return self.run(prepared.of(item))
+        result: R = self.run_all([prepared.of(item)], rider=rider)[0]
+        return result
 
     def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,

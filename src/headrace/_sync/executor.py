@@ -54,7 +54,7 @@ from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
 from headrace._protocol.waiting import rung
 from headrace._sync.combining import Combiner
-from headrace._sync.pool import Pool, exchanged, replies
+from headrace._sync.pool import Pool, exchanged, replies, reply
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -119,11 +119,13 @@ class Executor(BaseExecutor):
             return op.decode(self._attempt(self._trip([op], within), [self._lane(op)], None)[0])
         return None
 
-    def run_with(self, op: Op[R], behind: Op[Q]) -> tuple[R, Q | None]:
-        """Run *op*, and *behind* once in the same round trip; return both decoded replies, or `None` for the second."""
+    def run_with(self, prepared: Prepared[R], item: bytes, behind: Op[Q]) -> tuple[R, Q | None]:
+        """Run a prepared operation, and *behind* once in the same round trip; return both decoded replies, or `None`
+        for the second.
+        """
         lane = self._lane(behind)
         rider = Rider(pack_all([behind], [lane], "EVALSHA")[0])
-        result: R = (self.run_all([op], rider=rider))[0]
+        result = self.run_prepared(prepared, item, rider)
         if rider.reply is not None:
             self._lanes.give([behind], [lane])
         return result, rider.decoded(behind)
@@ -147,16 +149,21 @@ class Executor(BaseExecutor):
                 self._lanes.give(ops, lanes)
         return self._answered(trip, replies)
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
-        """Run a prepared operation of *item* as `run` would."""
+    def run_prepared(self, prepared: Prepared[R], item: bytes, rider: Rider | None = None) -> R:
+        """Run a prepared operation of *item* as `run` would, with *rider* behind it."""
         if len(item) > ITEM_BYTES or self._combiner is not None:
-            return self.run(prepared.of(item))
+            result: R = self.run_all([prepared.of(item)], rider=rider)[0]
+            return result
         lane, began, sent, trip = self._lane(prepared), since_boot(), 0.0, None
         try:
             connection = self.connections.take()
             try:
                 packed, sent = prepared.packed(lane.name, lane.calls, item), began
-                answer = exchanged(connection, packed)
+                if rider is None:
+                    answer = exchanged(connection, packed)
+                else:
+                    answer = exchanged(connection, packed + rider.command)
+                    rider.reply = reply(connection)
                 self.connections.check(connection)
             except BaseException:
                 self.connections.drop(connection)

@@ -155,7 +155,7 @@ class Producing(Driver, BaseQueue, Generic[T]):
     def _begin(self, data: bytes, declaring: Op[Declaration]) -> str:
         """Add a job and declare the queue, in one round trip, as its first call."""
         try:
-            name, answer = self._executor.run_with(self._prepared.of(data), declaring)
+            name, answer = self._executor.run_with(self._prepared, data, declaring)
         except BaseException:
             self._undeclare()
             raise

@@ -12,7 +12,7 @@ import pytest
 from headrace._model.job import Claim, Job
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
-from headrace._protocol.op import Op
+from headrace._protocol.op import FEW, Op, pack
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import Script, script
 
@@ -80,6 +80,17 @@ def test_a_script_is_its_file_with_its_fragments() -> None:
 def test_a_script_that_is_not_there() -> None:
     with pytest.raises(FileNotFoundError):
         script("nothing")
+
+
+@pytest.mark.parametrize("number", [0, 1, FEW, FEW + 1, 1000])
+@pytest.mark.parametrize("early", [False, True])
+def test_few_arguments_are_packed_as_many_are(number: int, early: bool) -> None:
+    op = Op(
+        "o", script("release"), ["k", "l"], ["ä", b"\r\n", 5, *range(number)][:number], lambda reply: reply, "lane:"
+    )
+    if early:
+        assert op.body is op.body
+    assert op.packed("EVALSHA", "abc", "7") == pack(op.wire("EVALSHA", "abc", "7"))
 
 
 def test_an_operation_is_a_value() -> None:
