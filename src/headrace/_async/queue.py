@@ -460,6 +460,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         records of its calls are deleted. Waits 1 second at most for a server that is away. leave.lua if it leased, DEL.
         """
         if self._address.executor is not None:
-            await self._waiters.close()
+            if "_waiters" in vars(self):  # else no call has waited
+                await self._waiters.close()
             await self._executor.close(self._parting())
         self._part()

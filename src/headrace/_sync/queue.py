@@ -461,6 +461,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         records of its calls are deleted. Waits 1 second at most for a server that is away. leave.lua if it leased, DEL.
         """
         if self._address.executor is not None:
-            self._waiters.close()
+            if "_waiters" in vars(self):  # else no call has waited
+                self._waiters.close()
             self._executor.close(self._parting())
         self._part()

@@ -16,6 +16,7 @@ from headrace.errors import ConfigurationError
 
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}  # and those of one node
 DEFAULT_PORT = 6379
+USUAL = (type(None), redis.Redis, redis.asyncio.Redis)  # to ask whether these are of a cluster's takes long
 
 
 @frozen
@@ -37,7 +38,7 @@ class Seeds:
 
 def names_cluster(url: str | None, client: object) -> bool:
     """Tell whether *url* or *client* is of a cluster."""
-    if isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster)):
+    if type(client) not in USUAL and isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster)):
         return True
     return url is not None and url.partition(":")[0] in SCHEMES
 
