@@ -72,6 +72,17 @@ def is_added(queue: Queue, prepared: Any, answer: Any) -> None:
     assert state.job.payload == b"x"
 
 
+def begins(queue: Any) -> Any:
+    """Enqueue as the first call of a queue, which declares it behind that."""
+    queue._undeclare()
+    return queue.enqueue(b"x")
+
+
+def is_declared(queue: Queue, prepared: Any, answer: Any) -> None:
+    is_added(queue, prepared, answer)
+    assert queue._executor.send([pack(("HEXISTS", queue.ops.keys.part("stats"), "declared"))]) == [1]
+
+
 def are_added(queue: Queue, prepared: Any, answer: Any) -> None:
     assert [r.added for r in answer] == [True] * 4
     waiting = {state.job.id: state.job.payload for state in [*queue.waiting(), *queue.delayed()]}
@@ -154,6 +165,7 @@ DEAD = Counts(dead=1, enqueued=1)
 CANCELLED = Counts(enqueued=1, cancelled=1)
 CASES = [
     Case("enqueue", nothing, lambda q, _: q.enqueue(b"x"), is_added, ADDED),
+    Case("enqueue first", nothing, lambda q, _: begins(q), is_declared, ADDED, step=3),
     Case("enqueue with id", nothing, lambda q, _: q.enqueue(b"x", id="i"), is_added, ADDED),
     Case("enqueue anew", forgets, lambda q, _: q.enqueue(b"x"), is_added, ADDED, step=23),
     Case("enqueue_many", nothing, lambda q, _: q.enqueue_many(BATCH), are_added, MANY),
