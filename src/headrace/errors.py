@@ -155,19 +155,23 @@ class NotDurable(HeadraceError):
 class QueueFull(HeadraceError):
     """The queue has *waiting* jobs that wait, and may have *max_waiting*: the job, or part of a batch, was not added.
 
-    Of `enqueue_many` the parts before it are in: `receipts` are theirs.
+    Of `enqueue_many` the parts before it are in: `receipts` are theirs. In a sharded queue it is the *shard* of that
+    number that has so many, and may have so many: `None` in others.
     """
 
     outcome = "refused"
 
-    def __init__(self, waiting: int, max_waiting: int) -> None:
+    def __init__(self, waiting: int, max_waiting: int, shard: int | None = None) -> None:
+        what = "max_waiting" if shard is None else f"of max_waiting the share of shard {shard}"
+        there = "" if shard is None else " there"
         super().__init__(
-            f"{waiting} jobs wait, and max_waiting is {max_waiting}: enqueue later, or wait for room with full='block'"
+            f"{waiting} jobs wait{there}, and {what} is {max_waiting}: enqueue later, or wait for room with "
+            "full='block'"
         )
-        self.waiting, self.max_waiting = waiting, max_waiting
+        self.waiting, self.max_waiting, self.shard = waiting, max_waiting, shard
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.waiting, self.max_waiting)
+        return type(self), (self.waiting, self.max_waiting, self.shard)
 
 
 class StreamStopped(HeadraceError):

@@ -86,11 +86,12 @@ def test_a_part_has_room_or_none_of_it_goes_in(connect) -> None:
 def test_no_room_in_time(connect) -> None:
     """`block` waits as long as the call may take, or the queue's."""
     queue = connect("q", max_waiting=1, full="block", timeout=0.2)
-    queue.enqueue(b"x")
+    job = NewJob(b"x", key="k")
+    queue.enqueue(job)
     for call in (
-        lambda: queue.enqueue(b"x"),
-        lambda: queue.enqueue_many([b"x"]),
-        lambda: queue.enqueue(b"x", timeout=0.3),
+        lambda: queue.enqueue(job),
+        lambda: queue.enqueue_many([job]),
+        lambda: queue.enqueue(job, timeout=0.3),
     ):
         start = time.monotonic()
         with pytest.raises(QueueFull):
@@ -98,21 +99,21 @@ def test_no_room_in_time(connect) -> None:
         assert 0.2 <= time.monotonic() - start < 5
     start = time.monotonic()
     with pytest.raises(QueueFull):
-        queue.enqueue(b"x", full="raise", timeout=PATIENCE)
+        queue.enqueue(job, full="raise", timeout=PATIENCE)
     assert time.monotonic() - start < 5
     with pytest.raises(StreamStopped) as stopped:
-        queue.enqueue_stream([b"x"], timeout=0.2)
+        queue.enqueue_stream([job], timeout=0.2)
     assert (stopped.value.position, type(stopped.value.__cause__)) == (0, QueueFull)
 
 
 def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> None:
     """By a lease, at once, and not by asking again and again."""
     queue = connect("q", max_waiting=1, full="block")
-    queue.enqueue(b"a")
+    queue.enqueue(b"a", key="k")
     client.config_resetstat()
     moment: list[float] = []
     meanwhile(lambda other: [time.sleep(0.3), moment.append(time.monotonic()), other.lease()])
-    assert queue.enqueue(b"b").added
+    assert queue.enqueue(b"b", key="k").added
     assert time.monotonic() - moment[0] < 5
     assert client.info("commandstats")["cmdstat_xread"]["calls"] <= 2
     assert payloads(queue.waiting()) == [b"b"]
@@ -121,14 +122,14 @@ def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> No
 def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
     """Removed otherwise than by a lease: seen within a second."""
     queue = connect("q", max_waiting=1, full="block")
-    queue.enqueue(b"a", id="a")
+    queue.enqueue(b"a", id="a", key="k")
     meanwhile(lambda other: other.cancel("a"))
-    assert queue.enqueue(b"b").added
+    assert queue.enqueue(b"b", key="k").added
 
 
 def test_a_stream_is_held_back(server: Server) -> None:
     """Constant memory at both ends: no more wait than may, and all arrive, once, in order."""
-    most, total = 50, 1000
+    most, total = 60, 1000
     found: list[bytes] = []
     with server.queue("q", max_waiting=most) as queue, server.queue("q") as other:
 
@@ -154,13 +155,13 @@ def test_many_producers_wait_together(server: Server) -> None:
         done = 0
         while done < number:
             leases = await queue.lease_many(50, block=1.0)
-            assert (await queue.counts()).waiting <= 20
+            assert (await queue.counts()).waiting <= 24
             assert len(await asyncio.to_thread(clients)) < 2 * CALLS_AT_ONCE  # calls, and what blocks
             done += sum(await queue.complete_many(leases))
 
     async def story() -> None:
         async with (
-            AsyncQueue("q", url=server.url, **server.binary.options, max_waiting=20) as queue,
+            AsyncQueue("q", url=server.url, **server.binary.options, max_waiting=24) as queue,
             asyncio.TaskGroup() as group,
         ):
             calls = [group.create_task(queue.enqueue(b"x", full="block", timeout=PATIENCE)) for _ in range(number)]

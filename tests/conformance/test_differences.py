@@ -16,7 +16,6 @@ from tests.support.differences import ANYWAY, WITH_SHARDS, listed
 FOLDER = Path(__file__).parent
 SHARDS = 6
 REFUSED: dict[str, Callable[[Any], object]] = {  # by the name of what is refused, given `connect`
-    "max_waiting": lambda connect: connect(shards=SHARDS, max_waiting=5),
     "rate": lambda connect: connect(shards=SHARDS, rate=Rate(5)),
     "enqueue_many": lambda connect: connect(shards=SHARDS).enqueue_many([NewJob(b"x", id="i", replace=True)]),
     "ops": lambda connect: connect(shards=SHARDS).ops.lease("worker", 1),

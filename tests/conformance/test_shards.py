@@ -365,9 +365,8 @@ def test_conditions_of_one_job(queue: Any) -> None:
     [
         ({"rate": Rate(5)}, "per_shard=True"),
         ({"rate": [Rate(5, per_shard=True), Rate(5, key="tenant")]}, "key='headrace-key'"),
-        ({"max_waiting": 5}, "look at counts"),
     ],
-    ids=["rate", "rate of a header", "max_waiting"],
+    ids=["rate", "rate of a header"],
 )
 def test_what_counts_a_whole_queue_is_refused(connect: Any, options: dict[str, Any], instead: str) -> None:
     with pytest.raises(ConfigurationError, match=instead):

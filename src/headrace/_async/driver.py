@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._async.cluster import executor_of
 from headrace._async.executor import AsyncExecutor
-from headrace._async.line import Line
+from headrace._async.line import Lines
 from headrace._base.connected import Connected, Timeout, least
 from headrace._base.inspector import scanned, scanning
 from headrace._core.effects import (
@@ -42,7 +42,7 @@ R = TypeVar("R")
 class AsyncDriver(Connected):
     """Like `Driver`, for asyncio."""
 
-    _line: Line | None = None
+    _lines: Lines | None = None
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
@@ -81,8 +81,8 @@ class AsyncDriver(Connected):
             value: R = done.value
             return value
         finally:
-            if self._line is not None:
-                self._line.leave()
+            if self._lines is not None:
+                self._lines.leave()
 
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = None if end is None else max(0.001, end - time.monotonic())
@@ -103,11 +103,11 @@ class AsyncDriver(Connected):
             case BlockAmong():
                 return await self._executor.wait_among(effect)
             case AwaitRoom(command, seconds):
-                if self._line is None or not self._line.of_this_loop:
-                    self._line = Line(self._executor.wait)
-                return await self._line.wait(command, seconds)
+                if self._lines is None or not self._lines.of_this_loop:
+                    self._lines = Lines(self._executor.wait)
+                return await self._lines.wait(command, seconds)
             case PassTurn():
-                return None if self._line is None else self._line.leave()
+                return None if self._lines is None else self._lines.leave()
             case Sleep(seconds):
                 return await self._executor.sleep(seconds)
             case Undo(ops):

@@ -11,6 +11,42 @@ from headrace._protocol.op import Arg
 ASK_AT_ONCE = 32  # of those that wait: if all asked whenever there is room for some, n of them would ask n * n times
 
 
+class Lines:
+    """The lines of a queue, one for each stream that tells of room, as each shard has one; a task is in one at most.
+
+    *block*: as of a `Line`.
+    """
+
+    def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
+        self._block = block
+        self._loop = asyncio.get_running_loop()
+        self._lines: dict[Arg, Line] = {}
+        self._of: dict[asyncio.Task[Any] | None, Line] = {}
+
+    @property
+    def of_this_loop(self) -> bool:
+        """Whether they are of the event loop that runs."""
+        return self._loop is asyncio.get_running_loop()
+
+    async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
+        """Leave another line, if this task is in one, and wait in that of the command's stream."""
+        *_, stream, _ = command
+        line = self._lines.get(stream)
+        if line is None:
+            line = self._lines[stream] = Line(self._block)
+        task = asyncio.current_task()
+        if self._of.get(task) is not line:
+            self.leave()
+            self._of[task] = line
+        return await line.wait(command, seconds)
+
+    def leave(self) -> None:
+        """End this task's turn, if it has one."""
+        line = self._of.pop(asyncio.current_task(), None)
+        if line is not None:
+            line.leave()
+
+
 class Line:
     """Tasks that wait for room: one connection waits for all, and then the first ask again, each by itself.
 
@@ -19,15 +55,9 @@ class Line:
 
     def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
         self._block = block
-        self._loop = asyncio.get_running_loop()
         self._turns = asyncio.Semaphore(ASK_AT_ONCE)
         self._asking: set[asyncio.Task[Any] | None] = set()
         self._blocked: asyncio.Task[bool] | None = None
-
-    @property
-    def of_this_loop(self) -> bool:
-        """Whether it is of the event loop that runs."""
-        return self._loop is asyncio.get_running_loop()
 
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
         """Wait for this task's turn, then for room, so many seconds at most; return true if it is to ask again."""

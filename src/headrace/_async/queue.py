@@ -331,8 +331,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         in one after the other, and the number stands in its id (`1795307039451-0@7`). Each shard keeps all promises of
         a queue. Across shards, none has an order; counts and listings are of several instants; `dead_limit`, `history`
         and `levels` are those of a shard; a call for many jobs that fails may have done a part; a `Rate` is of each
-        key, or has `per_shard`; and `max_waiting` is refused. A queue with `shards=1` has no table, and answers an
-        empty list. shards.lua, and counts.lua of each.
+        key, or has `per_shard`; each of S shards may have `max_waiting / S`. A queue with `shards=1` has no table, and
+        answers an empty list. shards.lua, and counts.lua of each.
         """
         return await self._drive(self._shards())
 

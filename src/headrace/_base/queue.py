@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from attrs import evolve
 from redis.exceptions import ClusterCrossSlotError
 
 from headrace._base.address import Address
@@ -171,9 +170,10 @@ class BaseQueue(Connected):
         return isinstance(self._whole, Sharded) or self._conditional(job)
 
     def _conditional(self, job: NewJob[Any]) -> bool:
-        settings = self.ops.settings
-        unique = settings.unique_for is not None and job.id is not None
-        return settings.max_waiting is not None or unique or conditional(job)
+        return self.ops.settings.max_waiting is not None or self._about_its_id(job)
+
+    def _about_its_id(self, job: NewJob[Any]) -> bool:
+        return (self.ops.settings.unique_for is not None and job.id is not None) or conditional(job)
 
     def _limit(self, full: Full | None, timeout: Timeout) -> float | None:
         """Return the seconds for which to wait for room; `None`: not at all."""
@@ -190,13 +190,10 @@ class BaseQueue(Connected):
             plain = self.ops.item(job, context)
             return self._whole.enqueue(job, lambda ops: send(lasts(ops.enqueue([plain]), durable)), asks=False), sending
         item, limit = self._admission.item(job, context), self._limit(full, timeout)
-
-        def add(ops: Ops) -> Step[list[Receipt]]:
-            return admit(evolve(self._admission, ops=ops, durable=durable), [item], limit, together=False)
-
-        return (
-            self._whole.enqueue(job, add, asks=True) if isinstance(self._whole, Sharded) else add(self.ops)
-        ), sending
+        admission = self._admission.lasting(durable)
+        if isinstance(self._whole, Sharded):
+            return self._whole.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
+        return admit(admission, [item], limit, together=False), sending
 
     def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
@@ -211,18 +208,22 @@ class BaseQueue(Connected):
         self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None
     ) -> tuple[Step[Any], SendSpan | None]:
         settings, limit, lasting = self.ops.settings, self._limit(full, timeout), self._durable(durable)
-        bounded = settings.max_waiting is not None or settings.unique_for is not None
         jobs = checks.listed(jobs)
         mixed = any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
         context = None if sending is None else sending.context
-        if bounded or (mixed and any(map(conditional, filter(is_new, jobs)))):
-            if settings.shards > 1:
-                raise ConfigurationError(
-                    "conditions and unique_for of jobs of a sharded queue: for enqueue, one job at a time"
-                )
-            whole, admission = timeout is not None, evolve(self._admission, durable=lasting)
-            return admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
+        asks = settings.unique_for is not None or (mixed and any(map(conditional, filter(is_new, jobs))))
+        if asks and settings.shards > 1:
+            raise ConfigurationError(
+                "conditions and unique_for of jobs of a sharded queue: for enqueue, one job at a time"
+            )
+        if asks or settings.max_waiting is not None:
+            whole, admission = timeout is not None, self._admission.lasting(lasting)
+            if isinstance(self._whole, Sharded):
+                call = self._whole.admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound)
+            else:
+                call = admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound)
+            return call, sending
         return self._whole.enqueue_many(jobs, context, self._bound, lasting), sending
 
     def _leasing(

@@ -111,7 +111,7 @@ class Feeding:
         except BadLineError as error:
             raise ConfigurationError(f"{self.name}{error}; {self._so_far() or 'nothing was enqueued'}") from None
         except (redis.RedisError, QueueFull) as error:
-            self._count(getattr(error, "receipts", []))
+            self._count([receipt for receipt in getattr(error, "receipts", []) if receipt is not None])
             raise HeadraceError(f"{error}; {self._so_far(least=True)}") from None
         except KeyboardInterrupt:
             say(f"interrupted; {self._so_far(least=True)}")

@@ -10,18 +10,23 @@ from headrace._core.effects import Step, await_room, current_time, pass_turn, se
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
 from headrace._protocol.admission import Admission, Item, Refusal
-from headrace.errors import NotDurable, QueueFull
+from headrace.errors import NotDurable
 
+ROUND_S = 0.1  # seconds that must be left for a look at other shards
 ASK_AGAIN_S = 1.0  # seconds after which a producer that waits asks again, whatever it was told
+
+
+Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
 
 
 def admit(
     admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
-    together: bool = True,
+    together: bool = True, elsewhere: Elsewhere | None = None,
 ) -> Step[list[Receipt]]:  # fmt: skip
     """Add *items*, those of one script; wait for room for *limit* seconds, `None` not at all.
 
-    *since*: when that time began. *together*: all or none of them. Raises `QueueFull`, and `NotDurable`.
+    *since*: when that time began. *together*: all or none of them. *elsewhere*: tries to add them to another shard, now
+    and then while there is no room here. Raises `QueueFull`, and `NotDurable`.
     """
     start = (yield from current_time()) if since is None else since
     receipts: dict[int, Receipt] = {}
@@ -38,23 +43,21 @@ def admit(
             answers = yield from send(op)
         except NotDurable as error:
             late, (answers,) = error, error.answers
-        refused: Refusal | None = None
-        for i, answer in zip(left, answers, strict=True):
-            if isinstance(answer, Receipt):
-                receipts[i] = answer
-            elif answer.full:
-                refused = answer
+        receipts |= {i: answer for i, answer in zip(left, answers, strict=True) if isinstance(answer, Receipt)}
+        refused = next((answer for answer in answers if isinstance(answer, Refusal) and answer.full), None)
         left = [i for i in left if i not in receipts]
         if refused is None:
             continue
-        end = start + limit if limit is not None else 0.0
-        rest = end - (yield from current_time()) if limit is not None else 0.0
+        rest = yield from _rest(start, limit)
         if rest > 0:
             waited = True
             room = yield from await_room(admission.wait(refused.last, min(rest, ASK_AGAIN_S)), rest)
-            rest = 1.0 if room else end - (yield from current_time())
+            rest = 1.0 if room else (yield from _rest(start, limit))
+            if not room and rest > ROUND_S and elsewhere is not None and (made := (yield from elsewhere())):
+                yield from pass_turn()
+                return made
         if rest <= 0:
-            raise QueueFull(refused.waiting, admission.most)
+            raise admission.full(refused.waiting)
     if waited:
         yield from pass_turn()
     made = [receipts[i] for i in range(len(items))]
@@ -62,6 +65,10 @@ def admit(
         late.receipts = made
         raise late
     return made
+
+
+def _rest(start: float, limit: float | None) -> Step[float]:
+    return 0.0 if limit is None else start + limit - (yield from current_time())
 
 
 def admit_many(

@@ -153,6 +153,15 @@ class ShardMap:
                 break
         return self.parts[some[self._turn % len(some)].number]
 
+    def round(self) -> list[PartOps]:
+        """Return the shards to which a job without key and id may go, that whose turn it is first; without those whose
+        node has not answered lately, unless none has.
+        """
+        some = self.table.any_of(self.sealed)
+        self._turn = at = (self._turn + 1) % len(some)
+        parts = [self.parts[part.number] for part in (*some[at:], *some[:at])]
+        return [part for part in parts if self.sound(part.keys)] or parts
+
     def before(self, job: NewJob[Any], number: int) -> list[PartOps]:
         """Return the shards that may have a job of this one's id, if it goes to the shard of that *number*."""
         name = named(job)

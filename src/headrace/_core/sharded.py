@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field
 
 from headrace._core import calls, results
+from headrace._core.admitting import admit
 from headrace._core.bulk import Choose, bulk
 from headrace._core.effects import Sleep, Step, current_time, send, send_all
 from headrace._core.handing import Targets, hand_over
 from headrace._core.resharding import gather_schedule
 from headrace._core.results import UNKNOWN, End
 from headrace._core.shard_map import ShardMap, anywhere, named
-from headrace._core.sharded_enqueue import enqueue_many
+from headrace._core.sharded_enqueue import AsRoomIs, Freely, admit_anywhere, enqueue_many
 from headrace._core.sharded_leasing import ShardedPeer
 from headrace._core.sharded_pages import ShardedPages
 from headrace._core.whole import EXPIRED_PER_SCRIPT, MOVED_PER_SCRIPT
@@ -34,6 +35,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed, apart
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.timing import Timing
+from headrace._protocol.admission import Admission, Item
 from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT
@@ -146,6 +148,20 @@ class Sharded:
             except Sealed as error:
                 yield from self.map.refused(part, error)
 
+    def admit(
+        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
+    ) -> Step[list[Receipt]]:
+        """Add one job under conditions, as `enqueue`; one that any shard may have to one that has room."""
+        since = yield from current_time()
+        if admission.most and named(job) is None:
+            yield from self.ready()
+            return (yield from admit_anywhere(self.map, admission, [item], limit, since=since, together=False))
+
+        def add(ops: Ops) -> Step[list[Receipt]]:
+            return admit(admission.at(ops), [item], limit, since=since, together=False)
+
+        return (yield from self.enqueue(job, add, asks=asks))
+
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Callable[[list[Receipt]], object],
         durable: Durability | None,
@@ -153,7 +169,15 @@ class Sharded:
         """Add all jobs, part by part, each to one shard; return their receipts. If a part fails, the error's `receipts`
         are those of all jobs in their order, `None` for each that is not known to be in.
         """
-        return enqueue_many(self.map, jobs, context, bind, durable)
+        return enqueue_many(self.map, jobs, Freely(context, durable), bind)
+
+    def admit_many(
+        self, admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None,
+        bind: Callable[[list[Receipt]], object],
+    ) -> Step[list[Receipt]]:  # fmt: skip
+        """Add all jobs as `enqueue_many`, as far as there is room; *limit* is for each part, or for the *whole*."""
+        since = (yield from current_time()) if whole else None
+        return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
     def peer(self) -> ShardedPeer:
         """Make what leases without a worker."""

@@ -79,6 +79,11 @@ def bucket(rate: Rate, share: float) -> tuple[float, int]:
     return rate.step / share, max(1, ceil(rate.tokens * share - 1e-6))  # shards of equal size differ by one key
 
 
+def room(most: int, share: float) -> int:
+    """Return how many of the *most* jobs that may wait a shard may have that has this *share* of all keys."""
+    return -(-most // round(1 / share))  # shards of equal size differ by one key
+
+
 On = Mapping[type[BaseException], Verdict | type[Verdict] | Callable[[Any], Verdict | None]]
 
 

@@ -174,12 +174,8 @@ class QueueSettings:
             )
 
     def _for_shards(self) -> None:
-        """Refuse what counts the jobs of a queue in one script, where the queue has several shards."""
+        """Refuse rates that one script can't keep, where the queue has several shards."""
         each = f"a script reaches one of {self.shards} shards"
-        if self.shards > 1 and self.max_waiting:
-            raise ConfigurationError(
-                f"max_waiting: not for queues with shards, as {each}: look at counts(), or leave out shards="
-            )
         for rate in self.rates if self.shards > 1 else ():
             if rate.key is None and not rate.per_shard:
                 raise ConfigurationError(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import Context, millis
 from headrace._model.conditions import UNIQUE, Conditions, Outcome, conditional, conditions
 from headrace._model.durability import Durability
 from headrace._model.job import NewJob, is_new
+from headrace._model.policy import room
 from headrace._model.receipt import Receipt
 from headrace._protocol.lasting import lasts
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
@@ -19,6 +20,7 @@ from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
 from headrace._protocol.script import script
+from headrace.errors import QueueFull
 
 OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
 REFUSED = 5  # for lack of room; a larger number: not looked at, for lack of time
@@ -55,11 +57,39 @@ class Admission:
 
     ops: Ops
     durable: Durability | None = None
+    _others: dict[tuple[int, Durability | None], Admission] = field(
+        factory=dict[tuple[int, Durability | None], "Admission"], init=False
+    )
+
+    def at(self, ops: Ops) -> Admission:
+        """Return the maker for a shard. It is always the same one, by which calls know that they may be joined."""
+        return self._other(ops, self.durable)
+
+    def lasting(self, durable: Durability | None) -> Admission:
+        """Return the maker for calls that are to last."""
+        return self._other(self.ops, durable)
+
+    def _other(self, ops: Ops, durable: Durability | None) -> Admission:
+        if ops is self.ops and durable == self.durable:
+            return self
+        wanted = (id(ops), durable)
+        found = self._others.get(wanted)
+        return self._others.setdefault(wanted, Admission(ops, durable)) if found is None else found
 
     @property
     def most(self) -> int:
-        """The number of jobs that may wait; 0 for any."""
-        return self.ops.settings.max_waiting or 0
+        """The number of jobs that may wait, of a shard its share; 0 for any."""
+        return room(self.ops.settings.max_waiting or 0, self.ops.share)
+
+    @property
+    def most_together(self) -> int:
+        """The number of jobs of one part, at most."""
+        return min(JOBS_PER_SCRIPT, max(1, self.most // PARTS)) if self.most else JOBS_PER_SCRIPT
+
+    def full(self, waiting: int) -> QueueFull:
+        """Make the error that says that there is no room."""
+        shard = self.ops.keys.shard
+        return QueueFull(waiting, self.most, None if shard is None else shard.number)
 
     def item(self, job: Any, context: Context | None = None) -> Item:
         """Check a payload or `NewJob` with its conditions."""
@@ -101,7 +131,7 @@ class Admission:
     def parts(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
         """Check all *jobs*, and cut them into parts that one script takes, and that may find room."""
         items = [self.item(job, context) for job in jobs]
-        most = max(1, self.most // PARTS) if self.most else JOBS_PER_SCRIPT
+        most = self.most_together
         part: list[Item] = []
         cost = size = 0
         for item in items:

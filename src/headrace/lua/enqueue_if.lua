@@ -14,6 +14,8 @@
 -- completed (see complete, and the field headrace-unique). throttle: a later one is dropped for so long after it was
 -- added. debounce: a job that has not begun is moved to so long from now, at most `max_wait` ms behind its enqueue; a
 -- new one is delayed so. replace=1: a job that has not begun gets the fields of this one, and its delay.
+-- A shard that is sealed answers the error SHARDS and the version of the table that says so, to a part that goes
+-- together before any write, else at the first job that is new.
 -- Bounded by the client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
 -- @include add
 -- @include backlog
@@ -44,6 +46,7 @@ local q = {
   released = released, limited = limited, flows = flows, levels = level_streams(stats, levels), added = 0, enqueued = 0,
   turns = turns, behind = behind,
 }
+if together and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
 local now, wanted, at = clock(), {}, items
 while at <= #ARGV do
   local job = {id = ARGV[at], delay = ARGV[at + 1], fields = {}}
@@ -111,7 +114,7 @@ for i, job in ipairs(wanted) do
       if entry then outcome = change(job, entry) end
     end
   end
-  if not outcome and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end -- of a shard one job at a time is asked
+  if not outcome and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
   if not outcome and room < 1 then outcome = REFUSED end
   if not outcome then
     local new, soonest
