@@ -15,8 +15,7 @@ import gc
 import os
 import signal
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from importlib import import_module
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.differences import difference
 from tests.support.masters import Masters
+from tests.support.nodes import Nodes
 from tests.support.servers import Binary, Server, binaries
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background: programs would inherit it
@@ -65,19 +65,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(5 * (os.cpu_count() or 2), 32)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Have each process import the tests from another one on: what one has compiled, the others read.
-
-    If all began with the first, each would compile everything, most of what a start from a fresh checkout takes.
-    """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker and session.config.args_source is session.config.ArgsSource.TESTPATHS:
-        files = sorted([*FOLDER.glob("*/test_*.py"), *FOLDER.glob("unit/*/test_*.py")])
-        first = len(files) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        for file in files[first:] + files[:first]:
-            with suppress(Exception, pytest.skip.Exception):  # it is told of when the file is collected
-                import_module(".".join(file.relative_to(FOLDER.parent).with_suffix("").parts))
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Have the processes be forks of one that has imported the tests: to start takes each two seconds less."""
+    files = [*FOLDER.glob("*/test_*.py"), *FOLDER.glob("unit/*/test_*.py")]
+    all_of_them = config.args_source is config.ArgsSource.TESTPATHS
+    modules = [".".join(file.relative_to(FOLDER.parent).with_suffix("").parts) for file in files if all_of_them]
+    nodes = Nodes(sorted(modules))
+    config.add_cleanup(nodes.close)
+    for spec in specs:
+        spec.python = nodes.python
 
 
 LEFT_OUT: set[object] = set()  # the bodies of which no case runs

@@ -1,0 +1,107 @@
+"""The processes of a parallel run of the tests, as forks of one that has imported what they import: pytest, its
+plugins, and the tests, which together take two seconds of processor time. They share a forkserver, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing as mp
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+CONTEXT: Any = mp.get_context("fork")
+
+
+class Nodes:
+    """A process that has imported modules, of which each further process is a fork.
+
+    Two import them, from both ends: what one has compiled, the other reads.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        other = CONTEXT.Process(target=imported, args=(modules[::-1],))
+        other.start()
+        imported(modules)
+        other.join()
+        if modules:  # of which some say what the processes of tests are to have imported
+            forkserver.ensure_running()  # one for all nodes, which could not ask: it is no child of theirs
+            forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
+        with ExitStack() as opened:
+            address = str(Path(opened.enter_context(TemporaryDirectory(prefix="headrace-"))) / "forks")
+            listener = opened.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(address)
+            listener.listen(64)
+            theirs, self._link = CONTEXT.Pipe(duplex=False)
+            self._process = CONTEXT.Process(target=forking, args=(listener, theirs, self._link))
+            self._process.start()
+            listener.close()
+            theirs.close()
+            self._opened = opened.pop_all()
+        self.python = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("node.py")), address])
+        """The command line of a node: it stands in the place of Python."""
+
+    def close(self) -> None:
+        """Wait until all have ended."""
+        self._link.close()
+        self._process.join()
+        self._opened.close()
+
+
+def imported(modules: Iterable[str]) -> None:
+    """Import modules; what one of them raises is told of when its tests are collected."""
+    for module in modules:
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(module)
+
+
+def forking(listener: socket.socket, theirs: Connection, link: Connection) -> None:
+    """Make a fork for each program that connects, and tell it when that has ended; end when nothing more can come."""
+    link.close()
+    gc.freeze()  # so that the collector of a fork does not write to, and so copy, what they share
+    nodes: dict[Any, tuple[Any, socket.socket]] = {}
+    open_ends: list[Any] = [listener, theirs]
+    while open_ends or nodes:
+        for ready in wait([*open_ends, *nodes]):
+            if ready in nodes:
+                process, asking = nodes.pop(ready)
+                process.join()
+                with asking, suppress(OSError):  # it may have been killed
+                    asking.send(str(abs(process.exitcode)).encode())
+            elif ready is theirs:
+                open_ends.clear()
+                listener.close()
+            else:
+                asking, _ = listener.accept()
+                _, streams, _, _ = socket.recv_fds(asking, 1, 3)
+                process = CONTEXT.Process(target=serving, args=(streams, [listener, asking, theirs]))
+                process.start()
+                for stream in streams:
+                    os.close(stream)
+                nodes[process.sentinel] = process, asking
+
+
+def serving(streams: Sequence[int], others: Sequence[Any]) -> None:
+    """Do what `python -c` does with the line that execnet has it run: run the program that comes over its input."""
+    for other in others:
+        other.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", buffering=1, closefd=False)
+    main = sys.modules["__main__"] = ModuleType("__main__")  # else processes that it starts would import pytest again
+    exec(eval(sys.stdin.readline()), vars(main))
