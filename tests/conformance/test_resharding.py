@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 import redis
 
-from headrace import ConfigurationError, NewJob, ShardsMismatch
+from headrace import AsyncQueue, ConfigurationError, NewJob, ShardsMismatch
 from headrace._core import handing
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.conformance.test_shards import drained
 from tests.support.awaiting import until
+from tests.support.servers import Server
 
 OLD, NEW = 4, 8
 LONG_AGO_MS = 700_000  # longer than calls are known by their records
@@ -164,6 +166,25 @@ def test_conditions_reach_the_job_where_it_is(queue: Any) -> None:
     assert queue.enqueue(b"y", id="n", throttle=60).outcome == "added"
     assert {one.job.id: one.job.shard < OLD for one in queue.delayed()} == {"r": True, "d": True}
     assert queue.find("n").job.shard >= OLD
+
+
+def test_concurrent_calls_reach_the_jobs_where_they_are(server: Server) -> None:
+    """They travel as one to a shard that takes nothing new: it changes those that it has, and leaves the others."""
+
+    async def story() -> None:
+        async with AsyncQueue("q", url=server.url, **server.binary.options, shards=OLD) as queue:
+            there = [f"old{n}" for n in range(20)]
+            await queue.enqueue_many([NewJob(b"x", id=name, key="k", delay=60) for name in there])
+            await queue.reshard(NEW)
+            mixed = [name for old in there for name in (old, f"new{old[3:]}")]
+            receipts = await asyncio.gather(
+                *(queue.enqueue(b"y", id=name, key="k", delay=60, replace=True) for name in mixed)
+            )
+            assert [receipt.outcome for receipt in receipts] == ["replaced", "added"] * 20
+            found = [(one.job.id, one.job.shard < OLD) async for one in queue.delayed()]
+            assert sorted(found) == sorted((name, name in there) for name in mixed)
+
+    asyncio.run(story())
 
 
 def test_what_a_shard_still_has_keeps_it(queue: Any, client: redis.Redis) -> None:

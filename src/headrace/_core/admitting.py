@@ -9,6 +9,7 @@ from headrace._core.calls import said_what_is_in
 from headrace._core.effects import Step, await_room, current_time, pass_turn, send
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
+from headrace._model.shards import Sealed
 from headrace._protocol.admission import Admission, Item, Refusal
 from headrace.errors import NotDurable
 
@@ -26,7 +27,8 @@ def admit(
     """Add *items*, those of one script; wait for room for *limit* seconds, `None` not at all.
 
     *since*: when that time began. *together*: all or none of them. *elsewhere*: tries to add them to another shard, now
-    and then while there is no room here. Raises `QueueFull`, and `NotDurable`.
+    and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` where
+    nothing new is taken and an item is new: that is for a single one, or for those that go together.
     """
     start = (yield from current_time()) if since is None else since
     receipts: dict[int, Receipt] = {}
@@ -43,6 +45,8 @@ def admit(
             answers = yield from send(op)
         except NotDurable as error:
             late, (answers,) = error, error.answers
+        if (sealed := next((answer for answer in answers if isinstance(answer, Sealed)), None)) is not None:
+            raise sealed
         receipts |= {i: answer for i, answer in zip(left, answers, strict=True) if isinstance(answer, Receipt)}
         refused = next((answer for answer in answers if isinstance(answer, Refusal) and answer.full), None)
         left = [i for i in left if i not in receipts]

@@ -14,6 +14,7 @@ from headrace._model.durability import Durability
 from headrace._model.job import NewJob, is_new
 from headrace._model.policy import room
 from headrace._model.receipt import Receipt
+from headrace._model.shards import Sealed
 from headrace._protocol.lasting import lasts
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
@@ -23,7 +24,7 @@ from headrace._protocol.script import script
 from headrace.errors import QueueFull
 
 OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
-REFUSED = 5  # for lack of room; a larger number: not looked at, for lack of time
+REFUSED, SEALED = 5, 7  # for lack of room; new, where nothing new is taken. 6: not looked at, for lack of time
 AWAITS_S = 10.0  # seconds for which a producer that waits is told of room; it asks again every second
 PARTS = 10  # a part is this part of `max_waiting` at most, so that producers need not wait until a queue is empty
 NONE = Conditions(unique_for=None, debounce=None, max_wait=None, throttle=None, replace=False)
@@ -39,16 +40,16 @@ class Refusal:
     last: str
 
 
-def admitted(reply: Any) -> list[Receipt | Refusal]:
+def admitted(reply: Any) -> list[Receipt | Refusal | Sealed]:
     """Decode what became of each job."""
     waiting, last = reply[0], text(reply[1])
-    numbers: list[int] = reply[3::2]
-    return [
-        Receipt(text(i), number == 1, OUTCOMES[number])
-        if number < REFUSED
-        else Refusal(number == REFUSED, waiting, last)
-        for i, number in zip(reply[2::2], numbers, strict=True)
-    ]
+
+    def one(name: str, number: int) -> Receipt | Refusal | Sealed:
+        if number < REFUSED:
+            return Receipt(name, number == 1, OUTCOMES[number])
+        return Sealed(int(name)) if number == SEALED else Refusal(number == REFUSED, waiting, last)
+
+    return [one(text(name), number) for name, number in zip(reply[2::2], reply[3::2], strict=True)]
 
 
 @frozen(eq=False)
@@ -104,21 +105,21 @@ class Admission:
             fields = [*fields, UNIQUE, str(terms["unique"])]
         return name, delay, " ".join(f"{term}={ms}" for term, ms in terms.items()), fields
 
-    def single(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal]]:
+    def single(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
         """Add items as far as there is room, each by itself."""
         return self._op(items, 0, together=False, join=self.single)
 
-    def single_awaiting(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal]]:
+    def single_awaiting(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
         """Like `single`, for callers that wait for room."""
         return self._op(items, AWAITS_S, together=False, join=self.single_awaiting)
 
-    def part(self, items: Sequence[Item], *, awaits: bool) -> Op[list[Receipt | Refusal]]:
+    def part(self, items: Sequence[Item], *, awaits: bool) -> Op[list[Receipt | Refusal | Sealed]]:
         """Add items if there is room for all of them."""
         return self._op(items, AWAITS_S if awaits else 0, together=True)
 
     def _op(
         self, items: Sequence[Item], awaits: float, *, together: bool, join: Any = None
-    ) -> Op[list[Receipt | Refusal]]:
+    ) -> Op[list[Receipt | Refusal | Sealed]]:
         args: list[Arg] = [self.most, millis(awaits), int(together)]
         for name, delay, terms, fields in items:
             args += (name, delay, terms, len(fields), *fields)

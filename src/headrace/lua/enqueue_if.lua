@@ -4,8 +4,9 @@
 --        turns (hash), behind (zset), levels...
 -- ARGV   call, most int, awaits int, together flag, items...
 -- REPLY  {waiting, last, id, outcome, id, outcome, ...}: outcome 0 present, 1 added, 2 replaced, 3 moved, 4 dropped, 5
---        refused for lack of room, 6 not looked at, for lack of time: ask again · waiting jobs there were, and the last
---        ID of the gate's stream, if any was refused, or -1 and ''
+--        refused for lack of room, 6 not looked at, for lack of time: ask again, 7 new, and the shard takes nothing new:
+--        in place of its id the version of the table that says so · waiting jobs there were, and the last ID of the
+--        gate's stream, if any was refused, or -1 and ''
 -- COST   8 us per job, 15 us per job that is moved or replaced; 6 us + 0.1 us per worker where there is hardly room
 -- most: jobs that may wait (waiting, parked, delayed), 0 for any number. awaits: ms for which the caller waits for room
 -- if there is none: it blocks on the gate's stream behind `last`, and asks again. together: all items are refused
@@ -14,8 +15,7 @@
 -- completed (see complete, and the field headrace-unique). throttle: a later one is dropped for so long after it was
 -- added. debounce: a job that has not begun is moved to so long from now, at most `max_wait` ms behind its enqueue; a
 -- new one is delayed so. replace=1: a job that has not begun gets the fields of this one, and its delay.
--- A shard that is sealed answers the error SHARDS and the version of the table that says so, to a part that goes
--- together before any write, else at the first job that is new.
+-- To a part that goes together, a shard that is sealed answers the error SHARDS and that version, before any write.
 -- Bounded by the client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
 -- @include add
 -- @include backlog
@@ -31,7 +31,7 @@
 -- @include take_until
 -- @include unbegun
 -- @include wake_one
-local PRESENT, ADDED, REPLACED, MOVED, DROPPED, REFUSED, UNSEEN = 0, 1, 2, 3, 4, 5, 6
+local PRESENT, ADDED, REPLACED, MOVED, DROPPED, REFUSED, UNSEEN, SEALED = 0, 1, 2, 3, 4, 5, 6, 7
 local CONDITIONS = {unique = true, throttle = true, debounce = true, max_wait = true, replace = true}
 local known = recorded()
 if known then return known end
@@ -114,7 +114,7 @@ for i, job in ipairs(wanted) do
       if entry then outcome = change(job, entry) end
     end
   end
-  if not outcome and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
+  if not outcome and heard.sealed then id, outcome = heard.sealed, SEALED end
   if not outcome and room < 1 then outcome = REFUSED end
   if not outcome then
     local new, soonest
