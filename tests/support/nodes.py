@@ -1,5 +1,5 @@
 """The processes of a parallel run of the tests, as forks of one that has imported what they import: pytest, its
-plugins, and the tests, which together take two seconds of processor time. They share a forkserver, too.
+plugins, and the tests, which together take two seconds of processor time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from importlib import import_module
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,9 +35,6 @@ class Nodes:
         other.start()
         imported(modules)
         other.join()
-        if modules:  # of which some say what the processes of tests are to have imported
-            forkserver.ensure_running()  # one for all nodes, which could not ask: it is no child of theirs
-            forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
         with ExitStack() as opened:
             address = str(Path(opened.enter_context(TemporaryDirectory(prefix="headrace-"))) / "forks")
             listener = opened.enter_context(socket.socket(socket.AF_UNIX))
