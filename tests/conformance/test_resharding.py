@@ -172,7 +172,8 @@ def test_concurrent_calls_reach_the_jobs_where_they_are(server: Server) -> None:
     """They travel as one to a shard that takes nothing new: it changes those that it has, and leaves the others."""
 
     async def story() -> None:
-        async with AsyncQueue("q", url=server.url, **server.binary.options, shards=OLD) as queue:
+        options = {**server.binary.options, "shards": OLD}
+        async with AsyncQueue("q", url=server.url, **options) as queue:
             there = [f"old{n}" for n in range(20)]
             await queue.enqueue_many([NewJob(b"x", id=name, key="k", delay=60) for name in there])
             await queue.reshard(NEW)
