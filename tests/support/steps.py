@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace import JobState
+import pytest
+
+from headrace import JobState, QueueFull
 from tests.support.awaiting import until
 
 LONG = 3600.0  # seconds that no test lasts
@@ -19,6 +22,14 @@ def key(part: str, queue: str = "q", namespace: str = "headrace") -> str:
 def payloads(states: Iterable[JobState]) -> list[Any]:
     """List the payloads of a listing."""
     return [state.job.payload for state in states]
+
+
+def finds_no_room(call: Callable[[], object], least: float) -> None:
+    """Assert that a call waits for room for at least so many seconds, and finds none soon after."""
+    start = time.monotonic()
+    with pytest.raises(QueueFull):
+        call()
+    assert least <= time.monotonic() - start < 5
 
 
 def leased(queue: Any, payload: Any = b"x", *, duration: float | None = None, **options: Any) -> Any:

@@ -219,11 +219,8 @@ class BaseQueue(Connected):
             )
         if asks or settings.max_waiting is not None:
             whole, admission = timeout is not None, self._admission.lasting(lasting)
-            if isinstance(self._whole, Sharded):
-                call = self._whole.admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound)
-            else:
-                call = admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound)
-            return call, sending
+            admitting = self._whole.admit_many if isinstance(self._whole, Sharded) else admit_many
+            return admitting(admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
         return self._whole.enqueue_many(jobs, context, self._bound, lasting), sending
 
     def _leasing(

@@ -15,8 +15,6 @@ from headrace.errors import NotDurable
 
 ROUND_S = 0.1  # seconds that must be left for a look at other shards
 ASK_AGAIN_S = 1.0  # seconds after which a producer that waits asks again, whatever it was told
-
-
 Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
 
 
@@ -27,8 +25,8 @@ def admit(
     """Add *items*, those of one script; wait for room for *limit* seconds, `None` not at all.
 
     *since*: when that time began. *together*: all or none of them. *elsewhere*: tries to add them to another shard, now
-    and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` where
-    nothing new is taken and an item is new: that is for a single one, or for those that go together.
+    and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` where nothing new is taken and
+    an item is new: that is for a single one, or for those that go together.
     """
     start = (yield from current_time()) if since is None else since
     receipts: dict[int, Receipt] = {}
