@@ -8,7 +8,7 @@ before.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -169,6 +169,16 @@ class ShardMap:
             return []
         sealed = (part for part in self.table.before(name, number) if self._gives_only(part))
         return [self.parts[part.number] for part in sealed]
+
+    def there(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:
+        """Ask shards, each by its number, which of these ids they have, each by its place; return the places of those
+        that one of them has.
+        """
+        found: set[int] = set()
+        for number, ids in asked.items():
+            answers = yield from send(self.at(number).present([*ids.values()]))
+            found |= {place for place, yes in zip(ids, answers, strict=True) if yes}
+        return found
 
     def _gives_only(self, part: Part) -> bool:
         return part.state == "draining" or part.number in self.sealed

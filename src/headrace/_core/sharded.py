@@ -354,16 +354,13 @@ class Sharded:
         """Tell which of these jobs of a shard are of *some* ids, if any are given, that no other shard has."""
         names = [apart(one.job.id) for one in found]
         free = [not some or name in some for name, _ in names]
-        asked: dict[int, list[int]] = defaultdict(list)
+        asked: dict[int, dict[int, str]] = defaultdict(dict)
         for place, one in enumerate(found):
             if free[place] and names[place][1] is None:  # one that was given no id is nowhere else
                 for part in self.map.table.before(one.job.key or one.job.id, number):
-                    asked[part.number].append(place)
-        for other, places in asked.items():
-            taken = yield from send(self.map.at(other).present([names[place][0] for place in places]))
-            for place, yes in zip(places, taken, strict=True):
-                free[place] &= not yes
-        return free
+                    asked[part.number][place] = names[place][0]
+        taken = yield from self.map.there(asked)
+        return [one and place not in taken for place, one in enumerate(free)]
 
     def purge_dead(self, ids: Sequence[str]) -> Step[int]:
         """Remove dead letters."""

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from headrace._core.admitting import Elsewhere, admit
-from headrace._core.effects import Step, current_time, overlap, send
+from headrace._core.effects import Step, current_time, overlap
 from headrace._core.shard_map import ShardMap, named
 from headrace._model import checks
 from headrace._model.checks import Context
@@ -174,16 +174,12 @@ def enqueue_many(
 
 def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
     """Ask the shards that only give away which jobs' ids they have; return the places of these jobs."""
-    asked: dict[int, list[int]] = defaultdict(list)
+    asked: dict[int, dict[int, str]] = defaultdict(dict)
     for place in part.places if len(map.parts) > len(map.table.takers) else ():
         if is_new(jobs[place]):
             for one in map.before(jobs[place], part.ops.shard.number):
-                asked[one.shard.number].append(place)
-    found: set[int] = set()
-    for number, places in asked.items():
-        answers = yield from send(map.at(number).present([job_id(jobs[place].id) for place in places]))
-        found |= {place for place, yes in zip(places, answers, strict=True) if yes}
-    return found
+                asked[one.shard.number][place] = job_id(jobs[place].id)
+    return map.there(asked)
 
 
 def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs) -> Iterator[_Part]:
