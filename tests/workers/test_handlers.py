@@ -7,11 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace import BatchError, ConfigurationError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater, Worker
+from headrace._sync.engine import Engine
 from headrace._sync.worker import THREADS_AT_MOST
 from headrace.testing import run_until_empty
 from tests.support.awaiting import PATIENCE, until
@@ -275,6 +278,40 @@ def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
         assert {job.attempt for job in done} == {1}
         gate.set()
         until(lambda: queue.counts().completed == before + 31)
+
+
+def test_what_went_back_as_no_thread_could_begin_is_leased_again(
+    queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with much to do the threads of all slots may wait for a second: then no handler ends, by which the
+    worker would lease again.
+    """
+    may_begin, went_back = threading.Event(), threading.Event()
+
+    class Gated(SimpleQueue[Any]):
+        def get(self, *args: Any, **options: Any) -> Any:
+            may_begin.wait()
+            return super().get(*args, **options)
+
+    def take_back(engine: Engine, consumer: Any) -> Any:
+        units, others = taken_back(engine, consumer)
+        if units:
+            went_back.set()
+        return units, others
+
+    taken_back = Engine.take_back
+    monkeypatch.setattr(Engine, "take_back", take_back)
+    monkeypatch.setattr("headrace._sync.engine.queue", SimpleNamespace(SimpleQueue=Gated, Empty=Empty))
+    worker = Worker(newest.url)
+    worker.handler("q", concurrency=2)(lambda _job: None)
+    queue.enqueue_many([b"x"] * 3)
+    try:
+        with worker:
+            assert went_back.wait(60)
+            may_begin.set()
+            until(lambda: queue.counts().completed == 3)
+    finally:
+        may_begin.set()
 
 
 def test_settling_and_leasing_share_a_round_trip(work: Work, queue: Queue, newest: Server) -> None:

@@ -225,12 +225,12 @@ class Engine(BaseEngine):
         slots.backlog.extend(units)
         self._fill(slots)
 
-    def take_back(self, consumer: Consumer | None) -> list[Unit]:
-        """Return the units that have not started; they no longer will."""
-        backlog = self._slots[id(consumer)].backlog
-        units = list(backlog)
-        backlog.clear()
-        return units
+    def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
+        """Return the units that have not started, which no longer will, and whether another one has a slot."""
+        slots = self._slots[id(consumer)]
+        units = list(slots.backlog)
+        slots.backlog.clear()
+        return units, slots.of.running > 0
 
     def abort(self, held: Sequence[Held]) -> None:
         """Cancel the tasks whose jobs are all lost; threads can only be told."""
@@ -312,6 +312,7 @@ class Engine(BaseEngine):
         now, finished = time.monotonic(), slots.consumer.finished
         for unit, error, result in over:
             finished(unit, now, error, result)
+        slots.consumer.slot_freed()
         sharing = slots.sharing
         if len(sharing) > 1:
             sharing.append(sharing.pop(0))  # another is the first to fill them the next time

@@ -210,8 +210,8 @@ class BaseEngine(ABC):
         """Run the handler on these units, as slots become free."""
 
     @abstractmethod
-    def take_back(self, consumer: Consumer | None) -> list[Unit]:
-        """Return the units that have not started; they no longer will."""
+    def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
+        """Return the units that have not started, which no longer will, and whether another one has a slot."""
 
     @abstractmethod
     def abort(self, held: Sequence[Held]) -> None:

@@ -177,7 +177,7 @@ class Start:
 
 @frozen
 class TakeBack:
-    """Take back the units that have not started; answered with them."""
+    """Take back the units that have not started; answered with them, and with whether another one has a slot."""
 
 
 @frozen
@@ -309,9 +309,9 @@ def receive(channels: Sequence[str], seconds: float) -> Step[Received]:
     return cast(Received, (yield Receive(channels, seconds)))
 
 
-def take_back() -> Step[list[list[Held]]]:
-    """Take back the units that have not started, and return them."""
-    return cast("list[list[Held]]", (yield TakeBack()))
+def take_back() -> Step[tuple[list[list[Held]], bool]]:
+    """Take back the units that have not started, and return them, and whether another one has a slot."""
+    return cast("tuple[list[list[Held]], bool]", (yield TakeBack()))
 
 
 @define(eq=False)

@@ -178,8 +178,8 @@ class Engine(BaseEngine):
             self._units[id(consumer)].put((consumer, driver))
         return True
 
-    def take_back(self, consumer: Consumer | None) -> list[Unit]:
-        """Return the units that have not started; they no longer will."""
+    def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
+        """Return the units that have not started, which no longer will, and whether another one has a slot."""
         units, waiting = self._units[id(consumer)], list[Unit]()
         others: list[tuple[Consumer, Unit | RoleDriver]] = []
         with self._putting:
@@ -192,10 +192,11 @@ class Engine(BaseEngine):
                         waiting.append(item[1])
                     else:
                         others.append(item)
-            self._begun[id(consumer)].difference_update(map(id, waiting))
+            begun = self._begun[id(consumer)]
+            begun.difference_update(map(id, waiting))
             for item in others:  # of the shards that share these slots, in their order
                 units.put(item)
-        return waiting
+        return waiting, bool(begun)
 
     def abort(self, held: Sequence[Held]) -> None:
         """Tell the handlers of these jobs to give up; a thread cannot be stopped."""
@@ -226,6 +227,7 @@ class Engine(BaseEngine):
                     error = raised
                 consumer.finished(unit, time.monotonic(), error, result)
             begun.discard(id(unit))
+            consumer.slot_freed()  # behind that: a role says that it is stuck, and then looks whether it is
             self.wake(consumer)
             item, unit, jobs, argument, error, result = None, [], [], None, None, None  # they may be large
             item = units.get()

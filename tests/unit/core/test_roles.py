@@ -83,6 +83,7 @@ class Hand:
     def __init__(self, role: Role) -> None:
         self.role = role
         self.now = 100.0
+        self.runs = True  # whether units have slots, beside those that wait
         self.backlog: list[list[Held]] = []
         self.aborted: list[Held] = []
         self.pokes: list[bool] = []
@@ -100,7 +101,7 @@ class Hand:
                     case Start(units):
                         self.backlog += units
                     case TakeBack():
-                        reply, self.backlog = self.backlog, []
+                        reply, self.backlog = (self.backlog, self.runs), []
                     case Abort(held):
                         self.aborted += held
                         for one in held:
@@ -487,7 +488,53 @@ def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
     assert sent(effect)[0][3::2] == ("2-0", "3-0", "4-0")
     assert isinstance(hand.go([[True, True, True]]), Sleep)
     consumer.finished(unit, hand.now, None)
+    consumer.slot_freed()
     assert names(hand.go()) == ["complete", "lease"]
+
+
+def test_what_goes_back_while_nothing_runs_is_leased_again() -> None:
+    """A busy machine let no thread begin for a second: no handler ends later, by which it would go on."""
+    consumer = make_consumer(concurrency=2)
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([grant(consumer, 1, 2)])
+    hand.runs = False
+    hand.now += TAKE_BACK_AFTER_S
+    assert hand.go() == Sleep(0.0)
+    assert names(hand.go()) == ["release", "lease"]
+
+
+def test_what_comes_behind_a_blocked_read_goes_back_while_nothing_runs() -> None:
+    """As above: the role that gave back before it has looked too early, at what came here."""
+    consumer = make_consumer(concurrency=10)
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    fetching.go()
+    fetching.go([Grant([])])
+    waiting.go()
+    consumer.stuck, waiting.runs = True, False
+    waiting.go((True, grant(consumer, 1, 2)))
+    assert names(fetching.go()) == ["release"]
+    assert consumer.waits()  # for what it gives back, among others
+
+
+def test_a_slot_that_becomes_free_as_others_are_given_back() -> None:
+    """The handler ends once its consumer is stuck, and before that has been told that it runs."""
+    consumer = make_consumer(concurrency=1)
+    consumer.mean = START_WITHIN_S / 3
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([grant(consumer, 1, 2)])
+    unit = hand.backlog.pop(0)
+    consumer.begin(unit, hand.now)
+    hand.now += TAKE_BACK_AFTER_S
+    effect = hand.role.send(None)
+    while not isinstance(effect, TakeBack):
+        effect = hand.role.send(hand.now)
+    consumer.finished(unit, hand.now, None)
+    consumer.slot_freed()
+    assert hand.go((hand.backlog, True)) == Sleep(0.0)
+    assert names(hand.go()) == ["complete", "release"]
+    assert consumer.waits()
 
 
 def test_settlements_are_grouped_and_bounded() -> None:

@@ -73,7 +73,7 @@ class Consumer:
     gathered: list[Held] = field(factory=list[Held])
     mean: float | None = None  # seconds a unit takes
     slot_moved_at: float = 0.0  # when a unit last got a slot, or began to wait for one
-    stuck: bool = False  # no slot becomes free: lease nothing until a handler ends
+    stuck: bool = False  # no slot becomes free: lease nothing until one does
     full_at: float = 0.0  # when the gathered jobs make a batch, full or not
     due_at: float | None = None  # when a delayed job is due
     tick_at: float | None = None  # when a schedule is due
@@ -160,11 +160,8 @@ class Consumer:
         """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
-        self.stuck = False
         if self.shared is not None:
             self.shared.mean = self.mean
-            if self.shared.stuck:
-                self.shared.moved()
         if self.phase >= Phase.HALTING:  # it was told to give up: returning is no completion
             self.dropped += [held for held in unit if not held.ended]
             for held in unit:
@@ -188,6 +185,12 @@ class Consumer:
             except BaseException as wrong:  # what a handler raises or returns may do anything when it is looked at
                 ended = wrong, None
             self.ended(held, *ended)
+
+    def slot_freed(self) -> None:
+        """Take in that a slot is free: what was given back for want of one may be leased again."""
+        self.stuck = False
+        if self.shared is not None and self.shared.stuck:
+            self.shared.moved()
 
     # -- how jobs end ------------------------------------------------------------------------------
 
@@ -310,7 +313,7 @@ class Consumer:
         return min(CLAIMS_PER_SCRIPT if self.handler.batch else LEASE_AT_MOST, self.free())
 
     def stick(self) -> None:
-        """Lease nothing until a handler ends."""
+        """Lease nothing until a slot becomes free."""
         self.stuck = True
         if self.shared is not None:
             self.shared.stuck = True

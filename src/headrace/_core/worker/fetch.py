@@ -168,7 +168,7 @@ def _ride(consumer: Consumer, riders: int) -> Step[bool]:
         consumer.available = True  # if there are fewer than it asked for, this is taken back
         yield from _granted(consumer, grant, riders, name, True, losses_told)
         if consumer.stuck:  # it has become so while this waited
-            consumer.give_back((yield from take_back()))
+            yield from _unburden(consumer)
     finally:
         consumer.riding = 0
     ahead = len(consumer.held) > consumer.slots()  # of a slot: `fetch` looks whether one becomes free
@@ -248,13 +248,20 @@ def _idle(consumer: Consumer) -> Step[float]:
                 return 0.0
         else:
             left = min(left, consumer.due_at - now)
-    if not consumer.stuck and consumer.held and now - consumer.slot_moved_at >= TAKE_BACK_AFTER_S:
-        units = yield from take_back()
-        if units:  # every slot is taken by something slow: others may be free
-            consumer.stick()
-            consumer.give_back(units)
-            return 0.0
-    return left
+    slow = not consumer.stuck and consumer.held and now - consumer.slot_moved_at >= TAKE_BACK_AFTER_S
+    return 0.0 if slow and (yield from _unburden(consumer)) else left
+
+
+def _unburden(consumer: Consumer) -> Step[bool]:
+    """Give back what waits for a slot, if anything does: all are taken by something slow, and others may be free. Lease
+    nothing until one of ours is; at once if none is taken, where a busy machine has let nothing begin for so long.
+    """
+    consumer.stick()  # first: a slot that becomes free from here on undoes it
+    units, others = yield from take_back()
+    consumer.give_back(units)
+    if not (units and others):
+        consumer.slot_freed()
+    return bool(units)
 
 
 def _granted(
@@ -331,7 +338,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
 
 def _recall(consumer: Consumer) -> Role:
     """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
-    units = yield from take_back()
+    units, _ = yield from take_back()
     consumer.give_back([*units, consumer.gathered])
     consumer.gathered = []
     if running := consumer.endless():

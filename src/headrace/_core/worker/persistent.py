@@ -41,10 +41,9 @@ class PersistentConsumer(Consumer):
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)
             self.settle(held, verdict, told)
-        self.mean, self.stuck = None, False  # without a mean nothing is leased ahead of a slot
+        self.mean = None  # without a mean nothing is leased ahead of a slot
         if self.shared is not None:
             self.shared.mean = None
-            self.shared.moved()
 
     def endless(self) -> list[Held]:
         """List the jobs that run and were not told to end."""

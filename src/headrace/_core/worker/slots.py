@@ -104,7 +104,7 @@ class SharedSlots:
         return one
 
     def moved(self) -> None:
-        """Take in that a handler has ended: what was given back for want of slots may be leased again."""
+        """Take in that a slot is free: what was given back for want of one may be leased again."""
         self.stuck = False
         for one in self.members:
             one.stuck = False
