@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -35,6 +36,10 @@ from tests.support.servers import Binary, Server, binaries
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background: programs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where that is forbidden, as in many containers, a hundred interpreters would compile headrace, and two all tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("beside others", deadline=None)
 settings.load_profile("beside others")
