@@ -139,6 +139,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: the garbage collector need not look at it again and again."""
     gc.freeze()
+    gc.set_threshold(20_000)  # what a test leaves is a few thousand objects
     gc.enable()
 
 

@@ -20,6 +20,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import find
+from hypothesis.strategies import booleans
 
 CONTEXT: Any = mp.get_context("fork")
 
@@ -34,7 +36,9 @@ class Nodes:
         other = CONTEXT.Process(target=imported, args=(modules[::-1],))
         other.start()
         imported(modules)
+        find(booleans(), bool)  # at its first example, hypothesis parses all modules of headrace
         other.join()
+        gc.freeze()  # pytest has the collector go through all of it ten times at the end; and in forks, it would copy it
         with ExitStack() as opened:
             address = str(Path(opened.enter_context(TemporaryDirectory(prefix="headrace-"))) / "forks")
             listener = opened.enter_context(socket.socket(socket.AF_UNIX))
@@ -66,7 +70,6 @@ def imported(modules: Iterable[str]) -> None:
 def forking(listener: socket.socket, theirs: Connection, link: Connection) -> None:
     """Make a fork for each program that connects, and tell it when that has ended; end when nothing more can come."""
     link.close()
-    gc.freeze()  # so that the collector of a fork does not write to, and so copy, what they share
     nodes: dict[Any, tuple[Any, socket.socket]] = {}
     open_ends: list[Any] = [listener, theirs]
     while open_ends or nodes:
