@@ -4,6 +4,7 @@ plugins, and the tests, which together take two seconds of processor time.
 
 from __future__ import annotations
 
+import compileall
 import gc
 import multiprocessing as mp
 import os
@@ -23,7 +24,11 @@ import pytest
 from hypothesis import find
 from hypothesis.strategies import booleans
 
+import headrace
+
 CONTEXT: Any = mp.get_context("fork")
+HERE = Path(__file__).parent
+FRESH = [Path(headrace.__file__).parent, HERE, HERE.parent / "chaos"]  # what interpreters import that tests start
 
 
 class Nodes:
@@ -35,10 +40,12 @@ class Nodes:
     def __init__(self, modules: Sequence[str]) -> None:
         other = CONTEXT.Process(target=imported, args=(modules[::-1],))
         other.start()
+        for folder in FRESH:
+            compileall.compile_dir(folder, quiet=2)  # once: the forkservers all start at once, and some may not write
         imported(modules)
         find(booleans(), bool)  # at its first example, hypothesis parses all modules of headrace
         other.join()
-        gc.freeze()  # pytest has the collector go through all of it ten times at the end; and in forks, it would copy it
+        gc.freeze()  # the collector would go through it ten times at the end of pytest, and in forks, copy it
         with ExitStack() as opened:
             address = str(Path(opened.enter_context(TemporaryDirectory(prefix="headrace-"))) / "forks")
             listener = opened.enter_context(socket.socket(socket.AF_UNIX))
@@ -50,7 +57,7 @@ class Nodes:
             listener.close()
             theirs.close()
             self._opened = opened.pop_all()
-        self.python = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("node.py")), address])
+        self.python = shlex.join([sys.executable, "-I", "-S", str(HERE / "node.py"), address])
         """The command line of a node: it stands in the place of Python."""
 
     def close(self) -> None:

@@ -24,7 +24,10 @@ from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
 CONTEXT.set_forkserver_preload(  # there is one such server a process, and one list: the last that is set
-    ["headrace._cli.app", "redis.asyncio", "tests.chaos.actors", "tests.support.forks", "tests.support.processes"]
+    [
+        *("headrace._cli.app", "redis.asyncio", "tests.chaos.actors", "tests.support.forks", "tests.support.processes"),
+        "tests.support.preloaded",
+    ]
 )
 
 
