@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from headrace import AsyncQueue, ConfigurationError, Counts, NewJob, Queue, Work
 from tests.conformance.test_events import listening
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
+from tests.support.forked import Forked
 from tests.support.servers import Server, binaries
 from tests.support.steps import LONG, leased, payloads, present
 from tests.support.tls import TLSProxy
@@ -350,8 +350,10 @@ def test_tasks(server):
 
 
 FORKING = """
-import os, sys
+import os, sys, warnings
 from headrace import Queue
+
+warnings.simplefilter("error")
 
 def work(queue, name):
     names = set()
@@ -398,12 +400,10 @@ def test_fork(server):
     """A queue survives a fork, and so do those that share connections: parent and child go on at once, each with
     connections, calls and a name of its own.
     """
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKING, server.url, str(server.binary.shards)],
-        check=False, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert (run.returncode, run.stderr) == (0, "")
-    parent, child = run.stdout.split()
+    with Forked(FORKING, [server.url, str(server.binary.shards)]) as program:
+        said, complaints = program.communicate()
+    assert (program.returncode, complaints) == (0, b"")
+    parent, child = said.decode().split()
     assert parent != child
     with Queue("other", url=server.url) as other, Queue("new", url=server.url) as new:
         assert (other.counts().waiting, new.counts().waiting) == (1 + 2 * 21, 2 * 20)

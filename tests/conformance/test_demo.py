@@ -20,7 +20,8 @@ from headrace._cli import demo
 from headrace._cli.demo import facts, modules
 from headrace._cli.demo_report import Evidence, Killed, Started, read_log, report, totals
 from tests.support.awaiting import until
-from tests.support.program import as_a_user_does, started
+from tests.support.forked import Forked
+from tests.support.program import as_a_user_does, environment, started
 from tests.support.servers import Server
 
 PATIENCE = 240.0  # seconds
@@ -112,21 +113,31 @@ def test_interrupted_between_two_starts(monkeypatch: pytest.MonkeyPatch, newest:
         assert client.keys() == []
 
 
-def test_a_difference_is_found(
-    monkeypatch: pytest.MonkeyPatch, newest: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+ALTERED = """
+import attrs
+from headrace._cli import demo
+from tests.support.forks import program
+
+gather = demo.Run.evidence
+
+def altered(self):
+    evidence = gather(self)
+    assert evidence.differences() == []
+    name = next(iter(evidence.results))
+    return attrs.evolve(evidence, results={**evidence.results, name: result})
+
+demo.Run.evidence = altered
+program()
+"""
+
+
+def test_a_difference_is_found(newest: Server) -> None:
     """One result of a real run is altered: the exit code says so."""
-    gather = demo.Run.evidence
-
-    def altered(self: demo.Run) -> Evidence:
-        evidence = gather(self)
-        assert evidence.differences() == []
-        name = next(iter(evidence.results))
-        return attrs.evolve(evidence, results={**evidence.results, name: ONE})
-
-    monkeypatch.setattr(demo.Run, "evidence", altered)
-    assert demo.demo(newest.url, 12) == 1
-    assert "DIFFERENT: 1 jobs with another result than the single pass, such as " in capsys.readouterr().out
+    arguments = ["demo", "--url", newest.url, "--limit", "12"]
+    with Forked(f"result = {ONE!r}\n{ALTERED}", arguments, env=environment(None)) as running:
+        out, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, err) == (1, b"")
+    assert b"DIFFERENT: 1 jobs with another result than the single pass, such as " in out
 
 
 def test_good_evidence() -> None:

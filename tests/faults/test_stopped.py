@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from importlib.resources import files
@@ -16,6 +14,7 @@ import redis
 from headrace import Counts, Queue
 from headrace._protocol import limits
 from tests.support.awaiting import until
+from tests.support.forked import Forked
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -66,26 +65,23 @@ def stopped(colour: str, own: Server, proxy: Proxy, admin: redis.Redis, record: 
     """Stop a process after its call was carried out and before that was answered: what it says when it goes on."""
     with Queue("other", url=own.url) as other:
         other.enqueue(b"so that the script is known")
-    command = [sys.executable, "-c", CHILD, colour, proxy.url, str(record)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    with Forked(CHILD, [colour, proxy.url, str(record)], stderr=2) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        try:
-            assert child.stdout.readline().startswith("Counts")
-            proxy.mute()
-            print(file=child.stdin, flush=True)
-            until(lambda: admin.exists("headrace:{q}:q:jobs") and admin.xlen("headrace:{q}:q:jobs"))
-            os.kill(child.pid, signal.SIGSTOP)
-            time.sleep(record / 2 if forget else 0.5)
-            if forget:
-                lanes = [key for key in admin.scan_iter("headrace:{q}*") if b":lane:" in key]
-                assert lanes
-                admin.delete(*lanes)  # as time does
-            proxy.reset()
-            os.kill(child.pid, signal.SIGCONT)
-            return child.stdout.readline()
-        finally:
-            child.kill()
+        assert child.stdout.readline().startswith(b"Counts")
+        proxy.mute()
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        until(lambda: admin.exists("headrace:{q}:q:jobs") and admin.xlen("headrace:{q}:q:jobs"))
+        os.kill(child.pid, signal.SIGSTOP)
+        time.sleep(record / 2 if forget else 0.5)
+        if forget:
+            lanes = [key for key in admin.scan_iter("headrace:{q}*") if b":lane:" in key]
+            assert lanes
+            admin.delete(*lanes)  # as time does
+        proxy.reset()
+        os.kill(child.pid, signal.SIGCONT)
+        return child.stdout.readline().decode()
 
 
 def test_a_call_that_is_too_old_is_not_sent_again(colour: str, own: Server, proxy: Proxy, admin: redis.Redis) -> None:

@@ -128,5 +128,10 @@ def lines(log: Path, kind: str) -> list[list[Any]]:
     return [row[1:] for row in rows if row and row[0] == kind]
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be the actor that the argument describes."""
     Actor(**json.loads(sys.argv[1])).play()
+
+
+if __name__ == "__main__":
+    main()

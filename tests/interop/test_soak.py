@@ -27,6 +27,7 @@ from headrace import Queue
 from tests.interop.conftest import Node
 from tests.interop.soak import lines
 from tests.support.awaiting import until
+from tests.support.forked import Forked
 from tests.support.servers import Server
 
 SEED = int(os.environ.get("SOAK_SEED", "11"))
@@ -35,6 +36,7 @@ PATIENCE = 60.0 + JOBS / 20  # seconds; on an idle machine it takes seven
 LEASE, HEARTBEAT, TIMEOUT = 500, 100, 1000  # ms
 QUEUE = "soak"
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
+Process = Forked | subprocess.Popen[bytes]
 WORKERS = [("node", "rough"), ("node", "steady"), ("python", "rough"), ("python", "rough")]
 
 
@@ -46,7 +48,7 @@ class Soak:
     socket: str
     log: Path
     dice: random.Random = field(factory=lambda: random.Random(SEED))
-    running: dict[str, tuple[str, str, subprocess.Popen[bytes]]] = field(factory=dict)
+    running: dict[str, tuple[str, str, Process]] = field(factory=dict)
     started: int = 0
     died: Counter[str] = field(factory=Counter)
 
@@ -64,8 +66,11 @@ class Soak:
             | {"protocol": str(self.node.protocol), "queue": QUEUE, "jobs": JOBS, "mine": mine}
             | {"lease": LEASE, "heartbeat": HEARTBEAT, "timeout": TIMEOUT}
         )
-        program = self.node.command("soak.js") if language == "node" else [sys.executable, "-m", "tests.interop.soak"]
-        self.running[who] = (language, role, subprocess.Popen([*program, orders], cwd=Path(__file__).parents[2]))
+        if language == "node":
+            process: Process = subprocess.Popen(self.node.command("soak.js", orders))
+        else:
+            process = Forked("from tests.interop.soak import main\nmain()", [orders], stdin=0, stdout=1, stderr=2)
+        self.running[who] = (language, role, process)
 
     def reap(self) -> None:
         """Replace the workers that died; nobody else may."""
