@@ -18,14 +18,19 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
-from headrace._cli import main, processes
+import typer.main
 
+from headrace._cli import main, processes
+from headrace._cli.app import app
+
+COMMAND = typer.main.get_command(app)  # made of all functions of the program, which takes longer than most commands
 STANDARD = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)}
 FILES_AT_MOST = 4096  # of a process: none of the tests' has nearly so many
 
 
 def program() -> None:
     """Run the program `headrace`: what it starts are forks."""
+    typer.main.get_command = lambda _: COMMAND
     processes.subprocess = SimpleNamespace(  # type: ignore[assignment,unused-ignore]
         Popen=Fork, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
     )

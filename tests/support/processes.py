@@ -26,6 +26,13 @@ CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has no
 CONTEXT.set_forkserver_preload(  # there is one such server a process, and one list: the last that is set
     [
         *("headrace._cli.app", "redis.asyncio", "tests.chaos.actors", "tests.support.forks", "tests.support.processes"),
+        *(
+            "pydantic.fields",
+            "pydantic.type_adapter",
+            "rich.console",
+            "rich.progress",
+            "rich.table",
+        ),  # as the command line runs
         "tests.support.preloaded",
     ]
 )
