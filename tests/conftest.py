@@ -250,6 +250,15 @@ def newest(servers: Servers) -> Server:
 
 
 @pytest.fixture
+def large(server: Server, pytestconfig: pytest.Config) -> bool:
+    """Whether a test that takes many is to take as many as it can: on the newest server, and on all with `--full`.
+
+    On others it takes fewer: what differs there is what scripts meet, not how many there are.
+    """
+    return pytestconfig.option.full or server.binary == binaries()[0]
+
+
+@pytest.fixture
 def client(server: Server) -> Iterator[redis.Redis]:
     """A plain client of `server`."""
     with server.client() as client:

@@ -192,15 +192,15 @@ def test_a_traceback_is_bounded(connect):
 def test_tracebacks_count_as_bytes(connect, client):
     """A script reads about 1 MiB of jobs, whatever they consist of."""
     queue = connect(tracebacks=True)
-    queue.enqueue_many([b"x"] * 600)
+    queue.enqueue_many([b"x"] * 400)
     error = raised("x" * 9000)
-    for lease in queue.lease_many(600):
+    for lease in queue.lease_many(400):
         assert lease.retry(LONG, error)
     page = queue._run(queue.ops.listing("delayed", "", 1000))
     assert page.cursor
     assert len(list(page)) < 300
-    assert len(list(queue.delayed())) == 600
-    assert queue.counts() == Counts(delayed=600, enqueued=600)
+    assert len(list(queue.delayed())) == 400
+    assert queue.counts() == Counts(delayed=400, enqueued=400)
 
 
 def test_what_is_no_reason(queue):

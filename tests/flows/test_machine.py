@@ -17,7 +17,7 @@ from tests.support.machines import hunt, run_machine, share
 from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
-EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "12"))
 STEPS = int(os.environ.get("FLOWS_STEPS", "50"))
 SEED = int(os.environ.get("FLOWS_SEED", "1"))
 

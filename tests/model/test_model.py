@@ -18,7 +18,7 @@ from tests.support.machines import hunt, run_machine, share
 from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "10"))
 STEPS = int(os.environ.get("MODEL_STEPS", "40"))
 SEED = int(os.environ.get("MODEL_SEED", "4"))
 

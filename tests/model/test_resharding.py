@@ -17,7 +17,7 @@ from tests.support.machines import hunt, run_machine, share
 from tests.support.planted import plant_functions, plant_scripts
 from tests.support.servers import Server, binaries
 
-EXAMPLES = int(os.environ.get("RESHARDING_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("RESHARDING_EXAMPLES", "6"))
 STEPS = int(os.environ.get("RESHARDING_STEPS", "50"))
 SEED = int(os.environ.get("RESHARDING_SEED", "1"))
 

@@ -60,11 +60,12 @@ class Judge:
 
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("seed", [1])
-def test_a_storm(server: Server, kind: str, shards: int, seed: int) -> None:
+def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool) -> None:
     """Three workers, whose handlers fail in every way; jobs are cancelled, leases end, a worker stops."""
     judge, dice, tried = Judge(), random.Random(seed), set[tuple[str, int]]()
     settings: dict[str, Any] = {"shards": shards, "lease": 30.0}
-    plan = {f"k{n}": [dice.random() for _ in range(25)] for n in range(8)}
+    number_of_each = 25 if large else 12
+    plan = {f"k{n}": [dice.random() for _ in range(number_of_each)] for n in range(8)}
 
     def worker() -> Running:
         made = Running(kind, url=server.url)
@@ -87,13 +88,13 @@ def test_a_storm(server: Server, kind: str, shards: int, seed: int) -> None:
         return made
 
     with Queue("q", url=server.url, **settings) as queue:
-        queue.enqueue_many([NewJob(b"%d" % n, key=key, id=f"{key}.{n}") for n in range(25) for key in plan])
+        queue.enqueue_many([NewJob(b"%d" % n, key=key, id=f"{key}.{n}") for n in range(number_of_each) for key in plan])
         workers = [worker() for _ in range(3)]
         for one in workers:
             one.start()
         try:
             for _ in range(12):
-                key, number = dice.choice(list(plan)), dice.randrange(25)
+                key, number = dice.choice(list(plan)), dice.randrange(number_of_each)
                 judge.cancel(key, number)
                 queue.cancel(f"{key}.{number}", key=key)
                 queue.expire()
@@ -109,7 +110,7 @@ def test_a_storm(server: Server, kind: str, shards: int, seed: int) -> None:
         counts = queue.counts()
         assert (counts.present - counts.dead, counts.lost) == (0, 0)
     assert judge.wrong == []
-    assert judge.over | judge.cancelled == {(key, n) for key in plan for n in range(25)}
+    assert judge.over | judge.cancelled == {(key, n) for key in plan for n in range(number_of_each)}
 
 
 def test_the_next_of_a_key_follows_at_once(server: Server, kind: str) -> None:
