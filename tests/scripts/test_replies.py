@@ -492,10 +492,11 @@ def test_reclaim_goes_on_where_it_stopped(lua: Lua) -> None:
 
     def swept() -> bool:
         found.append(tuple(step(name) for name in "vu"))
-        return any(ends)
+        return (
+            any(ends) and (15, -1) in found
+        )  # through a whole sweep, a busy machine may have let nobody come too soon
 
     until(swept)
-    assert (15, -1) in found
     assert {number for pair in found for number in pair} == {15, -1}
 
 
