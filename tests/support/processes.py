@@ -26,13 +26,8 @@ CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has no
 CONTEXT.set_forkserver_preload(  # there is one such server a process, and one list: the last that is set
     [
         *("headrace._cli.app", "redis.asyncio", "tests.chaos.actors", "tests.support.forks", "tests.support.processes"),
-        *(
-            "pydantic.fields",
-            "pydantic.type_adapter",
-            "rich.console",
-            "rich.progress",
-            "rich.table",
-        ),  # as the command line runs
+        # as the command line runs:
+        *("pydantic.fields", "pydantic.type_adapter", "rich.console", "rich.progress", "rich.table"),
         "tests.support.preloaded",
     ]
 )
