@@ -15,7 +15,7 @@ from headrace._base.lanes import Meanwhile
 
 
 class AsyncCombiner:
-    """Like `Combiner`, for asyncio; the round trips are those of tasks of its own."""
+    """Like `Combiner`, for asyncio; calls that wait travel in tasks of its own."""
 
     def __init__(self, connections: AsyncPool, timeout: float) -> None:
         self._connections, self._timeout = connections, timeout
@@ -24,15 +24,33 @@ class AsyncCombiner:
         self._under_way = 0  # those of them that look for what waits once more before they end
 
     async def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
-        """Like `Combiner.send`. A caller that is cancelled leaves its call to the others'."""
+        """Like `Combiner.send`. A caller that is cancelled leaves its call to the others', if it waited for theirs."""
+        call = Call(commands, leaves)
         answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((Call(commands, leaves), answered))
+        if not self._under_way:
+            return await self._alone(call, answered)
+        self._waiting.append((call, answered))
+        self._begin()
+        return await answered
+
+    async def _alone(self, call: Call, answered: asyncio.Future[list[Any]]) -> list[Any]:
+        """Send a call at once, as none is under way: a task of its own would take two turns of the event loop more."""
+        self._under_way += 1
+        try:
+            await self._trip([(call, answered)])
+        finally:
+            self._under_way -= 1
+            if self._waiting:
+                self._begin()
+        return await answered
+
+    def _begin(self) -> None:
+        """Begin a trip for the calls that wait, unless as many are under way as may."""
         if self._under_way < TRIPS:
             self._under_way += 1
             trip = asyncio.create_task(self._work(), name="headrace-trips")
             self._trips.add(trip)
             trip.add_done_callback(self._trips.discard)
-        return await answered
 
     async def _work(self) -> None:
         try:
