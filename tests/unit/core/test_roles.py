@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -40,7 +41,7 @@ from headrace._core.worker.lifecycle import Farewell, Lifecycle
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.roles import HEEDS, all_roles
 from headrace._core.worker.scheduler import tick
-from headrace._core.worker.slots import ASKS_S, SharedSlots
+from headrace._core.worker.slots import ASKS_S, CALLS_A_TURN, WORTH_A_CALL, SharedSlots
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Reclaimed
@@ -594,6 +595,53 @@ def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn()
     busy.held.clear()
     assert shared.next() is consumer
     assert names(hand.go()) == ["lease"]
+
+
+def test_shards_with_a_backlog_take_few_round_trips_and_little_memory() -> None:
+    """As a plain queue, which takes four of 1,000 jobs: what a lease call brought is settled with another one."""
+    consumers = [make_consumer(concurrency=1000) for _ in range(12)]
+    shared = SharedSlots(consumers)
+    hands: dict[int, Hand] = {}
+    for one in consumers:
+        one.shared = shared
+        hands[id(one)] = Hand(fetch(one))
+    effects: dict[int, Any] = {number: hand.go() for number, hand in hands.items()}
+    jobs = calls = most = 0
+    leased = Counter[int]()
+    for turn in range(200):  # of an event loop
+        for one in consumers:
+            hand = hands[id(one)]
+            hand.now = shared.now = 100.0 + turn / 500
+            effect = effects[id(one)]
+            if not isinstance(effect, Send):
+                continue
+            replies: list[Any] = []
+            for op in effect.ops:
+                if op.name == "lease":
+                    entries = range(jobs, jobs + int(op.args[1]))
+                    replies.append(grant(one, *entries))
+                    jobs += len(entries)
+                    leased[id(one)] += turn >= 20
+                else:
+                    replies.append([True] * len(op.items))
+            calls += turn >= 20
+            effects[id(one)] = hand.go(replies)
+        if turn == 20:  # the first lease before it is known what there is
+            jobs = most = 0
+        most = max(most, sum(len(one.held) + one.asking for one in consumers))
+        for one in consumers:
+            hand, ended = hands[id(one)], False
+            while hand.backlog:
+                hand.run(one)
+                ended = True
+            for woken in (one, shared.next()) if ended else ():
+                if woken is not None and isinstance(effects[id(woken)], Sleep):
+                    effects[id(woken)] = hands[id(woken)].go()
+    assert jobs > 40_000
+    assert calls / jobs <= 5.2 / 1000
+    assert most <= 2 * 2 * WORTH_A_CALL
+    assert len(leased) == 12
+    assert max(leased.values()) <= min(leased.values()) + 2 * CALLS_A_TURN  # all have turns
 
 
 def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from headrace._core.worker.slots import ASKS_S, WORTH_A_CALL, SharedSlots
+from headrace._core.worker.slots import (
+    ASKS_S,
+    CALLS_A_TURN,
+    ROUND_S,
+    STILL_S,
+    TURNS_AT_ONCE,
+    WORTH_A_CALL,
+    SharedSlots,
+)
 
 
 @define
@@ -27,6 +35,8 @@ class One:
     held: dict[str, Any] = field(factory=dict[str, Any])
     asking: int = 0
     asked_at: float = 0.0
+    slot_moved_at: float = 0.0
+    backlog: bool = False
     sending: int = 0
     available: bool = True
     stuck: bool = False
@@ -170,3 +180,72 @@ def test_an_end_frees_those_that_were_stuck(members: list[Any]) -> None:
     slots.moved()
     assert not members[1].stuck
     assert not slots.stuck
+
+
+@pytest.fixture
+def crowd() -> list[Any]:
+    """Shards of quick jobs, each with a backlog."""
+    return [One(a_second=1_000_000, backlog=True, asked_at=100.0) for _ in range(6)]
+
+
+def test_few_shards_with_a_backlog_lease_at_a_time(crowd: list[Any]) -> None:
+    """What is in memory does not grow with their number; a turn goes on while its calls do."""
+    slots = SharedSlots(crowd, now=100.0)
+    assert [slots.share(one, 2000) for one in crowd] == [333] * TURNS_AT_ONCE + [0] * (6 - TURNS_AT_ONCE)
+    assert slots.next() is None
+    a, b, c, *_ = crowd
+    for one in (a, b):
+        one.asking = 250
+    for _ in range(CALLS_A_TURN - 1):
+        assert slots.share(a, 2000) > 0
+    assert slots.next() is None  # the last call of its turn is not answered
+    a.asking = 0
+    assert slots.next() is c
+    assert slots.share(a, 2000) == 0
+    assert slots.share(c, 2000) > 0
+
+
+def test_a_turn_ends_with_the_backlog(crowd: list[Any]) -> None:
+    slots = SharedSlots(crowd, now=100.0)
+    a, b, c, *_ = crowd
+    assert [slots.share(one, 2000) > 0 for one in (a, b, c)] == [True, True, False]
+    b.available = False
+    assert slots.next() is c
+    slots.leave(a)
+    assert slots.share(c, 2000) > 0
+    assert slots.share(crowd[3], 2000) > 0
+    assert slots.share(crowd[4], 2000) == 0
+
+
+def test_a_turn_is_another_s_where_its_node_or_its_jobs_take_long(crowd: list[Any]) -> None:
+    slots = SharedSlots(crowd, now=100.0)
+    a, b, c, *_ = crowd
+    assert [slots.share(one, 2000) > 0 for one in (a, b, c)] == [True, True, False]
+    a.asking = b.asking = 250
+    assert slots.look(a, 100.0 + STILL_S / 2) == STILL_S
+    assert slots.look(c, 100.0 + STILL_S / 2) == ROUND_S
+    b.slot_moved_at = 100.0 + STILL_S / 2
+    slots.now = 100.0 + 1.25 * STILL_S
+    assert slots.next() is c
+    assert slots.share(c, 1750) > 0
+    assert slots.share(crowd[3], 1500) == 0
+    b.slot_moved_at = 0.0
+    assert slots.share(crowd[3], 1500) > 0
+
+
+def test_what_waits_for_a_turn_holds_up_no_shard_without_a_backlog(crowd: list[Any]) -> None:
+    slots = SharedSlots(crowd, now=100.0)
+    assert [slots.share(one, 2000) > 0 for one in crowd] == [True, True, False, False, False, False]
+    crowd[5].backlog = False
+    assert slots.share(crowd[5], WORTH_A_CALL) == WORTH_A_CALL
+    assert slots.share(crowd[5], WORTH_A_CALL - 1) == 0  # but for a slot it waits, too
+
+
+def test_turns_are_short_where_jobs_take_long(crowd: list[Any]) -> None:
+    for one in crowd:
+        one.a_second = 10_000
+    slots = SharedSlots(crowd, now=100.0)
+    assert slots.share(crowd[0], 2000) > 0
+    assert slots.share(crowd[1], 2000) > 0
+    assert slots.next() is None
+    assert slots.share(crowd[2], 2000) > 0  # both turns are over: they had one call

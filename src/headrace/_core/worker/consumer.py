@@ -69,6 +69,7 @@ class Consumer:
     declared: bool = False
     recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
     available: bool = True
+    backlog: bool = False  # its last lease call brought all that it asked for
     woken: bool = False
     gathered: list[Held] = field(factory=list[Held])
     mean: float | None = None  # seconds a unit takes
@@ -161,7 +162,7 @@ class Consumer:
         took = now - unit[0].started
         self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
         if self.shared is not None:
-            self.shared.mean = self.mean
+            self.shared.mean, self.shared.now = self.mean, now
         if self.phase >= Phase.HALTING:  # it was told to give up: returning is no completion
             self.dropped += [held for held in unit if not held.ended]
             for held in unit:

@@ -63,6 +63,8 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     What was leased and settled is forgotten as it ends: a role that sleeps would keep it in memory all that time.
     """
     settling = settlements(consumer)
+    if consumer.shared is not None:
+        consumer.shared.now = yield from current_time()
     room = _room(consumer)
     if not settling.ops and room <= 0:
         return (yield from _idle(consumer))
@@ -96,11 +98,9 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
 def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
     """Send what settles, and what else there is in *ops*; returns the replies, none if a value was too large."""
     consumer.under_way.append(settling)
-    if consumer.shared is not None:
-        consumer.shared.now = yield from current_time()
-        if (other := consumer.shared.next()) is not None:
-            yield Wake(whose=other)  # there may be slots left for it
     consumer.sending += 1
+    if consumer.shared is not None and (other := consumer.shared.next()) is not None:
+        yield Wake(whose=other)  # there may be slots left for it
     try:
         replies = yield from send_all(ops)
     except TooLarge as error:
@@ -241,6 +241,8 @@ def _idle(consumer: Consumer) -> Step[float]:
     now = yield from current_time()
     if consumer.shared is not None:
         left = min(left, consumer.shared.look(consumer, now))
+        if (other := consumer.shared.next()) not in (None, consumer):
+            yield Wake(whose=other)  # it waits for what this one does not need
     if consumer.due_at is not None:
         if consumer.due_at <= now:
             consumer.due_at, consumer.available = None, True
@@ -293,7 +295,8 @@ def _granted(
         consumer.name_claim.heir_of = ""
     if grant.next_due is not None:  # counted from when it was sent: the next takes as long
         consumer.expect(now if since is None else since, grant.next_due)
-    if len(grant.claims) + len(grant.undecodable) < asked and not grant.more:
+    consumer.backlog = len(grant.claims) + len(grant.undecodable) >= asked or grant.more
+    if not consumer.backlog:
         consumer.available = False
         if woken and not grant.claims:
             consumer.tick_at = 0.0  # it may have been a new schedule that woke us

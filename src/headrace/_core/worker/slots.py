@@ -16,7 +16,26 @@ if TYPE_CHECKING:
 
 WORTH_A_CALL = 250  # jobs that are leased at once, if there are slots for twice as many, or they start soon
 ROUND_S = 0.1  # seconds in which each shard should have a turn, where all have a backlog
+TURNS_AT_ONCE = 2  # shards with a backlog that lease at a time, as a plain queue has calls: more only fill the memory
+CALLS_A_TURN = 8  # lease calls of a turn at most, as what is leased by one is settled with one of the next
+STILL_S = 0.02  # seconds without a sign of the shard whose turn it is, after which it is another's
 ASKS_S = 1.0  # seconds for which slots are kept for a lease call; one that takes longer is to a node out of reach
+
+
+@define(eq=False)
+class Turn:
+    """The turn of a shard that has a backlog."""
+
+    consumer: Consumer
+    calls: int  # that are left of it
+    began: float  # when its first call was
+
+    def over(self, now: float) -> bool:
+        """Tell whether it has ended: its calls are answered, there is no more, or what it waits for takes long."""
+        one = self.consumer
+        if not one.available or (self.calls <= 0 and not one.asking):
+            return True
+        return now - max(self.began, one.asked_at, one.slot_moved_at) >= STILL_S
 
 
 @define(eq=False)
@@ -26,10 +45,11 @@ class SharedSlots:
     members: Sequence[Consumer] = ()
     map: ShardMap | None = None  # the shards, one a member
     make: Callable[[Ops], Consumer] | None = None  # makes the member of another shard
-    now: float = 0.0  # when one of them began a call last
+    now: float = 0.0  # when something last happened
     mean: float | None = None  # seconds that a unit takes
     stuck: bool = False  # one of them is
     _waiting: dict[int, Consumer] = field(factory=dict[int, "Consumer"])  # those that got no slot, the first in front
+    _turns: dict[int, Turn] = field(factory=dict[int, Turn])  # of shards that have a backlog
 
     def used(self) -> int:
         """Return how many jobs hold slots, or are asked for."""
@@ -42,24 +62,48 @@ class SharedSlots:
 
     def share(self, consumer: Consumer, free: int) -> int:
         """Return how many of the *free* slots are for *consumer* now: a fair part. If there is none, it waits for its
-        turn, and one is kept for it.
+        turn, and one is kept for it. Few of those that have a backlog lease at a time, each several times in a row.
         """
+        crowded = self._crowded()  # first, as it ends turns
+        turn = self._turns.get(id(consumer))
         handler, takers = consumer.handler, self._takers()
         least, soon = self._worth(consumer, takers)
         before = 0
-        if not consumer.gathered:  # a batch that has begun is filled before another one is
+        if turn is None and not consumer.gathered:  # a batch that has begun is filled before another one is
             for one in list(self._waiting.values()):
                 if one is consumer:
                     break
                 before += not one.sending  # what is under way to a node out of reach holds nobody up
+            if consumer.backlog and before + len(self._turns) >= TURNS_AT_ONCE:
+                self._waiting.setdefault(id(consumer), consumer)
+                return 0
+            if crowded:
+                before = 0  # they wait for a turn, not for a slot
         left = free - self._kept(consumer) - before * least
         if left < least:  # few are not worth a call, while all slots have work
-            self._waiting.setdefault(id(consumer), consumer)
+            if turn is None or not consumer.held:  # else the end of its own jobs wakes it
+                self._turns.pop(id(consumer), None)
+                self._waiting.setdefault(id(consumer), consumer)
             return 0
-        self.leave(consumer)
+        self._waiting.pop(id(consumer), None)
+        if consumer.backlog and not consumer.gathered:
+            turn = turn or Turn(consumer, self._calls(consumer, takers), self.now)
+            turn.calls -= 1
+            self._turns[id(consumer)] = turn
         if handler.batch:
             return min(left, max(left // takers, soon))
         return max(least, left // takers, min(left // 2, WORTH_A_CALL), min(left, soon))
+
+    def _crowded(self) -> bool:
+        """Tell whether as many have their turn as may at a time."""
+        for number, turn in list(self._turns.items()):
+            if turn.over(self.now):
+                self._turns.pop(number, None)
+        return len(self._turns) >= TURNS_AT_ONCE
+
+    def _calls(self, consumer: Consumer, takers: int) -> int:
+        """Return how many calls a turn has: fewer where jobs take longer, so that a round does not."""
+        return max(1, min(CALLS_A_TURN, consumer.starts_within(ROUND_S) // takers // WORTH_A_CALL))
 
     def _takers(self) -> int:
         return max(1, len([one for one in self.members if one.available]))
@@ -90,14 +134,21 @@ class SharedSlots:
     def look(self, consumer: Consumer, now: float) -> float:
         """Take in the time; return the seconds after which *consumer* is to ask again, if nothing wakes it."""
         self.now = now
-        return ASKS_S if id(consumer) in self._waiting else FOREVER_S
+        if id(consumer) in self._turns:
+            return STILL_S
+        if id(consumer) not in self._waiting:
+            return FOREVER_S
+        return ROUND_S if self._crowded() else ASKS_S  # those whose turn it is may be of a node out of reach
 
     def leave(self, consumer: Consumer) -> None:
         """Take in that *consumer* waits for no slot."""
         self._waiting.pop(id(consumer), None)
+        self._turns.pop(id(consumer), None)
 
     def next(self) -> Consumer | None:
         """Return the consumer whose turn it is, if one waits and there are slots for it."""
+        if not self._waiting or self._crowded():
+            return None
         one = next((one for one in list(self._waiting.values()) if not one.sending), None)
         if one is None or one.free() - self._kept(one) < self._worth(one, self._takers())[0]:
             return None
