@@ -13,6 +13,7 @@ from redis import exceptions as errors
 
 from headrace import FanOut, Flow, NewJob, Queue
 from headrace._base.cluster.slots import slot_of
+from headrace._base.combining import TRIPS
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.cluster.mutants import SHARDS
@@ -51,6 +52,21 @@ def test_a_queue_on_all_masters(connect: Connect, cluster: Cluster, shards: int)
     assert sorted(found) == sorted([b"%d" % n for n in range(3_000)] + [b"k%d" % n for n in range(300)])
     counts = queue.counts()
     assert (counts.completed, counts.present, counts.lost) == (3_300, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_the_beats_of_many_shards_take_few_connections(cluster: Cluster, kind: str) -> None:
+    worker: Any = Running(kind, url=cluster.url)
+
+    @worker.handler("q", shards=12)
+    def work(_job: Any) -> None: ...
+
+    with Queue("q", url=cluster.url, shards=12) as queue, worker:
+        until(lambda: len(queue.workers()) == 12)
+        links = worker.worker._running.executors["pulse"]._links
+        opened = [len(link.connections._all) for link in links.values()]
+    assert len(opened) == len(cluster.masters)
+    assert max(opened) <= TRIPS
 
 
 def test_the_tour_of_a_queue(connect: Connect) -> None:

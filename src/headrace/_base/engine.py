@@ -16,7 +16,7 @@ from headrace._base.retrying import RETRY_PAUSE_S
 from headrace._base.worker import left_behind
 from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.lifecycle import Farewell, Lifecycle, many
+from headrace._core.worker.lifecycle import ALONE_AT_MOST, Farewell, Lifecycle, many
 from headrace._core.worker.roles import HEEDS, Channel, all_roles
 from headrace._core.worker.together import Together, by_place
 from headrace._protocol.op import Op
@@ -86,6 +86,10 @@ class BaseEngine(ABC):
         executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
+        if (
+            len(self._parts()) > ALONE_AT_MOST
+        ):  # each part beats for itself, and needs no connection of its own for that
+            executors["pulse"].combine()
         if many(lifecycle):
             executors["work"].combine()
             for channel in ("work", "blocking"):
