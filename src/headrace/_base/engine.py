@@ -86,9 +86,7 @@ class BaseEngine(ABC):
         executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
-        if (
-            len(self._parts()) > ALONE_AT_MOST
-        ):  # each part beats for itself, and needs no connection of its own for that
+        if len(self._parts()) > ALONE_AT_MOST:  # each beats for itself, and needs no connection of its own for that
             executors["pulse"].combine()
         if many(lifecycle):
             executors["work"].combine()
