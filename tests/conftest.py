@@ -66,8 +66,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Five processes a core: two thirds of the time that tests take, they wait, for leases, beats and servers."""
-    return min(5 * (os.cpu_count() or 2), 32)
+    """Six processes a core: two thirds of the time that tests take, they wait, for leases, beats and servers."""
+    return min(6 * (os.cpu_count() or 2), 32)
 
 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:

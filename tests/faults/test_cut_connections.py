@@ -264,6 +264,7 @@ def bench(shared: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
         bench.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> None:
     """Wherever the connection breaks, the call answers truthfully and acts exactly once."""

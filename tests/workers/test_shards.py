@@ -69,13 +69,14 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
 
     table = Table.of("q", SHARDS)
     keys = [next(f"k{n}" for n in range(999) if table.part_of(f"k{n}") == shard) for shard in range(SHARDS)]
-    queue.enqueue_many([NewJob(b"x", key=key) for _ in range(80) for key in keys])
+    each = 80 * min(2, concurrency)  # so that an instant for which a shard's role waits counts little
+    queue.enqueue_many([NewJob(b"x", key=key) for _ in range(each) for key in keys])
     with worker:
         until(lambda: len(queue.workers()) == SHARDS)  # a busy machine may let one come in late
         there.set()
         assert queue.drain(60)
     early = Counter(done[: len(done) // 2])
-    assert min(early[shard] for shard in range(SHARDS)) >= 10, early
+    assert min(early[shard] for shard in range(SHARDS)) >= each / 8, early
 
 
 def test_the_table_is_read_by_the_clock(server: Server, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
