@@ -32,7 +32,7 @@ from headrace._core.effects import (
 from headrace._core.notices import Received
 from headrace._core.verdicts import FREE_RELEASES
 from headrace._core.worker import upkeep
-from headrace._core.worker.consumer import IDLE_S, LEASE_AT_MOST, START_WITHIN_S, Consumer
+from headrace._core.worker.consumer import CUT_OFF_S, IDLE_S, LEASE_AT_MOST, START_WITHIN_S, Consumer
 from headrace._core.worker.control import RETRY_REFUSED_S, listen
 from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
@@ -1051,6 +1051,20 @@ def test_past_the_deadline() -> None:
     consumer.finished([held], hand.now, None)
     consumer.finished([held], hand.now, None, b"late")
     assert not settled(consumer)  # what the handler still says does not count
+
+
+def test_a_coroutine_past_its_deadline_is_cut_off_by_its_loop_first() -> None:
+    """By a `TimeoutError`, which its middleware sees: a role that looks at that moment would have it cancelled."""
+
+    async def body(_job: Any) -> None: ...
+
+    consumer = make_consumer(deadline=4.0)
+    consumer.handler = evolve(consumer.handler, function=body)
+    held = make_held(consumer)
+    consumer.held = {"1-0": held}
+    consumer.begin([held], 100.0)
+    assert consumer.overdue(104.0 + CUT_OFF_S / 2) == []
+    assert consumer.overdue(104.0 + CUT_OFF_S) == [held]  # it goes on all the same
 
 
 def test_a_sweep_goes_on_when_it_is_asked_to() -> None:

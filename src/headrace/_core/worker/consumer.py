@@ -9,6 +9,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import chain
 from typing import Any, ClassVar, cast
 
@@ -33,6 +34,7 @@ from headrace.errors import said, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
 IDLE_S = 30.0  # seconds that a role sleeps at most which has nothing to do: it is woken
+CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
 LEASE_AT_MOST = 250  # jobs in one lease call, but for batches: an answer over 64 KiB goes out in pieces, between others
 
 
@@ -386,11 +388,17 @@ class Consumer:
         return [held for held in list(self.held.values()) if now - held.since >= third and not held.ended]
 
     def overdue(self, now: float) -> list[Held]:
-        """List the jobs that have run past their handlers' deadlines."""
+        """List the jobs that have run past their handlers' deadlines, but coroutines that are cut off just now."""
         if self.handler.deadline is None:
             return []
         running = [held for held in list(self.held.values()) if held.started and not held.ended]
-        return [held for held in running if now - held.started >= (self.of(held).deadline or FOREVER_S)]
+        return [held for held in running if now - held.started >= self._ends_within(self.of(held))]
+
+    @staticmethod
+    def _ends_within(handler: HandlerSettings) -> float:
+        if handler.deadline is None:
+            return FOREVER_S
+        return handler.deadline + (CUT_OFF_S if iscoroutinefunction(handler.function) else 0.0)
 
     def expect(self, now: float, after: float) -> None:
         """Wait for a delayed job that is due *after* seconds. The worker waits itself: a blocked read may end 0.1 s
