@@ -21,6 +21,7 @@ from headrace import AsyncQueue, Counts, Queue
 from headrace._async import executor
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, Job
+from headrace._protocol.op import pack
 from headrace._sync.executor import Executor
 from headrace._sync.lease import Lease
 from headrace._sync.subscription import Subscription
@@ -418,3 +419,30 @@ def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> No
         assert thread in closed
     assert threading.current_thread() not in closed
     reader.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_connection_that_the_event_loop_has_lost(queue: Queue, shared: Server) -> None:
+    """Nothing is written to one whose socket is about to be closed: an event loop might watch its number for ever, and
+    never read from the next one that gets it.
+    """
+
+    async def story() -> None:
+        loop: Any = asyncio.get_running_loop()
+        async with AsyncQueue("q", url=shared.url, timeout=5) as ours:
+            for number in range(5):
+                await ours.enqueue(b"%d" % number)
+                pool = ours._executor.connections
+                connection, _ = pool._free[-1]
+                held = await pool.take() if number % 2 else None  # lost while a call has it, and before
+                connection._writer.transport.abort()
+                if held is not None:
+                    with pytest.raises(redis.ConnectionError):
+                        await held.send_packed_command([pack(("PING",))])
+                    await pool.drop(held)
+            watched = loop._selector.get_map().values()
+            assert [key.fd for key in watched if key.data[1] is not None] == []
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(story())
+    assert queue.counts().enqueued == 5

@@ -42,6 +42,7 @@ class AsyncPool(BasePool):
                 await kind.connect(connection)
 
         super().__init__(maker, outage, attend and connect)
+        maker.connection_class = writing(maker.connection_class)
         self.origin = theirs
         # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
         maker.connection_kwargs["socket_timeout"] = None
@@ -62,7 +63,7 @@ class AsyncPool(BasePool):
         try:
             for spare in self._spare():
                 await self.drop(spare)
-            if looked_at and not await quiet(connection):
+            if lost(connection) or (looked_at and not await quiet(connection)):
                 await connection.disconnect(nowait=True)
             if not connection.is_connected:
                 await connection.connect()
@@ -80,6 +81,27 @@ class AsyncPool(BasePool):
         """Like `Pool.disconnect`."""
         closing = [connection.disconnect() for connection in self._emptied(inuse_connections)]
         await asyncio.gather(*closing, return_exceptions=True)
+
+
+def lost(connection: Any) -> bool:
+    """Tell whether the event loop has lost a connection, or is about to close its socket."""
+    writer = connection._writer  # noqa: SLF001 - redis-py takes it for connected until it reads
+    return writer is not None and writer.transport.is_closing()
+
+
+def writing(kind: Any) -> Any:
+    """Make a class of connections like *kind* that write nothing to one that is lost.
+
+    asyncio of Python 3.12, and of 3.13 before 3.13.8, would watch the number of its socket from then on, and never read
+    from the next connection that gets this number (https://github.com/python/cpython/issues/136234).
+    """
+
+    def send_packed_command(connection: Any, *args: Any, **options: Any) -> Any:
+        if lost(connection):
+            raise errors.ConnectionError("the connection was lost before this was written")
+        return kind.send_packed_command(connection, *args, **options)
+
+    return type(kind.__name__, (kind,), {"send_packed_command": send_packed_command})
 
 
 async def quiet(connection: Any) -> bool:
