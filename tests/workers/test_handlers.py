@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 import time
 from collections import Counter
@@ -13,7 +15,19 @@ from typing import Any
 
 import pytest
 
-from headrace import BatchError, ConfigurationError, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater, Worker
+from headrace import (
+    AsyncWorker,
+    BatchError,
+    ConfigurationError,
+    Counts,
+    DeadLetter,
+    Job,
+    Queue,
+    Release,
+    Retry,
+    RetryLater,
+    Worker,
+)
 from headrace._sync.engine import Engine
 from headrace._sync.worker import THREADS_AT_MOST
 from headrace.testing import run_until_empty
@@ -141,6 +155,45 @@ def test_a_handler_with_one_slot_runs_in_one_thread(newest: Server, queue: Queue
             queue.enqueue(b"x")
             until(lambda number=number: queue.counts().completed == number)
     assert len(set(threads)) == 1
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+def test_tasks_that_end_as_they_begin(newest: Server, queue: Queue, theirs: bool) -> None:
+    """Handlers that wait for nothing run within a task all the same, so many at a time, and leave nothing behind; one
+    may stop its worker. Since Python 3.12 their tasks begin as they are made, by us or by the program's factory.
+    """
+    if theirs and sys.version_info < (3, 12):
+        pytest.skip("asyncio.eager_task_factory is new in Python 3.12")
+    worker, running, most, seen, tasks = AsyncWorker(url=newest.url), 0, 0, list[bytes](), set[Any]()
+
+    @worker.handler("q", concurrency=3)
+    async def body(job: Job) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        tasks.add(asyncio.current_task())
+        async with asyncio.timeout(PATIENCE):
+            if job.payload.endswith(b"0"):
+                await asyncio.sleep(0)
+        seen.append(job.payload)
+        running -= 1
+        if len(seen) == 200:
+            await worker.stop()
+
+    async def story() -> list[int]:
+        if theirs:
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]
+        await worker.serve()
+        engine: Any = worker._running
+        return [len(slots.tasks) for slots in engine._slots.values()]
+
+    queue.enqueue_many([b"%d" % number for number in range(200)])
+    assert asyncio.run(story()) == [0]
+    assert sorted(seen, key=int) == [b"%d" % number for number in range(200)]
+    assert most <= 3
+    assert len(tasks) == 200
+    assert {task.get_name() for task in tasks} == {"headrace-q"}
+    assert queue.counts() == Counts(enqueued=200, completed=200)
 
 
 def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -> None:

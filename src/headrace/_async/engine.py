@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -53,6 +54,9 @@ from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import NotDurable, OutcomeUnknown
 
+# Since Python 3.12 a task may begin as it is made: a handler that waits for nothing ends without a turn of the loop.
+AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+
 
 class _Slots:
     """The slots of one consumer: units that wait for one, and those that run."""
@@ -90,7 +94,7 @@ class _Slots:
         name = f"headrace-{handler.queue}"
         # Without a factory of the user's, what create_task() would do but its own frames and a name for each.
         self.task: Callable[[Any], Any] = (
-            partial(asyncio.Task, loop=loop, name=name)
+            partial(asyncio.Task, loop=loop, name=name, **AT_ONCE)
             if loop.get_task_factory() is None
             else partial(loop.create_task, name=name)
         )
@@ -120,6 +124,10 @@ class _Slots:
 
 def _always(_argument: object) -> bool:
     return True
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 async def _routed(handler: HandlerSettings, job: Job) -> Any:
@@ -257,10 +265,9 @@ class Engine(BaseEngine):
     def _fill(self, slots: _Slots) -> None:
         """Start waiting units, as far as there are slots."""
         consumer, limit, batch = slots.consumer, slots.consumer.handler.concurrency, slots.consumer.handler.batch
-        now = time.monotonic()
         while slots.backlog and slots.of.running < limit:
             unit = slots.backlog.popleft()
-            jobs = consumer.begin(unit, now)
+            jobs = consumer.begin(unit, time.monotonic())  # what began before may have taken long
             if not jobs:
                 self.wake(slots.consumer)
                 continue
@@ -273,12 +280,15 @@ class Engine(BaseEngine):
             else:
                 run = slots.threads.run(unit, argument)
                 run.add_done_callback(partial(self._thread_ended, slots, unit))
-            slots.tasks[id(unit)] = run, unit
+            if not run.done():
+                slots.tasks[id(unit)] = run, unit
 
     async def _run(self, slots: _Slots, unit: Unit, argument: Any, call: Callable[[Any], Awaitable[Any]]) -> None:
         """Call a handler, and take in its end: one task."""
         error: BaseException | None = None
         result: Any = None
+        if id(unit) not in slots.tasks:  # it begins as it is made
+            slots.tasks[id(unit)] = asyncio.current_task(), unit
         try:
             telemetry = slots.telemetry
             span = telemetry.on and not telemetry.passes(unit, argument)
@@ -288,7 +298,7 @@ class Engine(BaseEngine):
         slots.tasks.pop(id(unit), None)
         self._ended(slots, unit, error, result)
         if isinstance(error, KeyboardInterrupt):  # Ctrl-C without a signal handler ends the program
-            raise error
+            self._loop.call_soon(_raise, error)
 
     def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
         """Take in the end of a cancelled task, which may not have begun."""
