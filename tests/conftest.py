@@ -6,11 +6,13 @@
 What `connect` makes for the colour "async" is an `AsyncQueue` behind `Blocking`, which runs its coroutines to
 their end, so that a test is written once.
 
-Which of these cases run is said by two options (see README.md here): `--servers` and `--full`.
+Which of these cases run is said by two options (see README.md here): `--servers` and `--full`; on which event loop
+they do, by `--loop`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -23,6 +25,7 @@ from typing import Any
 
 import pytest
 import redis
+import uvloop
 from hypothesis import settings
 
 from tests.support.awaiting import until
@@ -63,6 +66,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="also the cases that differ from others only by what the server does not see: "
         "both colours on every server, not asyncio on one and threads on the others; RESP3 on all of them",
     )
+    group.addoption(
+        "--loop",
+        choices=["asyncio", "uvloop"],
+        default="asyncio",
+        help="the event loop of what tests run by themselves (a worker that makes its own takes uvloop anyway)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the event loops of tests be those that were asked for."""
+    if config.option.loop == "uvloop":
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        # An error as it closes a loop under its connections has it wait for the one that it then did not close.
+        config.addinivalue_line("filterwarnings", "ignore:unclosed resource:ResourceWarning")
 
 
 def pytest_xdist_auto_num_workers() -> int:

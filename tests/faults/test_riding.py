@@ -17,7 +17,7 @@ from headrace._async.executor import AsyncExecutor
 from headrace._core.effects import BlockThen
 from headrace._core.worker.fetch import _untaken
 from headrace._sync.executor import Executor
-from tests.support.awaiting import until
+from tests.support.awaiting import PATIENCE, until
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -137,7 +137,10 @@ def stop(rider: Rider, side: str) -> None:
         until(lambda: rider.direct.counts().leased == 1)
         rider.proxy.reset()  # it answers again: another connection
     if isinstance(rider.executor, AsyncExecutor):
+        stopped = threading.Event()  # else the job that comes may end its waiting first
         rider.runner.get_loop().call_soon_threadsafe(rider.executor.stop_waiting)
+        rider.runner.get_loop().call_soon_threadsafe(stopped.set)
+        assert stopped.wait(PATIENCE)
     else:
         rider.executor.stop_waiting()
     if side == "requests":

@@ -97,7 +97,8 @@ def test_a_blocked_loop_keeps_its_jobs(
         gate.set()
         until(lambda: queue.counts().completed == 1)
     assert (attempts, got) == ([1], [])
-    (warning,) = said("loop_blocked")
+    # A busy machine may stop the worker for as long, too.
+    (warning,) = (one for one in said("loop_blocked") if hasattr(one, "job_id"))
     text = warning.getMessage()
     assert warning.levelno == logging.WARNING
     assert (warning.queue, warning.job_id, warning.attempt) == ("q", receipt.id, 1)

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from headrace import Complete, Counts, DeadLetter, Job, Queue, Retry
-from tests.support.awaiting import until
+from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.holders import Holders
 from tests.support.proxy import Proxy
@@ -24,8 +24,10 @@ Work = Callable[..., Running]
 # -- in this process -------------------------------------------------------------------------------------------
 
 
-def holder(work: Work, name: str, record: Recorder, concurrency: int = 1, **options: Any) -> Running:
-    worker = work(name=name, heartbeat=0.3, timeout=1.2)
+def holder(
+    work: Work, name: str, record: Recorder, concurrency: int = 1, timeout: float = 1.2, **options: Any
+) -> Running:
+    worker = work(name=name, heartbeat=0.3, timeout=timeout)
 
     @worker.handler("q", persistent=True, concurrency=concurrency, **options)
     def body(job: Job) -> Iterator[float]:
@@ -38,7 +40,7 @@ def holder(work: Work, name: str, record: Recorder, concurrency: int = 1, **opti
 
 def test_it_goes_to_another_worker_when_one_stops(work: Work, queue: Queue, record: Recorder) -> None:
     """At once, with no attempt spent, and only when the first has let go of it."""
-    first, second = holder(work, "first", record), holder(work, "second", record)
+    first, second = (holder(work, name, record, timeout=PATIENCE) for name in ("first", "second"))
     queue.enqueue(b"c")
     first.start()
     record.await_started(1)
