@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,8 +15,12 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Flow, Queue, StreamStopped
+from headrace._base.sockets import set_timeout
+from headrace._protocol.op import pack
+from headrace._sync.pool import exchanged, send
 from tests.faults.test_errors import ONE, Asked, admin, asked, asking, colour, counts, enqueue
 from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 __all__ = ["admin", "asked", "colour"]
 SHORT_S = 0.4
@@ -124,8 +132,32 @@ def test_a_call_in_time_is_as_any_other(asked: Asked, proxy: Proxy) -> None:
     if isinstance(asked.queue, Queue):
         pool = asked.queue._executor.pool
         connection = pool.get_connection()
-        assert connection._sock.gettimeout() == connection.socket_timeout == pool.connection_kwargs["socket_timeout"]
+        assert timeout_of(connection._sock) == connection.socket_timeout == pool.connection_kwargs["socket_timeout"]
         pool.release(connection)
+
+
+def timeout_of(sock: socket.socket) -> float:
+    """The seconds that the kernel lets a read of a socket wait."""
+    assert sock.gettimeout() is None
+    seconds, micros = struct.unpack("@ll", sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+    return float(seconds + micros / 1e6)
+
+
+def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
+    """No error of a broken connection: reading, and writing more than fits between a client and a frozen server."""
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x")
+        connection = queue._executor.connections.take()
+        set_timeout(connection._sock, 0.05)
+        os.kill(newest.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(redis.TimeoutError, match="reading"):
+                exchanged(connection, pack(("PING",)))
+            with pytest.raises(redis.TimeoutError, match="writing"):
+                send(connection, bytes(1 << 26))
+        finally:
+            os.kill(newest.pid, signal.SIGCONT)
+            queue._executor.connections.drop(connection)
 
 
 def test_a_new_connection_has_the_usual_timeouts(asked: Asked) -> None:

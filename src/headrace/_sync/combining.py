@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace._base.combining import CALLS_AT_MOST, TRIPS, Call, leaving
 from headrace._base.lanes import Meanwhile
-from headrace._sync.pool import Pool, replies
+from headrace._sync.pool import Pool, replies, send
 
 
 class ThreadCall(Call):
@@ -73,7 +73,7 @@ class Combiner:
         connection = self._connections.take()
         try:
             left, failed = leaving(some)
-            connection.send_packed_command([b"".join(chunk for call in left for chunk in call.commands)])
+            send(connection, b"".join(chunk for call in left for chunk in call.commands))
             for call in some:
                 call.error = failed.get(id(call))
                 if call.error is None:

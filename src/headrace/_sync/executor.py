@@ -45,7 +45,7 @@ from headrace._base.retrying import (
     told_limit,
     too_large,
 )
-from headrace._base.sockets import cut
+from headrace._base.sockets import cut, set_timeout
 from headrace._core.effects import BlockAmong, BlockThen
 from headrace._model.durability import Durability
 from headrace._protocol.lasting import trials, tried
@@ -54,7 +54,7 @@ from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
 from headrace._protocol.waiting import rung
 from headrace._sync.combining import Combiner
-from headrace._sync.pool import Pool, exchanged, replies, reply
+from headrace._sync.pool import Pool, exchanged, replies, reply, send
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -294,7 +294,7 @@ class Executor(BaseExecutor):
         try:
             if leaves is not None:
                 leaves()
-            connection.send_packed_command([b"".join(commands)])
+            send(connection, b"".join(commands))
             if meanwhile is not None:
                 meanwhile()
             answers = replies(connection, len(commands))
@@ -327,14 +327,14 @@ class Executor(BaseExecutor):
             sock.settimeout(max(0.001, end - since_boot()))
             if leaves is not None:
                 leaves()
-            connection.send_packed_command([b"".join(commands)])
+            send(connection, b"".join(commands))
             if meanwhile is not None:
                 meanwhile()
             answers: list[Any] = []
             for _ in commands:
                 sock.settimeout(max(0.001, end - since_boot()))
                 answers += replies(connection, 1)
-            sock.settimeout(connection.socket_timeout)
+            set_timeout(sock, connection.socket_timeout)
             self.connections.check(connection)
         except BaseException:
             self.connections.drop(connection)

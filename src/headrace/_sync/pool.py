@@ -15,6 +15,7 @@ from redis.retry import Retry as NoRetry
 
 from headrace._base.connections import Attend, own_pool, refused
 from headrace._base.pool import LOOK_AFTER_S, SHARED, BasePool, destination, unreadable
+from headrace._base.sockets import set_timeout
 from headrace._telemetry.client import Outage
 
 
@@ -54,6 +55,7 @@ class Pool(BasePool):
                 raise
             finally:
                 connection.socket_timeout, connection.socket_connect_timeout = usual
+            set_timeout(connection._sock, usual[0])  # noqa: SLF001
 
         super().__init__(maker, outage, connect)
         self.origin = theirs
@@ -104,34 +106,47 @@ class Pool(BasePool):
 
 def quiet(connection: Any) -> bool:
     """Tell whether the server has neither closed a free connection nor said anything on it."""
+    sock = connection._sock  # noqa: SLF001
     with suppress(errors.ConnectionError, errors.TimeoutError, OSError):
-        return not connection.can_read()
+        if sock is not None and not connection.can_read():
+            if sock.gettimeout() is not None:  # so redis-py before 8 leaves it
+                set_timeout(sock, connection.socket_timeout)
+            return True
     return False
 
 
 def exchanged(connection: Any, packed: bytes) -> Any:
-    """Send a packed command and read its reply, an error as a value; redis-py's calls without what they add."""
-    sock = connection._sock  # noqa: SLF001
-    if sock is None or connection.health_check_interval:  # closed by another thread, or to be asked whether it is sound
-        connection.send_packed_command([packed])
-        return reply(connection)
-    try:
-        sock.sendall(packed)
-    except TimeoutError as error:
-        raise errors.TimeoutError("Timeout writing to socket") from error
-    except OSError as error:
-        raise unreadable(error) from error
+    """Send a packed command and read its reply, an error as a value."""
+    send(connection, packed)
     return reply(connection)
 
 
+def send(connection: Any, packed: bytes) -> None:
+    """Send packed commands; redis-py's call without what it adds."""
+    sock = connection._sock  # noqa: SLF001
+    if sock is None or connection.health_check_interval:  # closed by another thread, or to be asked whether it is sound
+        connection.send_packed_command([packed])
+        return
+    try:
+        sock.sendall(packed)
+    except (TimeoutError, BlockingIOError) as error:
+        raise errors.TimeoutError("Timeout writing to socket") from error
+    except OSError as error:
+        raise unreadable(error) from error
+
+
 def replies(connection: Any, number: int) -> list[Any]:
-    """Read so many replies, errors among them as values; redis-py's parser without what its connection adds."""
+    """Read so many replies, errors among them as values."""
     return [reply(connection) for _ in range(number)]
 
 
 def reply(connection: Any) -> Any:
-    """Read one reply."""
+    """Read one reply by redis-py's parser, without what its connection adds."""
     try:
         return connection._parser.read_response()  # noqa: SLF001
+    except errors.ConnectionError as error:
+        if isinstance(error.__context__, BlockingIOError):  # the kernel has waited for as long as it should
+            raise errors.TimeoutError("Timeout reading from socket") from error
+        raise
     except OSError as error:
         raise unreadable(error) from error
