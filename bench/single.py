@@ -20,6 +20,7 @@ from typing import Any
 
 import redis
 import redis.asyncio
+import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -280,9 +281,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--calls", type=int, default=3000)
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument("--idle", type=int, default=100, help="jobs for an idle worker, each round")
     options = parser.parse_args()
+    if options.loop == "uvloop":
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     binary = next(b for b in binaries() if b.name == options.server)
     lines: list[dict[str, object]] = []
     with Server(binary) as server:

@@ -24,6 +24,7 @@ from tests.support.servers import Server
 
 __all__ = ["admin", "asked", "colour"]
 SHORT_S = 0.4
+PING = pack(("PING",))
 LATE_S = 9.0  # seconds by which a busy machine may be late, and less than any timeout of a connection
 
 VERBS: dict[str, Callable[[Any, Any], Any]] = {
@@ -158,6 +159,38 @@ def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
         finally:
             os.kill(newest.pid, signal.SIGCONT)
             queue._executor.connections.drop(connection)
+
+
+def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
+    """By the one timer of all calls: those of two connections, begun one after the other, and again later."""
+
+    async def story() -> None:
+        async with AsyncQueue("q", url=proxy.url) as queue:
+            await queue.enqueue(b"x")
+            executor = queue._executor
+            pools = executor.connections
+            both = [await pools.take(), await pools.take()]
+            for _ in range(2):
+                for connection in both:
+                    pools.give(connection)
+                executor.timeout = 60.0
+                assert await asyncio.gather(*(executor.send([PING]) for _ in both)) == [[b"PONG"]] * 2
+                executor.timeout = 0.2
+                proxy.mute()
+                first = asyncio.create_task(executor.send([PING]))
+                await asyncio.sleep(0.05)
+                start = time.monotonic()
+                for call in (first, asyncio.create_task(executor.send([PING]))):
+                    with pytest.raises(redis.TimeoutError, match=r"no answer within 0.2 s"):
+                        await call
+                assert 0.15 < time.monotonic() - start < LATE_S
+                proxy.reset()
+                executor.timeout = 60.0
+                both = [await pools.take(), await pools.take()]
+            for connection in both:
+                pools.give(connection)
+
+    asyncio.run(story())
 
 
 def test_a_new_connection_has_the_usual_timeouts(asked: Asked) -> None:

@@ -15,6 +15,7 @@ from tenacity import AsyncRetrying
 from headrace._async.coalesce import COALESCE_ABOVE, Coalescer, ItemCoalescer
 from headrace._async.combining import AsyncCombiner
 from headrace._async.pool import AsyncPool, replies
+from headrace._async.watchdog import Watchdog
 from headrace._base.cluster.address import misled
 from headrace._base.connections import Attend
 from headrace._base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
@@ -64,6 +65,7 @@ class AsyncExecutor(BaseExecutor):
         pool = AsyncPool.shared(url, theirs, self, attend) if shares else AsyncPool(url, theirs, outage, attend)
         super().__init__(pool, budget)
         self._combiner: AsyncCombiner | None = None
+        self._watchdog = Watchdog(self.timeout)
         self._undoing: set[asyncio.Task[None]] = set()
         self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
 
@@ -316,6 +318,8 @@ class AsyncExecutor(BaseExecutor):
         within: float | None = None,
     ) -> list[Any]:  # fmt: skip
         """Like `Executor.send`."""
+        if within is None and self._combiner is None and (connection := self.connections.open_one()) is not None:
+            return await self._exchange_watched(connection, commands, meanwhile, leaves)
         most = self.timeout if within is None else min(within, self.timeout)
         try:
             async with asyncio.timeout(most):
@@ -348,6 +352,23 @@ class AsyncExecutor(BaseExecutor):
             raise
         self.connections.give(connection)
         return answers
+
+    async def _exchange_watched(
+        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
+    ) -> list[Any]:
+        """Exchange within the timeout of connections, on one that is open: there is nothing to wait for but answers."""
+        if self._watchdog.seconds != self.timeout:
+            self._watchdog = Watchdog(self.timeout)
+        watchdog = self._watchdog
+        watchdog.watch(connection)
+        try:
+            return await self._exchange(connection, commands, meanwhile, leaves)
+        except errors.ConnectionError:
+            if not watchdog.has_cut(connection):
+                raise
+        finally:
+            watchdog.leave(connection)
+        raise errors.TimeoutError(f"no answer within {watchdog.seconds:g} s")
 
     async def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
         """Like `Executor.scan`."""

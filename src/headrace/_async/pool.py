@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from redis.backoff import NoBackoff
 
 from headrace._async.sentinel import AsyncManager
 from headrace._base.connections import Attend, own_pool, refused
-from headrace._base.pool import SHARED, BasePool, destination, unreadable
+from headrace._base.pool import LOOK_AFTER_S, SHARED, BasePool, destination, unreadable
 from headrace._telemetry.client import Outage
 
 CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more would only open more connections
@@ -71,6 +72,17 @@ class AsyncPool(BasePool):
             await self.drop(connection)
             raise
         return connection
+
+    def open_one(self) -> Any:
+        """Like `Pool.open_one`."""
+        if self.keep is None and self._free:
+            connection, since = self._free[-1]
+            former = self._watch is not None and not self._watch.leads(connection)
+            late = time.monotonic() - since > LOOK_AFTER_S
+            if connection.is_connected and not (lost(connection) or former or late):
+                self._free.pop()
+                return connection
+        return None
 
     async def drop(self, connection: Any) -> None:
         """Like `Pool.drop`."""

@@ -145,7 +145,7 @@ def test_the_colours_have_the_same_files() -> None:
     """A twin is found by changing one folder name. What only one colour needs is named here."""
     ours, theirs = ({path.stem for path in (PACKAGE / colour).glob("*.py")} for colour in ("_sync", "_async"))
     assert ours - theirs == {"discovery"}
-    assert theirs - ours == {"coalesce", "line", "loops", "pulse", "sentinel", "stalls", "threads"}
+    assert theirs - ours == {"coalesce", "line", "loops", "pulse", "sentinel", "stalls", "threads", "watchdog"}
 
 
 @pytest.mark.parametrize("file", VERBS)

@@ -1,0 +1,79 @@
+"""One timer for all calls that an event loop waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from headrace._async.watchdog import Watchdog
+from tests.support.awaiting import PATIENCE
+
+SHORT_S = 0.05
+
+
+class Connection:
+    """A connection of redis-py's, as far as a watchdog looks at it."""
+
+    def __init__(self, writer: Any = None) -> None:
+        self._writer = writer
+
+
+@asynccontextmanager
+async def connection() -> AsyncIterator[tuple[Connection, asyncio.StreamReader]]:
+    """A connection to somebody who says nothing."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    with theirs:
+        yield Connection(writer), reader
+    writer.close()
+
+
+async def bitten(watchdog: Watchdog) -> None:
+    """Those that are watched end, each after its own time; one that was left, or is watched anew, does not."""
+    async with connection() as (left, _), connection() as (slow, reader), connection() as (later, its):
+        for one in (left, later):
+            watchdog.watch(one)
+            watchdog.leave(one)
+        watchdog.watch(slow)
+        await asyncio.sleep(SHORT_S / 2)
+        watchdog.watch(later)
+        start = asyncio.get_running_loop().time()
+        assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+        assert watchdog.has_cut(slow)
+        assert await asyncio.wait_for(its.read(), PATIENCE) == b""
+        assert asyncio.get_running_loop().time() - start > SHORT_S * 0.9
+        assert watchdog.has_cut(later)
+        assert not left._writer.is_closing()
+        watchdog.watch(left)
+        assert not watchdog.has_cut(left)
+        watchdog.leave(left)
+
+
+async def bitten_again(watchdog: Watchdog) -> None:
+    """Also after a while in which there was nothing to watch."""
+    await bitten(watchdog)
+    await asyncio.sleep(2 * SHORT_S)
+    await bitten(watchdog)
+
+
+def test_it_cuts_what_takes_too_long_on_every_loop_anew() -> None:
+    """Also if the loop before has ended with its timer set."""
+    watchdog = Watchdog(SHORT_S)
+    for _ in range(3):
+        asyncio.run(bitten_again(watchdog))
+
+
+def test_one_that_has_no_socket_any_more() -> None:
+    async def story() -> None:
+        watchdog = Watchdog(SHORT_S)
+        gone = Connection()
+        watchdog.watch(gone)
+        async with connection() as (slow, reader):
+            watchdog.watch(slow)
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+        assert watchdog.has_cut(gone)
+
+    asyncio.run(story())
