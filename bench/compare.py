@@ -66,7 +66,8 @@ a load of {before:.1f} before and {after:.1f} after, commit {commit}.
 
 - *one by one*: calls of one producer, each after the answer to the last. *In bulk*: the call for many, if there is one.
 - *worker, jobs/s*: of one worker process, from its first job to its last; the handler counts.
-- *server*, *worker*: microseconds of processor time for a job of that.
+- *producer*, *server*, *worker*: microseconds of processor time for a job; of a producer one by one, with its
+  connection and first call.
 - *idle*: milliseconds from before the call to the first line of an idle worker's handler; the calls are 0.1 s apart.
 - *bytes*: what a waiting job takes of the server's memory. *Not run*: 30 seconds after the last that was.
 
@@ -81,6 +82,7 @@ Repeat it with `python bench/compare.py --write`.
 Figures = dict[str, float]
 COLUMNS = {  # of a figure: its title, digits after the point, and whether more is better
     "one": ("one by one, jobs/s", 0, True),
+    "producer": ("producer, us/job", 0, False),
     "bulk": ("in bulk, jobs/s", 0, True),
     "drain": ("worker, jobs/s", 0, True),
     "p50": ("idle p50, ms", 2, False),
@@ -149,7 +151,8 @@ def measure(peer: Peer, client: Any, jobs: int, lone: int) -> Figures:
         client.flushall()
     time.sleep(0.5)  # what earlier clients held is freed
     before = client.info("memory")["used_memory"]
-    figures = {"one": jobs / peer.end(peer.begin("one", jobs))["seconds"]}
+    told = peer.end(peer.begin("one", jobs))
+    figures = {"one": jobs / told["seconds"], "producer": told["processor"] * 1e6 / jobs}
     figures["bytes"] = (client.info("memory")["used_memory"] - before) / jobs
     if peer.name in BULK:
         figures["bulk"] = bulk
