@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import queue
 import statistics
@@ -20,7 +21,6 @@ from typing import Any
 
 import redis
 import redis.asyncio
-import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=100, help="jobs for an idle worker, each round")
     options = parser.parse_args()
     if options.loop == "uvloop":
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())
     binary = next(b for b in binaries() if b.name == options.server)
     lines: list[dict[str, object]] = []
     with Server(binary) as server:

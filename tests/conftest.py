@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -25,7 +26,6 @@ from typing import Any
 
 import pytest
 import redis
-import uvloop
 from hypothesis import settings
 
 from tests.support.awaiting import until
@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Have the event loops of tests be those that were asked for."""
     if config.option.loop == "uvloop":
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())
         # An error as it closes a loop under its connections has it wait for the one that it then did not close.
         config.addinivalue_line("filterwarnings", "ignore:unclosed resource:ResourceWarning")
 

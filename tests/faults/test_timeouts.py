@@ -153,7 +153,7 @@ def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
         os.kill(newest.pid, signal.SIGSTOP)
         try:
             with pytest.raises(redis.TimeoutError, match="reading"):
-                exchanged(connection, pack(("PING",)))
+                exchanged(connection, PING)
             with pytest.raises(redis.TimeoutError, match="writing"):
                 send(connection, bytes(1 << 26))
         finally:

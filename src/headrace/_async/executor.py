@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying
 
 from headrace._async.coalesce import COALESCE_ABOVE, Coalescer, ItemCoalescer
 from headrace._async.combining import AsyncCombiner
-from headrace._async.pool import AsyncPool, replies
+from headrace._async.pool import AsyncPool, abort, replies
 from headrace._async.watchdog import Watchdog
 from headrace._base.cluster.address import misled
 from headrace._base.connections import Attend
@@ -318,8 +318,10 @@ class AsyncExecutor(BaseExecutor):
         within: float | None = None,
     ) -> list[Any]:  # fmt: skip
         """Like `Executor.send`."""
-        if within is None and self._combiner is None and (connection := self.connections.open_one()) is not None:
-            return await self._exchange_watched(connection, commands, meanwhile, leaves)
+        if within is None and self._combiner is None and self.connections.keep is None:  # else spare ones are closed
+            connection = self.connections.open_one()
+            if connection is not None:
+                return await self._exchange_watched(connection, commands, meanwhile, leaves)
         most = self.timeout if within is None else min(within, self.timeout)
         try:
             async with asyncio.timeout(most):
@@ -441,8 +443,7 @@ class AsyncExecutor(BaseExecutor):
         """Like `Executor.stop_waiting`; once is enough."""
         self._waits_no_more = True
         for connection in list(self._blocked):
-            if (writer := connection._writer) is not None:  # noqa: SLF001 - without waiting for a goodbye
-                writer.transport.abort()
+            abort(connection)
 
     async def sleep(self, seconds: float) -> None:
         """Like `Executor.sleep`."""

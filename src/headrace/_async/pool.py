@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +14,7 @@ from redis.backoff import NoBackoff
 
 from headrace._async.sentinel import AsyncManager
 from headrace._base.connections import Attend, own_pool, refused
-from headrace._base.pool import LOOK_AFTER_S, SHARED, BasePool, destination, unreadable
+from headrace._base.pool import SHARED, BasePool, destination, unreadable
 from headrace._telemetry.client import Outage
 
 CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more would only open more connections
@@ -73,16 +72,8 @@ class AsyncPool(BasePool):
             raise
         return connection
 
-    def open_one(self) -> Any:
-        """Like `Pool.open_one`."""
-        if self.keep is None and self._free:
-            connection, since = self._free[-1]
-            former = self._watch is not None and not self._watch.leads(connection)
-            late = time.monotonic() - since > LOOK_AFTER_S
-            if connection.is_connected and not (lost(connection) or former or late):
-                self._free.pop()
-                return connection
-        return None
+    def _is_open(self, connection: Any) -> bool:
+        return connection.is_connected and not lost(connection)
 
     async def drop(self, connection: Any) -> None:
         """Like `Pool.drop`."""
@@ -99,6 +90,13 @@ def lost(connection: Any) -> bool:
     """Tell whether the event loop has lost a connection, or is about to close its socket."""
     writer = connection._writer  # noqa: SLF001 - redis-py takes it for connected until it reads
     return writer is not None and writer.transport.is_closing()
+
+
+def abort(connection: Any) -> None:
+    """End a connection without a goodbye: what waits for it finds that it has ended."""
+    writer = connection._writer  # noqa: SLF001
+    if writer is not None:
+        writer.transport.abort()
 
 
 def writing(kind: Any) -> Any:

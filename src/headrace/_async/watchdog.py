@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from headrace._async.pool import abort
+
 
 class Watchdog:
     """Cuts connections on which a call takes longer than *seconds*.
@@ -43,7 +45,5 @@ class Watchdog:
                 loop.call_at(due, self._look, loop)
                 return
             del self._due[connection]
-            writer = connection._writer  # noqa: SLF001
-            if writer is not None:
-                writer.transport.abort()  # the call finds that the connection has ended
+            abort(connection)
         self._loop = None

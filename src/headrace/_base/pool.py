@@ -58,8 +58,25 @@ class BasePool:
             connection = self.maker.make_connection()
             self._all.add(connection)
             return connection, False
+        return connection, self._doubtful(connection, since)
+
+    def open_one(self) -> Any:
+        """Take a connection that was used just now, and is open; `None` if there is none, without waiting."""
+        with suppress(IndexError):
+            connection, since = self._free.pop()
+            if self._is_open(connection) and not self._doubtful(connection, since):
+                return connection
+            self._free.append((connection, since))
+        return None
+
+    def _doubtful(self, connection: Any, since: float) -> bool:
+        """Tell whether a connection that was free since then is to be looked at before it is used."""
         former = self._watch is not None and not self._watch.leads(connection)
-        return connection, former or time.monotonic() - since > LOOK_AFTER_S
+        return former or time.monotonic() - since > LOOK_AFTER_S
+
+    def _is_open(self, connection: Any) -> bool:
+        """Tell whether a connection is open, as far as is known here."""
+        raise NotImplementedError
 
     def _spare(self) -> Sequence[Any]:
         """Forget the connections that are not used any more, and return them; call it when one is taken."""

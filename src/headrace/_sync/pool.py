@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 
 from headrace._base.connections import Attend, own_pool, refused
-from headrace._base.pool import LOOK_AFTER_S, SHARED, BasePool, destination, unreadable
+from headrace._base.pool import SHARED, BasePool, destination, unreadable
 from headrace._base.sockets import set_timeout
 from headrace._telemetry.client import Outage
 
@@ -76,22 +75,15 @@ class Pool(BasePool):
                 self.drop(spare)
             if looked_at and not quiet(connection):
                 connection.disconnect()
-            if connection._sock is None:  # noqa: SLF001
+            if not self._is_open(connection):
                 connection.connect()
         except BaseException:
             self.drop(connection)
             raise
         return connection
 
-    def open_one(self) -> Any:
-        """Take a connection that was used just now, and is open; `None` if there is none, without waiting."""
-        with suppress(IndexError):
-            connection, since = self._free.pop()
-            former = self._watch is not None and not self._watch.leads(connection)
-            if connection._sock is not None and not former and time.monotonic() - since <= LOOK_AFTER_S:  # noqa: SLF001
-                return connection
-            self._free.append((connection, since))
-        return None
+    def _is_open(self, connection: Any) -> bool:
+        return connection._sock is not None  # noqa: SLF001
 
     def drop(self, connection: Any) -> None:
         """Close a connection on which half a conversation is left."""
