@@ -75,9 +75,11 @@ class AsyncWorker(BaseWorker):
         error: BaseException | None = None
         signals: list[signal.Signals] = []
         early = 0  # signals that came before there was anything to stop
+        self._signalled = False
 
         def on_signal() -> None:
             nonlocal early
+            self._signalled = True
             if engine is None:
                 early += 1
             else:

@@ -148,6 +148,7 @@ class BaseWorker(Hooked):
             raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
         self.handlers: dict[str, HandlerSettings] = {}
         self._tasks: list[BaseTasks] = []
+        self._signalled = False  # whether a signal has ended the last run
         self._address = self._own = Address.of(url, client, wanted, self)
         Keys.of("any", namespace)
 

@@ -29,6 +29,10 @@ def module_of(target: str, example: str) -> tuple[Any, str]:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise ConfigurationError(f"no module {error.name!r} in {sys.path[0]} or on Python's path") from None
+    except SystemExit as error:
+        raise ConfigurationError(
+            f"module {name!r} ends the program as it is imported: SystemExit({error.code!r})"
+        ) from None
 
 
 def function_of(target: str) -> Callable[..., Any]:

@@ -1,7 +1,8 @@
 """Child processes: they end when we do, and those of `headrace work` are started again when they die.
 
-Each has a link to us, a socket: it sends a byte when it is ready, and reads the end of file when we end, however. It
-has a session of its own, so that Ctrl-C in a terminal reaches us only, and we decide what it means.
+Each has a link to us, a socket: it sends a line when it is ready and another one when it ends in good order, and reads
+the end of file when we end, however. It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we
+decide what it means.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -28,7 +29,7 @@ from attrs import define, evolve, field
 
 from headrace._async.worker import AsyncWorker
 from headrace._base.retrying import heals
-from headrace._cli.burst import end_when_empty
+from headrace._cli.burst import Burst
 from headrace._cli.console import FAILED, WRONG, reached, say
 from headrace._cli.deaths import Identity, declare_dead
 from headrace._cli.health import Health, away
@@ -47,6 +48,9 @@ STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one aga
 END_WITHIN_S = 10.0  # seconds that a process may take to end before it is killed
 COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
 RESTART_PAUSE_S = 30.0  # seconds between a death and the new start, at most
+LINES_BYTES = 65536  # read from a link at once
+FINISHED, SIGNALLED = b"finished\n", b"signalled\n"  # last lines of processes: why one has ended in good order
+EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why
 
 
 @define(eq=False)
@@ -61,6 +65,25 @@ class Process:
     reported: bool = False  # it was ready, or has ended
     identity: Identity | None = None  # of the worker that it runs
     stale: bool = False  # its modules have changed: it is told to stop
+    heard: bytes = b""  # on its link
+
+    @property
+    def finished(self) -> bool:
+        """Whether its program ended it: by `stop()`, or as its burst is over."""
+        return self.heard.endswith(FINISHED)
+
+    @property
+    def signalled(self) -> bool:
+        """Whether it has ended in good order on a signal."""
+        return self.heard.endswith(SIGNALLED)
+
+    def listen(self) -> None:
+        """Read what has come on the link; it does not wait."""
+        with suppress(OSError):
+            while read := self.link.recv(LINES_BYTES, socket.MSG_DONTWAIT):
+                self.heard += read
+        if self.identity is None and b"\n" in self.heard:
+            self.identity = Identity.unpacked(self.heard.partition(b"\n")[0])
 
     @classmethod
     def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0) -> Process:
@@ -197,9 +220,7 @@ class Supervisor:
         """Wait for signals (a death is one), changes, processes to be ready, and for the time of the next start."""
         unready = {process.link: process for process in self._running if not process.reported}
         timeout = max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
-        sources = [wake, *([] if changed is None else [changed]), *unready]
-        readable, _, _ = select.select(sources, [], [], timeout)
-        for link in readable:
+        for link in _readable([wake, *([] if changed is None else [changed]), *unready], timeout):
             if link is wake:
                 for number in wake.recv(4096):
                     if number != signal.SIGCHLD:
@@ -210,8 +231,8 @@ class Supervisor:
             else:
                 process = unready[link]
                 process.reported = True
-                if line := link.recv(65536):
-                    process.identity = Identity.unpacked(line)
+                process.listen()
+                if process.identity is not None:
                     self._ready(process)
 
     def _ready(self, process: Process) -> None:
@@ -238,18 +259,22 @@ class Supervisor:
 
     def _ended(self, process: Process, status: int) -> None:
         self._running.remove(process)
+        process.listen()
         process.link.close()
-        if status not in (0, AWAY) and process.identity is not None:
+        orderly = status == 0 and (process.finished or process.signalled)
+        if not orderly and status != AWAY and process.identity is not None:
             declare_dead(process.identity)
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        if orderly:
+            how = "has stopped by itself" if process.finished else "has stopped on a signal that was sent to it alone"
         if process.stale and not self._asked:
             self._due.append((0.0, process.number))
         elif self._asked:
-            if status not in (0, -signal.SIGTERM, -signal.SIGINT):
+            if not orderly and status not in (-signal.SIGTERM, -signal.SIGINT):
                 self._say("process_ended", process, how)
                 self._code = FAILED
-        elif status == 0:
-            self._say("process_ended", process, "has stopped by itself")
+        elif orderly and process.finished:
+            self._say("process_ended", process, how)
         elif status == AWAY:
             self._code = FAILED
             self._stop()
@@ -257,7 +282,7 @@ class Supervisor:
             self._refused = True
         elif self._target(process.number) not in self._proven:
             self._code = WRONG if status == REFUSED else FAILED
-            if status < 0:
+            if process.heard != EXPLAINED:
                 self._say("process_ended", process, how)
             if self._running or self._due:  # other workers
                 self._stop()
@@ -287,6 +312,14 @@ class Supervisor:
         if process is not None:
             words = f"process {process.popen.pid} {words}"
         say(words, event=event, pid=None if process is None else process.popen.pid)
+
+
+def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[Any]:
+    """Return those *sources* that can be read, or have ended, as soon as there are some, or the time is over."""
+    with selectors.DefaultSelector() as selector:
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(timeout)]
 
 
 @contextmanager
@@ -335,6 +368,17 @@ def _refuse(why: str) -> NoReturn:
     raise ConfigurationError(why)
 
 
+def _tell(link: socket.socket, line: bytes) -> None:
+    with suppress(OSError):  # the supervisor has gone
+        link.send(line)
+
+
+def _explain(link: socket.socket, why: str, status: int) -> int:
+    say(why, "ERROR")
+    _tell(link, EXPLAINED)
+    return status
+
+
 def work(
     target: str, number: int, max_outage: str, burst: str, metrics_port: str, logs: Logs, link: socket.socket
 ) -> int:  # fmt: skip
@@ -361,21 +405,19 @@ def work(
             if url is not None:  # with a client of the user's it will show
                 stack.enter_context(reached(url))
         except ConfigurationError as error:
-            say(f"{target}: {error}", "ERROR")
-            return REFUSED
+            return _explain(link, f"{target}: {error}", REFUSED)
         except HeadraceError as error:
-            say(str(error), "ERROR")
-            return FAILED
+            return _explain(link, str(error), FAILED)
         except Exception:
             traceback.print_exc()
-            say(f"{target} could not be imported", "ERROR")
-            return REFUSED
+            return _explain(link, f"{target} could not be imported", REFUSED)
         log.removeHandler(quiet)
         logs.apply_to_logging(target)
         identity = Identity.of(worker, url)
-        link.send(identity.packed())
+        _tell(link, identity.packed())
+        until_empty = Burst(identity)
         if burst:
-            end_when_empty(identity)
+            until_empty.begin()
         gc.collect()
         gc.freeze()  # what is imported stays
         gc.set_threshold(COLLECT_AFTER)
@@ -384,6 +426,8 @@ def work(
         except (redis.RedisError, HeadraceError) as error:
             say(f"{target}: {error}", "ERROR")
             return AWAY if heals(error) else FAILED
+        finished = until_empty.over or not worker._signalled  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        _tell(link, FINISHED if finished else SIGNALLED)
     return 0
 
 

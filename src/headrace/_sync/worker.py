@@ -66,10 +66,12 @@ class Worker(BaseWorker):
         main = threading.current_thread() is threading.main_thread()
         before: dict[int, Any] = {}
         early: list[int] = []  # signals that came before there was anything to stop
+        self._signalled = False
         engine: Engine | None = None
         error: BaseException | None = None
 
         def on_signal(number: int, _frame: FrameType | None) -> None:
+            self._signalled = True
             if engine is None:
                 early.append(number)
             else:  # in a thread of its own: a signal handler must not wait for locks that it may have interrupted

@@ -1,0 +1,200 @@
+"""`headrace work` as users start it: what it makes of processes that end, and of what happens around them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Counts, Queue
+from tests.support.awaiting import until
+from tests.support.program import PATIENCE, PROGRAM, environment
+from tests.support.servers import Server
+
+APP = """
+import os, signal, time
+from pathlib import Path
+from headrace import AsyncWorker, Worker
+
+threads = Worker(heartbeat=20.0, timeout=100.0)
+tasks = AsyncWorker(heartbeat=20.0, timeout=100.0)
+
+def once(name):
+    try:
+        Path(name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+@threads.handler("q", concurrency=1)
+@tasks.handler("q", concurrency=1)
+def handle(job):
+    word = job.payload.decode()
+    if word == "hold":
+        Path(f"held-{os.getpid()}").touch()
+        while not Path("go").exists():
+            time.sleep(0.01)
+    if word == "exit" and once("exited"):
+        os._exit(0)
+    if word == "stop" and once("stopped"):
+        next(one._running for one in (threads, tasks) if one._running).stop()
+    return str(os.getpid()).encode()
+"""
+WORKERS = pytest.mark.parametrize("worker", ["threads", "tasks"])
+
+
+class Work:
+    """The program at work; *said* is all that it has written."""
+
+    def __init__(
+        self, folder: Path, url: str, arguments: Sequence[str], app: str = APP, program: Sequence[str] = PROGRAM
+    ) -> None:
+        (folder / "app.py").write_text(app)
+        self._log = folder / "work.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*program, "work", *arguments], cwd=folder, env=environment(url), stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def pids(self) -> list[int]:
+        """Of all the processes that ever worked."""
+        return [int(pid) for pid in re.findall(r"process (\d+) works", self.said)]
+
+    def await_pids(self, number: int) -> list[int]:
+        """Wait until so many processes have begun."""
+        until(lambda: len(self.pids()) >= number, f"{number} processes", PATIENCE)
+        return self.pids()
+
+    def stop(self) -> int:
+        """Tell it to stop; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+Working = Callable[..., Work]
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue]:
+    with Queue("q", url=newest.url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def working(newest: Server, tmp_path: Path) -> Iterator[Working]:
+    """Start `headrace work`; whatever it is, it is ended."""
+    made: list[Work] = []
+
+    def start(*arguments: str, **how: Any) -> Work:
+        made.append(Work(tmp_path, newest.url, arguments, **how))
+        return made[-1]
+
+    yield start
+    for one in made:
+        with one.process:
+            one.process.kill()  # its processes see that, and end
+
+
+@WORKERS
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_an_end_with_status_0_is_a_death(working: Working, queue: Queue, worker: str, processes: str) -> None:
+    """Another is started, and has the job long before its worker's timeout of 100 s."""
+    receipts = queue.enqueue_many([b"exit", b"x"])
+    work = working(f"app:{worker}", "--processes", processes)
+    last = [int(queue.result(receipt.id, 50.0) or 0) for receipt in receipts]
+    first, *others = work.await_pids(int(processes) + 1)
+    assert re.search(r"process \d+ ended with status 0; another is started", work.said)
+    assert set(last) <= {first, *others}
+    assert work.stop() == 0
+    assert queue.counts() == Counts(enqueued=2, completed=2)
+
+
+@WORKERS
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+def test_a_signal_to_one_process(
+    working: Working, queue: Queue, tmp_path: Path, worker: str, processes: int, number: int
+) -> None:
+    """It finishes what it runs, and another takes its place."""
+    work = working(f"app:{worker}", "--processes", str(processes))
+    work.await_pids(processes)
+    held = queue.enqueue(b"hold")
+    until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
+    (path,) = tmp_path.glob("held-*")
+    os.kill(int(path.name.removeprefix("held-")), number)
+    (tmp_path / "go").touch()
+    assert queue.result(held.id, PATIENCE) == path.name.removeprefix("held-").encode()
+    work.await_pids(processes + 1)
+    assert re.search(r"has stopped on a signal that was sent to it alone; another is started", work.said)
+    assert queue.result(queue.enqueue(b"x").id, PATIENCE)
+    assert work.stop() == 0
+    assert queue.counts() == Counts(enqueued=2, completed=2)
+
+
+@WORKERS
+def test_a_program_that_stops_its_worker(working: Working, queue: Queue, worker: str) -> None:
+    """It was told to: nothing is started again, and all is well."""
+    queue.enqueue(b"stop")
+    work = working(f"app:{worker}")
+    assert work.process.wait(PATIENCE) == 0
+    assert len(work.pids()) == 1
+    assert "has stopped by itself" in work.said
+
+
+def test_an_end_while_it_is_told_to_stop(working: Working, queue: Queue, tmp_path: Path) -> None:
+    """A handler that ends its process then has died, too: that is said, and its job is back at once."""
+    app = APP.replace('if word == "exit"', 'if word == "hold"')
+    work = working("app:threads", app=app)
+    queue.enqueue(b"hold")
+    until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
+    work.await_pids(1)
+    work.process.send_signal(signal.SIGTERM)
+    until(lambda: "stopping" in work.said, patience=PATIENCE)
+    (tmp_path / "go").touch()
+    assert work.process.wait(PATIENCE) == 1
+    assert re.search(r"process \d+ ended with status 0", work.said)
+    assert queue.counts().leased == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("sys.exit(3)", r"module 'app' ends the program as it is imported: SystemExit\(3\)"),
+        *((f"os._exit({status})", rf"process \d+ ended with status {status}") for status in (0, 1, 3)),
+    ],
+)  # fmt: skip
+def test_a_module_that_ends_the_program(working: Working, end: str, words: str) -> None:
+    """One line says so."""
+    work = working("app:threads", "--processes", "2", app=f"import os, sys\n{end}\n")
+    assert work.process.wait(PATIENCE) in {1, 2}
+    assert re.fullmatch(rf"headrace: [^\n]*{words}[^\n]*\n", work.said), work.said
+
+
+MANY_FILES = """
+import os, resource
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most if most == resource.RLIM_INFINITY else min(most, 4096), most))
+files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+from headrace._cli import main
+main()
+"""
+
+
+def test_more_descriptors_than_select_takes(working: Working, queue: Queue) -> None:
+    work = working("app:threads", program=[sys.executable, "-c", MANY_FILES])
+    receipt = queue.enqueue(b"x")
+    assert queue.result(receipt.id, PATIENCE)
+    work.await_pids(1)
+    assert work.stop() == 0, work.said
