@@ -112,8 +112,8 @@ RESHARDING: dict[str, list[tuple[str, str, str]]] = {
 
 RESHARDING_IN_MODULES = {
     "the table says so before they are sealed": (
-        resharding, "yield from known.change(known.table.divided(shards))",
-        "yield from known.change(known.table.divided(shards).handed_over())",
+        resharding, "yield from known.change(table, table.divided(shards))",
+        "yield from known.change(table, table.divided(shards).handed_over())",
     ),
 }  # fmt: skip
 """The same in what changes it."""

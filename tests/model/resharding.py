@@ -165,7 +165,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=who, shards=st.sampled_from([2, 3, 4]), times=steps)
     def change(self, at: int, shards: int, times: int) -> None:
-        if (client := self.idle(at)) is not None and len(client.whole.map.parts) < 20:
+        if (client := self.idle(at)) is not None and len(client.whole.map.table.parts) < 20:
             self.begin(client, reshard(client.whole.map, shards), [])
             self.go_on(at, times)
 

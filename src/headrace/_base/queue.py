@@ -317,11 +317,11 @@ class BaseQueue(Connected):
     def _shards(self) -> Step[list[Shard]]:
         if not isinstance(self._whole, Sharded):
             return []
-        counts = yield from self._whole.part_counts()
-        keys = [ops.keys for ops in self._whole.parts()]
+        shards, counts = yield from self._whole.part_counts()
+        keys = [ops.keys for ops in shards.parts.values()]
         return [
             Shard(part.number, part.first, part.last, slot_of(some.prefix), self._executor.node(some), one, part.state)
-            for part, some, one in zip(self._whole.map.table.parts, keys, counts, strict=True)
+            for part, some, one in zip(shards.table.parts, keys, counts, strict=True)
         ]
 
     def _reshard(self, shards: int | None) -> Step[Resharding]:

@@ -153,7 +153,7 @@ class _HandOver:
         over: list[str] = []
         for name in page.closing:
             target = closing_target(name)
-            if target is None or target[1] not in self.known.parts:
+            if target is None or target[1] not in self.known.now.parts:
                 over.append(name)  # a foreign one, or of a shard that is gone
             else:
                 there[target].append(name)

@@ -22,7 +22,7 @@ from typing import TypeVar
 from headrace._core.calls import schedules
 from headrace._core.effects import Step, scan, send, send_all
 from headrace._core.shard_map import ShardMap
-from headrace._model.shards import PARTS_AT_MOST, SHARDS_AT_MOST, Part, Resharding, Totals, tags
+from headrace._model.shards import PARTS_AT_MOST, SHARDS_AT_MOST, Part, Resharding, Table, Totals, tags
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import RECORD_S
 from headrace._protocol.op import Op
@@ -37,14 +37,15 @@ LEAST = 2  # shards: a queue with one has no table
 def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
     """Change the number of shards, or go on with a change; return how far it is."""
     yield from known.look()
-    while known.table.changing or (shards is not None and len(known.table.takers) != shards):
-        if known.table.changing:
+    while (table := known.table).changing or (shards is not None and len(table.takers) != shards):
+        if table.changing:
             yield from seal(known)
         elif shards is not None:
             yield from begin(known, shards)
     yield from tidy(known)
     left = yield from jobs_left(known)
-    return Resharding(len(known.table.takers), len(known.table.draining), left)
+    table = known.table
+    return Resharding(len(table.takers), len(table.draining), left)
 
 
 def checked(shards: int) -> int:
@@ -56,24 +57,24 @@ def checked(shards: int) -> int:
 
 def begin(known: ShardMap, shards: int) -> Step[None]:
     """Name heirs in the table, for all that take jobs."""
-    there = len(known.table.parts)
+    table = known.table
+    there = len(table.parts)
     if there + shards > PARTS_AT_MOST:
         raise ConfigurationError(
             f"reshard({shards}): {there} shards are in the table, and {PARTS_AT_MOST} may be: wait until some of those "
             "that are draining have gone; headrace shards shows them"
         )
-    yield from known.change(known.table.divided(shards))
+    yield from known.change(table, table.divided(shards))
 
 
 def seal(known: ShardMap) -> Step[None]:
     """Seal the old shards, and open their heirs."""
-    while known.table.changing:
-        table = known.table
+    while (table := known.table).changing:
         old, heirs = ([known.at(part.number) for part in some] for some in (table.takers, table.heirs))
         for name in sorted(table.queues):
             yield from _prepare([ops.of(name) for ops in old], [ops.of(name) for ops in heirs])
         yield from _all([ops.of(name).seal(table.version) for name in sorted(table.queues) for ops in old])
-        yield from known.change(table.handed_over(), len(table.queues))
+        yield from known.change(table, table.handed_over(), len(table.queues))
 
 
 def _prepare(old: Sequence[PartOps], heirs: Sequence[PartOps]) -> Step[None]:
@@ -151,9 +152,8 @@ def _drained(known: ShardMap, part: Part, names: frozenset[str] | set[str]) -> S
     return dict(zip(sorted(names), found, strict=True))
 
 
-def behind(known: ShardMap) -> Step[set[int]]:
+def behind(known: ShardMap, table: Table) -> Step[set[int]]:
     """Return the numbers of the shards of an ordered queue whose jobs wait, as there are older ones of their keys."""
-    table = known.table
     old = [part for part in table.parts if part.state in {"sealing", "draining"}]
     asked = [part for part in old if part.state == "draining"]
     found = yield from _all([known.at(part.number).drained() for part in asked])
@@ -167,7 +167,8 @@ def behind(known: ShardMap) -> Step[set[int]]:
 
 def _remove(known: ShardMap, part: Part, totals: dict[str, Totals]) -> Step[None]:
     """Take a shard out of the table, and then remove what is left of it."""
-    if part not in known.table.parts or not (yield from known.change(known.table.without(part.number, totals))):
+    table = known.table
+    if part not in table.parts or not (yield from known.change(table, table.without(part.number, totals))):
         return  # another client was there before
     yield from _all([known.at(part.number).of(name).wipe() for name in sorted(totals)])
 

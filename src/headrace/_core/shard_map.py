@@ -8,10 +8,11 @@ before.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from headrace._core.effects import Step, scan, send
 from headrace._model.job import NewJob
@@ -50,83 +51,115 @@ def _read(keys: Keys, rows: dict[str, str]) -> Table:
     return found
 
 
+@frozen(eq=False)
+class Shards:
+    """The shards of a queue, as one table names them. Threads see one or the next, and nothing between."""
+
+    table: Table
+    parts: Mapping[int, PartOps]  # by number
+    asked: int = -1  # which question was answered by this table; -1: none, it is a guess
+
+    @property
+    def read(self) -> bool:
+        """Whether the table is one of the server."""
+        return self.asked >= 0
+
+
 @define(eq=False)
 class ShardMap:
     """The shards of a queue, as far as they are known. *sound* tells whether the node of these keys has answered
     lately.
+
+    Threads share it: each step takes `now` once, and sees the shards of one table.
     """
 
     ops: Ops
     sound: Callable[[Keys], bool] = anywhere
-    known: bool = field(default=False, init=False)  # whether the table was read
-    table: Table = field(init=False)
-    parts: dict[int, PartOps] = field(init=False)  # by number: those of the table
+    now: Shards = field(init=False)
     sealed: set[int] = field(factory=set[int], init=False)  # have said so
     _made: dict[int, PartOps] = field(factory=dict[int, PartOps], init=False)  # those that are gone, too
+    _questions: Iterator[int] = field(factory=count, init=False)
     _turn: int = field(init=False)
-    _scanned: int = field(default=0, init=False)  # where the next scan goes on
+    _scanned: int = field(default=0, init=False)  # where the next scan goes on: no stranger was found before
 
     def __attrs_post_init__(self) -> None:
         shards = self.ops.settings.shards
         self._turn = random.randrange(shards)
-        self._take(Table.of(self.ops.keys.group, shards))
+        self.now = self._of(Table.of(self.ops.keys.group, shards))
 
-    def _take(self, found: Table) -> None:
-        self.table = found
-        for part in found.parts:
-            if part.number not in self._made or self._made[part.number].shard != part:  # before, it was a guess
-                self._made[part.number] = part_ops(self.ops, found, part)
-        self.parts = {part.number: self._made[part.number] for part in found.parts}
+    @property
+    def known(self) -> bool:
+        """Whether the table was read."""
+        return self.now.read
 
-    def look(self) -> Step[bool]:
-        """Read the table, or write it if there is none; return true if it is another one than was known.
+    @property
+    def table(self) -> Table:
+        """The table that is known now; it may be another one at the next look."""
+        return self.now.table
+
+    def _take(self, asked: int, table: Table) -> None:
+        """Take in the answer to a question, unless a later one was answered already."""
+        found = self._of(table, asked)
+        if asked > self.now.asked:
+            self.now = found
+
+    def _of(self, table: Table, asked: int = -1) -> Shards:
+        parts: dict[int, PartOps] = {}
+        for part in table.parts:
+            made = self._made.get(part.number)
+            if made is None or made.shard != part:  # before, it was a guess
+                self._made[part.number] = made = part_ops(self.ops, table, part)
+            parts[part.number] = made
+        return Shards(table, parts, asked)
+
+    def look(self, seen: Table | None = None) -> Step[bool]:
+        """Read the table, or write it if there is none; return true if it is another one than was *seen*, or known.
 
         Raises `ShardsMismatch` if the group never had as many shards as this client was given, or its table is gone.
         """
-        keys = self.ops.keys
+        keys, ours, asked = self.ops.keys, self.now, next(self._questions)
         found = yield from read(keys)
-        if found is None and not self.known and (yield from self._strangers()):
+        if found is None and not ours.read and (yield from self._strangers()):
             found = yield from read(keys)  # or another client has written it meanwhile
             if found is None:
                 raise ShardsMismatch(NO_TABLE)
         if found is None:  # a copy is as good
-            found = yield from write(keys, self.table, None)
-        elif self.known and self._lost(found):
-            found = yield from write(keys, self.table, found.version)
+            found = yield from write(keys, ours.table, None)
+        elif ours.read and _lost(found, ours.table):
+            found = yield from write(keys, ours.table, found.version)
         if self.ops.settings.shards not in found.numbers:
             raise ShardsMismatch(len(found.takers))
-        changed = not found.same(self.table)
-        self.known = True
-        self._take(found)
-        return changed
+        self._take(asked, found)
+        return not found.same(ours.table if seen is None else seen)
 
-    def change(self, new: Table, queues: int | None = None) -> Step[bool]:
-        """Write the next version of the table, if ours is there, with so many *queues*; take in what is there then.
-        Return true if that is it.
+    def change(self, old: Table, new: Table, queues: int | None = None) -> Step[bool]:
+        """Write *new* in place of *old*, if that is there, with so many *queues*; take in what is there then. Return
+        true if that is it.
         """
-        self._take((yield from write(self.ops.keys, new, self.table.version, queues)))
-        return self.table.same(new)
+        asked = next(self._questions)
+        found = yield from write(self.ops.keys, new, old.version, queues)
+        self._take(asked, found)
+        return found.same(new)
 
     def _strangers(self) -> Step[bool]:
         """Scan all keys for shards of the group that are not those of the table we would write: there was another. The
         next call goes on where one has stopped. A user that may not scan is told of none.
         """
-        keys, ours = self.ops.keys, {part.tag(self.ops.keys.group) for part in self.table.parts}
+        keys = self.ops.keys
+        ours = {part.tag(keys.group) for part in self.table.parts}
+        cursor = self._scanned
         while True:
             try:
-                self._scanned, names = yield from scan(self._scanned, f"{self.ops.namespace}:{{{keys.group}~*")
+                cursor, names = yield from scan(cursor, f"{self.ops.namespace}:{{{keys.group}~*")
             except Exception as error:
                 if "NOPERM" in str(error) or "no permissions" in str(error):
                     return False
                 raise
             if any(name.partition("{")[2].partition("}")[0] not in ours for name, _ in tags(names, keys.group)):
                 return True
-            if not self._scanned:
+            self._scanned = cursor
+            if not cursor:
                 return False
-
-    def _lost(self, found: Table) -> bool:
-        """Tell whether shards that we know are missing in what is there, as a failover lost the table's last change."""
-        return found.version < self.table.version and not set(self.table.parts) <= set(found.parts)
 
     def at(self, number: int) -> PartOps:
         """Return the maker of the operations of a shard, which may be gone by now."""
@@ -134,9 +167,8 @@ class ShardMap:
 
     def state_of(self, part: Part) -> ShardState | None:
         """Return the state of a shard; `None` if it is not in the table, or that was not read."""
-        ours = self.parts.get(part.number) if self.known else None
-        found = None if ours is None else ours.shard
-        return next((one.state for one in self.table.parts if one == found == part), None)
+        now = self.now
+        return next((one.state for one in now.table.parts if now.read and one == part), None)
 
     # -- which shard -------------------------------------------------------------------------------
 
@@ -144,31 +176,34 @@ class ShardMap:
         """Return the shard to which a job of this key, or id, goes; without either any, in turn, of those whose node
         has answered lately.
         """
+        now = self.now
         if name is not None:
-            return self.parts[self.table.part_of(name, self.sealed)]
-        some = self.table.any_of(self.sealed)
+            return now.parts[now.table.part_of(name, self.sealed)]
+        some = now.table.any_of(self.sealed)
+        at = self._turn % len(some)
         for _ in some:
-            self._turn = (self._turn + 1) % len(some)
-            if self.sound(self.parts[some[self._turn].number].keys):
+            self._turn = at = (at + 1) % len(some)
+            if self.sound(now.parts[some[at].number].keys):
                 break
-        return self.parts[some[self._turn % len(some)].number]
+        return now.parts[some[at].number]
 
     def round(self) -> list[PartOps]:
         """Return the shards to which a job without key and id may go, that whose turn it is first; without those whose
         node has not answered lately, unless none has.
         """
-        some = self.table.any_of(self.sealed)
+        now = self.now
+        some = now.table.any_of(self.sealed)
         self._turn = at = (self._turn + 1) % len(some)
-        parts = [self.parts[part.number] for part in (*some[at:], *some[:at])]
+        parts = [now.parts[part.number] for part in (*some[at:], *some[:at])]
         return [part for part in parts if self.sound(part.keys)] or parts
 
     def before(self, job: NewJob[Any], number: int) -> list[PartOps]:
         """Return the shards that may have a job of this one's id, if it goes to the shard of that *number*."""
-        name = named(job)
-        if job.id is None or name is None or len(self.parts) == len(self.table.takers):
+        name, now = named(job), self.now
+        if job.id is None or name is None or len(now.parts) == len(now.table.takers):
             return []
-        sealed = (part for part in self.table.before(name, number) if self._gives_only(part))
-        return [self.parts[part.number] for part in sealed]
+        sealed = (part for part in now.table.before(name, number) if self._gives_only(part))
+        return [now.parts[part.number] for part in sealed]
 
     def there(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:
         """Ask shards, each by its number, which of these ids they have, each by its place; return the places of those
@@ -187,8 +222,9 @@ class ShardMap:
         """Return the numbers of the shards that may have had a job of this checksum, and at the end of that to which it
         goes.
         """
-        goal = self.table.part_at(check, self.sealed)
-        before = (part for part in self.table.parts if part.first <= check <= part.last and part.number != goal)
+        table = self.table
+        goal = table.part_at(check, self.sealed)
+        before = (part for part in table.parts if part.first <= check <= part.last and part.number != goal)
         return [*(part.number for part in before if self._gives_only(part)), goal]
 
     def refused(self, part: PartOps, error: Sealed) -> Step[None]:
@@ -198,20 +234,27 @@ class ShardMap:
         """
         self.sealed.add(part.shard.number)
         yield from self.look()
-        if not self.table.heirs and part.shard in self.table.takers:
+        table = self.table
+        if not table.heirs and part.shard in table.takers:
             raise ShardsMismatch(-error.version)
 
     def where(self, id: str, key: str | None = None) -> tuple[str, list[list[PartOps]]]:
         """Return a job's id as its shard knows it, and the shards to ask: those of the first list, then the others."""
         name, number = apart(job_id(id))
+        now = self.now
         if number is not None:
-            return name, [[self.parts[number]]] if number in self.parts else [[]]
+            return name, [[now.parts[number]]] if number in now.parts else [[]]
         decides = name if key is None else job_key(key)
-        first = self.parts[self.table.part_of(decides, self.sealed)]
-        own = [first, *(self.parts[one.number] for one in self.table.before(decides, first.shard.number))]
+        first = now.parts[now.table.part_of(decides, self.sealed)]
+        own = [first, *(now.parts[one.number] for one in now.table.before(decides, first.shard.number))]
         numbers = {part.shard.number for part in own}
-        return name, [own] if key is not None else [own, [p for n, p in self.parts.items() if n not in numbers]]
+        return name, [own] if key is not None else [own, [p for n, p in now.parts.items() if n not in numbers]]
 
     def ordered(self) -> Sequence[PartOps]:
         """Return all shards, by their numbers."""
-        return list(self.parts.values())
+        return list(self.now.parts.values())
+
+
+def _lost(found: Table, ours: Table) -> bool:
+    """Tell whether shards that we know are missing in what is there, as a failover lost the table's last change."""
+    return found.version < ours.version and not set(ours.parts) <= set(found.parts)

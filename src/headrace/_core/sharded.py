@@ -21,7 +21,7 @@ from headrace._core.effects import Sleep, Step, current_time, send, send_all
 from headrace._core.handing import Targets, hand_over
 from headrace._core.resharding import gather_schedule
 from headrace._core.results import UNKNOWN, End
-from headrace._core.shard_map import ShardMap, anywhere, named
+from headrace._core.shard_map import ShardMap, Shards, anywhere, named
 from headrace._core.sharded_enqueue import AsRoomIs, Freely, admit_anywhere, enqueue_many
 from headrace._core.sharded_leasing import ShardedPeer
 from headrace._core.sharded_pages import ShardedPages
@@ -302,15 +302,16 @@ class Sharded:
 
     def counts(self) -> Step[Counts]:
         """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
-        counts = yield from self.part_counts()
-        return summed([self.map.table.gone(self.ops.keys.queue), *counts])
+        shards, counts = yield from self.part_counts()
+        return summed([shards.table.gone(self.ops.keys.queue), *counts])
 
-    def part_counts(self) -> Step[list[Counts]]:
-        """Count the jobs of each shard, and those in its outbox."""
+    def part_counts(self) -> Step[tuple[Shards, list[Counts]]]:
+        """Return the shards, and of each the number of its jobs, and of those in its outbox."""
         yield from self.fresh()
-        ops: list[Op[Any]] = [make(part) for part in self.parts() for make in (PartOps.counts, handing)]
+        now = self.map.now
+        ops: list[Op[Any]] = [make(part) for part in now.parts.values() for make in (PartOps.counts, handing)]
         found = yield from send_all(ops)
-        return [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
+        return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
 
     def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
         """Tell whether one of these follow-ups is for another shard than that of the job that ends."""
@@ -346,7 +347,8 @@ class Sharded:
         """Make what chooses the dead letters of a shard that may be redriven, of *some* ids or of all, while others
         have jobs of its range, too; `None` where it may have them all.
         """
-        if action != "redrive" or not isinstance(ops, PartOps) or len(self.map.parts) == len(self.map.table.takers):
+        table = self.map.table
+        if action != "redrive" or not isinstance(ops, PartOps) or len(table.parts) == len(table.takers):
             return None
         return partial(self._free, ops.shard.number, frozenset(some))
 
@@ -380,7 +382,7 @@ class Sharded:
         if not number.isdigit():
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
         yield from self.fresh()
-        numbers = [one for one in self.map.parts if one >= int(number)]
+        numbers = [ops.shard.number for ops in self.map.ordered() if ops.shard.number >= int(number)]
         if not numbers:
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
         at = numbers[0]
@@ -400,9 +402,11 @@ class Sharded:
     def pause(self, pause: bool) -> Step[bool]:
         """Pause or resume all shards; false if they were so already."""
         changed = False
+        yield from self.fresh()
         while True:
-            changed |= any((yield from self._all(lambda ops: ops.pause(pause))))
-            if not (yield from self.map.look()):  # or there are shards that it did not reach
+            now = self.map.now
+            changed |= any((yield from send_all([ops.pause(pause) for ops in now.parts.values()])))
+            if not (yield from self.map.look(now.table)):  # or there are shards that it did not reach
                 return changed
 
     def paused(self) -> Step[bool]:

@@ -175,7 +175,8 @@ def enqueue_many(
 def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
     """Ask the shards that only give away which jobs' ids they have; return the places of these jobs."""
     asked: dict[int, dict[int, str]] = defaultdict(dict)
-    for place in part.places if len(map.parts) > len(map.table.takers) else ():
+    table = map.table
+    for place in part.places if len(table.parts) > len(table.takers) else ():
         if is_new(jobs[place]):
             for one in map.before(jobs[place], part.ops.shard.number):
                 asked[one.shard.number][place] = job_id(jobs[place].id)

@@ -16,7 +16,7 @@ from headrace._core.leasing import Peer, new_name
 from headrace._core.resharding import behind
 from headrace._core.shard_map import ShardMap
 from headrace._model.job import Claim
-from headrace._model.shards import Part
+from headrace._model.shards import Part, Table
 from headrace._protocol.op import Op
 
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two looks of a call that waits: at first, and in the end
@@ -37,7 +37,7 @@ class ShardedPeer:
     _first: Peer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._first = self._of(min(self.map.parts))
+        self._first = self._of(self.map.ordered()[0].shard.number)
 
     def _of(self, number: int) -> Peer:
         ops = self.map.at(number)
@@ -66,10 +66,11 @@ class ShardedPeer:
             if self._look_at <= (now := (yield from current_time())):
                 self._look_at = now + LOOK_EVERY_S
                 yield from hand_over(self.map, self.map.ordered(), self.targets)
+            asked = self.map.table
             taken = yield from self._ask_all(limit, duration, at_most_once)
             if taken:
                 return taken
-            if (yield from self._look()):
+            if (yield from self._look(asked)):
                 continue  # there are shards that were not asked
             left = 1.0 if block is None else start + block - (yield from current_time())
             if left <= 0:
@@ -79,9 +80,10 @@ class ShardedPeer:
     def _ask_all(self, limit: int, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         taken: list[Claim] = []
         first = self._turn = self._turn + 1  # others take their turns meanwhile
-        numbers = list(self.map.parts)
-        if self.map.ops.settings.ordered and len(numbers) > len(self.map.table.takers):
-            waiting = yield from behind(self.map)
+        table = self.map.table
+        numbers = [part.number for part in table.parts]
+        if self.map.ops.settings.ordered and len(numbers) > len(table.takers):
+            waiting = yield from behind(self.map, table)
             numbers = [number for number in numbers if number not in waiting]
         for at in range(len(numbers)):
             peer = self._of(numbers[(first + at) % len(numbers)])
@@ -101,9 +103,9 @@ class ShardedPeer:
                 break
         return taken
 
-    def _look(self) -> Step[bool]:
+    def _look(self, seen: Table | None = None) -> Step[bool]:
         self._looked = yield from current_time()
-        return (yield from self.map.look())
+        return (yield from self.map.look(seen))
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
         """Make operations that give *claims* back to the front."""

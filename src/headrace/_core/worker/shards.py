@@ -34,13 +34,13 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
         return
     known, make = shared.map, shared.make
     changed_at = tidied_at = yield from current_time()
-    served = {ops.shard for ops in known.parts.values()}
+    served = {ops.shard for ops in known.ordered()}
     while worker.phase is Phase.RUNNING:
         changed = yield from known.look()
         now = yield from current_time()
         if changed:
             changed_at = now
-        there = {ops.shard: ops for ops in known.parts.values()}
+        there = {ops.shard: ops for ops in known.ordered()}
         if new := [make(ops) for shard, ops in there.items() if shard not in served]:
             served |= there.keys()
             shared.members = [*shared.members, *new]
@@ -62,7 +62,7 @@ def _line_up(shared: SharedSlots, known: ShardMap) -> Role:
     """Let the consumers of an ordered queue wait for older jobs in other shards, or go on."""
     if not known.ops.settings.ordered:
         return
-    waiting = yield from behind(known)
+    waiting = yield from behind(known, known.table)
     for one in shared.members:
         was, one.behind = one.behind, isinstance(one.ops, PartOps) and one.ops.shard.number in waiting
         if was and not one.behind:
