@@ -6,22 +6,26 @@ over, or the master comes back with its disk. `LOSING` may: a master dies at onc
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import redis
 
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
 
+R = TypeVar("R")
 Fault = Callable[[Cluster, str], None]
 MAY_NOT = "cluster-replica-no-failover"
 STEADY = ("--appendonly", "yes", "--appendfsync", "always", f"--{MAY_NOT}", "yes")
 """Options of nodes that are to lose nothing: what `restart` kills has its disk, and no replica takes over unasked,
 however long a busy machine keeps a master from answering.
 """
+TAKEOVER = ("CLUSTER", "FAILOVER", "TAKEOVER")  # without a vote, and at once
 SHORT_S = 0.4  # a node is silent; less than what makes it a failed one
 
 
@@ -39,6 +43,41 @@ def drop(cluster: Cluster, place: str) -> None:
     master.ask("CLIENT", "KILL", "TYPE", "replica")  # else it would read on what is under way
     time.sleep(SHORT_S)
     _replaced(cluster, place, master, replica)
+
+
+def waver(cluster: Cluster, place: str) -> None:
+    """Have a master lose what it writes for a moment, and be the master again: the calls that wait are still there."""
+    master = cluster.owner(place)
+    heir = cluster.replica_of(master)
+    replace(master, heir, lambda: time.sleep(SHORT_S))
+    master.ask(*TAKEOVER)
+    until(lambda: follows(heir), "a replica in step")
+    cluster.settled()
+
+
+def replace(master: Node, heir: Node, meanwhile: Callable[[], R]) -> R:
+    """Have *heir* take over without what *master* writes *meanwhile*; return what that has returned, once *master*
+    follows.
+    """
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(heir.path)
+        asking.sendall(b"PING\r\n")
+        assert asking.recv(100) == b"+PONG\r\n"
+        heir.suspend()
+        asking.sendall(" ".join(TAKEOVER).encode() + b"\r\n")  # it does so before it follows again
+        master.ask("CLIENT", "KILL", "TYPE", "replica")  # else it would read on what is under way
+        try:
+            made = meanwhile()
+        finally:
+            heir.wake()
+        assert asking.recv(100) == b"+OK\r\n"
+    until(lambda: follows(master), "a master that is none")
+    return made
+
+
+def follows(node: Node) -> bool:
+    """Tell whether a node is in step with a master."""
+    return node.info("INFO", "replication").get("master_link_status") == "up"
 
 
 def _replaced(cluster: Cluster, place: str, master: Node, replica: Node) -> None:
@@ -123,4 +162,4 @@ def _heir(cluster: Cluster, place: str) -> Iterator[tuple[Node, Node]]:
 
 
 EXACT: Sequence[Fault] = (kill, freeze, restart, stall, failover, migrate, cut)
-LOSING: Sequence[Fault] = (drop, failover, cut)
+LOSING: Sequence[Fault] = (drop, waver, failover, cut)

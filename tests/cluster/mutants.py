@@ -62,8 +62,10 @@ DURABLE = {
         lasting, "(self.replicas or 0) < self.wanted.replicas", "(self.replicas or 0) < 0", "test_not_durable"
     ),
     "a batch on two primaries is durable": Mutant(
-        lasting, "if self.ends and _history(rest.pop()) not in", "if self.ends and rest.pop() in",
-        "test_another_primary_meanwhile",
+        lasting, "if not first or first != last:", "if not first:", "test_another_primary_meanwhile",
+    ),
+    "a wait that ends in another history is durable": Mutant(
+        lasting, "if not first or first != last:", "if not first:", "test_a_wait_that_outlives_its_history"
     ),
     "what the disk has not is durable": Mutant(
         lasting, "self.wanted.fsync and not self.fsynced", "self.wanted.fsync and self.fsynced is None",
@@ -101,6 +103,13 @@ STORM = {
     ),
 }  # fmt: skip
 """Found by the storm, each by a complaint."""
+
+DURABLE_STORM = {
+    "a wait that ends in another history is durable": Mutant(
+        lasting, "if not first or first != last:", "if not first:", "lost"
+    ),
+}  # fmt: skip
+"""Found by the storm of durable calls."""
 
 HAND_OVER = {
     "what no replica has leaves the outbox": Mutant(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 import pytest
@@ -17,7 +18,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import lasts
 from headrace._protocol.queue_ops import Ops
 from headrace._sync.executor import Executor
-from tests.cluster.faults import MAY_NOT
+from tests.cluster.faults import MAY_NOT, TAKEOVER, follows, replace
 from tests.cluster.mutants import DURABLE, DURABLE_IN_SCRIPTS
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
@@ -237,6 +238,65 @@ def test_another_primary_meanwhile(connect: Connect, pair: Pair, monkeypatch: py
         pair.in_step()
 
 
+@pytest.fixture(scope="module")
+def wavering() -> Iterator[Cluster]:
+    """A cluster of one master and its replica, of the newest server, in which nothing is decided unasked."""
+    with Cluster(binaries()[0], masters=1, replicas=1, extra=[f"--{MAY_NOT}", "yes"]) as cluster:
+        yield cluster
+
+
+def replaced_while_it_waits(cluster: Cluster, key: str, call: Callable[[], Any]) -> BaseException | None:
+    """Have the master lose what *call* writes to *key*, and be the master again before the wait of the call has ended;
+    return what that raised.
+    """
+    (master,) = cluster.primaries
+    heir = cluster.replica_of(master)
+    with ThreadPoolExecutor(1) as pool:
+        before = master.ask("DUMP", key)
+
+        def begin() -> Future[Any]:
+            called = pool.submit(call)
+            until(lambda: master.ask("DUMP", key) != before, "the write")
+            return called
+
+        called = replace(master, heir, begin)
+        master.ask(*TAKEOVER)
+        until(lambda: follows(heir), "a replica")
+
+        def ended() -> bool:
+            master.ask("SET", "elsewhere", "x" * 1_000)  # the other history has to come as far as the first had
+            return called.done()
+
+        until(ended, "the call")
+        return called.exception()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["enqueue", "enqueue_many", "complete"])
+def test_a_wait_that_outlives_its_history(
+    call: str, colour: str, wavering: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master is replaced while a call waits, and is the master again: its replica has not what the call wrote."""
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 30_000)
+    connect = Connect(colour, wavering)
+    try:
+        queue = connect("w/a", url=f"{wavering.url}?socket_timeout=60", durable="replicas:1")
+        queue.delete()
+        queue.enqueue(b"x", id="there")
+        lease, key = queue.lease(), "headrace:{w}:w/a:jobs"
+        calls: dict[str, Callable[[], Any]] = {
+            "enqueue": lambda: queue.enqueue(b"x", id="one"),
+            "enqueue_many": lambda: queue.enqueue_many([NewJob(b"x", id="one")]),
+            "complete": lambda: queue.complete(lease),
+        }
+        error = replaced_while_it_waits(wavering, key, calls[call])
+        lost = queue.find("there") is not None if call == "complete" else queue.find("one") is None
+        assert lost
+        assert isinstance(error, NotDurable), error
+    finally:
+        connect.close()
+
+
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_workers_settlements(pair: Pair, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """They wait for the replica; that it lags is logged once, and stops nothing."""
@@ -280,6 +340,40 @@ def test_a_server_that_can_not(connect: Connect, newest: Server) -> None:
     assert queue.counts().waiting == 0
 
 
+def test_whether_a_frozen_server_can_wait_is_asked_within_the_calls_bound(connect: Connect, pair: Pair) -> None:
+    """Not for as long as a connection may take."""
+    queue = connect("q", url=f"{pair.url}?socket_timeout=300", durable="replicas:1", timeout=2.0)
+    queue.counts()  # there is a connection
+    pair.primary.suspend()
+    try:
+        with pytest.raises(redis.TimeoutError) as late:
+            queue.enqueue(b"x")
+        assert late.value.outcome == "not sent"  # type: ignore[attr-defined]
+    finally:
+        pair.primary.wake()
+    assert queue.counts().waiting == 0
+
+
+@pytest.mark.slow
+def test_a_frozen_master_is_not_asked_what_another_can(colour: str) -> None:
+    """Whether a master can wait is asked of the one that the call goes to."""
+    with Cluster(binaries()[0], extra=["--appendonly", "yes", "--appendfsync", "always"]) as cluster:
+        (group, other, _), connect = cluster.groups(), Connect(colour, cluster)
+        living, frozen = cluster.owner(group), cluster.owner(other)
+        queues = [
+            connect(group, url=f"redis+cluster://127.0.0.1:{living.port}", durable="fsync", timeout=3.0)
+            for _ in range(8)
+        ]
+        for queue in queues:
+            queue.counts()  # it knows all masters
+        frozen.suspend()
+        try:
+            assert all(queue.enqueue(b"x").added for queue in queues)
+        finally:
+            frozen.wake()
+            connect.close()
+
+
 def test_what_is_not_understood() -> None:
     with pytest.raises(ValueError, match='give "replicas:1", "fsync" or "replicas:1,fsync"'):
         Queue("q", durable="all")
@@ -300,9 +394,9 @@ def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, mo
     pair.primary.ask("FLUSHALL")
     connect = Connect("sync", pair)  # type: ignore[arg-type]
     check: Any = globals()[found_by]
-    given = {"connect": connect, "pair": pair, "monkeypatch": monkeypatch}
-    if "lagging" in (wanted := inspect.signature(check).parameters):
-        given["lagging"] = request.getfixturevalue("lagging")
+    given = {"connect": connect, "pair": pair, "monkeypatch": monkeypatch, "colour": "sync", "call": "enqueue"}
+    wanted = inspect.signature(check).parameters
+    given |= {name: request.getfixturevalue(name) for name in ("lagging", "wavering") if name in wanted}
     try:
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             check(**{name: given[name] for name in wanted})

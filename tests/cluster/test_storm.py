@@ -15,7 +15,7 @@ import pytest
 from headrace._core import resharding
 from tests.chaos.test_chaos import SEED
 from tests.cluster.faults import STEADY
-from tests.cluster.mutants import STORM
+from tests.cluster.mutants import DURABLE_STORM, STORM
 from tests.cluster.storm import Storm
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
@@ -80,6 +80,22 @@ def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(NEWEST, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED) as storm:
             storm.blow(MINUTE_S, until_heard=bug.found_by)
+        story = storm.story()
+    print(story)
+    assert storm.complaints.get(bug.found_by), story
+
+
+@pytest.mark.slow
+@long
+@pytest.mark.parametrize("mutant", DURABLE_STORM)
+def test_planted_bug_of_durable_calls(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, where masters lose what they have acknowledged."""
+    bug = DURABLE_STORM[mutant]
+    plant(monkeypatch, bug.module, bug.old, bug.new)
+    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 8_000)  # a master comes back within a few seconds
+    with Cluster(NEWEST, replicas=1) as cluster:
+        with Storm(cluster, SEED, exact=False, durable="replicas:1") as storm:
+            storm.blow(MINUTE_S)
         story = storm.story()
     print(story)
     assert storm.complaints.get(bug.found_by), story

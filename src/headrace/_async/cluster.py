@@ -95,7 +95,6 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
         assert isinstance(trip, Scattered)  # noqa: S101
         if trip.lasting is not None:
             trip.lasting.begin()
-            await self._try_waiting(trip.lasting.wanted)
         return await self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
     async def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
@@ -131,14 +130,15 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
     async def _exchanged(self, batch: Batch, trip: Trip, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
         link = self._link(batch.node)
         try:
-            answers = await link.send(batch.commands, meanwhile, trip.leaves, trip.left)
+            left = await link._try_waiting(trip)  # noqa: SLF001
+            answers = await link.send(batch.commands, meanwhile, trip.leaves, left)
         except (errors.RedisError, OSError) as cut:
             refusal = await link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None  # noqa: SLF001
             if refusal is not None:
                 raise refusal from cut
             return cut
         trip.answered()
-        if refused(batch, answers) and (refusal := await link._refusal(batch.ops)) is not None:  # noqa: SLF001
+        if refused(answers) and (refusal := await link._refusal(batch.ops)) is not None:  # noqa: SLF001
             raise refusal
         return answers
 

@@ -34,13 +34,13 @@ from headrace._base.retrying import (
     missing,
     policy,
     refuses,
+    remaining,
     since_boot,
     stale,
     told_limit,
     too_large,
 )
 from headrace._core.effects import BlockAmong, BlockThen
-from headrace._model.durability import Durability
 from headrace._protocol.lasting import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
@@ -259,14 +259,18 @@ class AsyncExecutor(BaseExecutor):
                 return await self.send(commands, meanwhile, trip.leaves, trip.left)
             *answers, rider.reply = await self.send([*commands, rider.command], meanwhile, trip.leaves, trip.left)
             return answers
-        await self._try_waiting(trip.lasting.wanted)
-        wrapped = trip.lasting.wrapped(commands, trip.left)
-        return trip.lasting.unwrapped(await self.send(wrapped, meanwhile, trip.leaves, trip.left))
+        left = await self._try_waiting(trip)
+        wrapped = trip.lasting.wrapped(commands, left)
+        return trip.lasting.unwrapped(await self.send(wrapped, meanwhile, trip.leaves, left))
 
-    async def _try_waiting(self, wanted: Durability) -> None:
+    async def _try_waiting(self, trip: Trip) -> float | None:
         """Like `Executor._try_waiting`."""
-        if wanted not in self._can_wait and tried(wanted, await self.send(trials(wanted))):
+        if trip.lasting is None or trip.lasting.wanted in self._can_wait:
+            return trip.left
+        began, wanted = since_boot(), trip.lasting.wanted
+        if tried(wanted, await self.send(trials(wanted), within=trip.left)):
             self._can_wait.add(wanted)
+        return remaining(trip, since_boot() - began)
 
     async def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
         """Like `Executor._checked`."""

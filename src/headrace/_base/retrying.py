@@ -205,6 +205,18 @@ class Trip:
             ) from self.error
 
 
+def remaining(trip: Trip, took: float) -> float | None:
+    """Return the seconds that are left of a trip after *took* seconds of its attempt; `None` without a bound.
+
+    Raises `redis.TimeoutError` if they are too few for what is to be sent yet.
+    """
+    if trip.left is None:
+        return None
+    if (left := trip.left - took) < ATTEMPT_S:
+        raise errors.TimeoutError(f"no answer within {trip.within:g} s")
+    return left
+
+
 @define(eq=False)
 class Patience:
     """The time for which a round trip has been tried. Time in which this process, or the machine, stood still is not

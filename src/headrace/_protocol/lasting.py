@@ -4,8 +4,11 @@
 that is answered from its record writes, too (lua/lib/record.lua): what it waits for is that the record has come so far,
 and with it what it is the record of.
 
-The parts of a batch are waited for once, behind the last: that is behind all of them in the history of one primary. So
-the replication id, which another primary has not, is asked for before the first part and after the last.
+`WAIT` counts replicas of the history in which it ends. A primary that is replaced while it waits, and is made primary
+again, has lost the write and has replicas all the same. So the replication id, which changes with each promotion, is
+asked for before the write and after the wait: it has to be the same.
+
+The parts of a batch are waited for once, behind the last: that is behind all of them in one history, that of the first.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from headrace.errors import ConfigurationError, NotDurable
 R = TypeVar("R")
 WAIT_MS = 2_000  # for replicas, and for the disk, each: appendfsync everysec takes one second, or two
 _ASK = pack(("INFO", "replication"))
-_HISTORY = re.compile(rb"master_replid:(\w+)")
+_PRIMARY = re.compile(rb"^role:master\b", re.MULTILINE)
+_HISTORY = re.compile(rb"^master_replid:(\w+)", re.MULTILINE)
 _NEVER = re.compile(r"unknown command|NOPERM|appendonly", re.IGNORECASE)
 
 
@@ -33,10 +37,10 @@ class Lasting:
 
     wanted: Durability
     waits: bool = True
+    begins: bool = True  # whether the history is asked for before the write
+    ends: bool = True  # and after the wait
     first: list[bytes] = field(factory=list[bytes])
     """The history of the batch's first part, shared with its last."""
-    begins: bool = False
-    ends: bool = False
     replicas: int | None = None
     fsynced: int | None = None
     reason: str = ""
@@ -54,20 +58,26 @@ class Lasting:
         after += [pack(("WAITAOF", 1, 0, ms))] if self.waits and self.wanted.fsync else []
         return [*before, *commands, *after, *([_ASK] if self.ends else [])]
 
-    def unwrapped(self, answers: Sequence[Any]) -> list[Any]:
-        """Return the replies of the commands, and take in the others."""
+    def unwrapped(self, answers: Sequence[Any], every: int = 1) -> list[Any]:
+        """Return the replies of the operations, each the last of *every* commands, and take in the others."""
         rest = list(answers)
-        if self.begins:
-            self.first[:] = [_history(rest.pop(0))]
-        if self.ends and _history(rest.pop()) not in filter(None, self.first):
-            self.reason = "the primary changed meanwhile, or may not be asked (INFO)"
+        first = _history(rest.pop(0)) if self.begins else b"".join(self.first)
+        last = _history(rest.pop()) if self.ends else first
+        fsynced: Any = rest.pop() if self.waits and self.wanted.fsync else None
+        replicas: Any = rest.pop() if self.waits and self.wanted.replicas else None
+        rest = rest[every - 1 :: every]
+        if all(isinstance(reply, Exception) for reply in rest):
+            return rest  # nothing was written
+        self.first[:] = [first]
         if self.waits and self.wanted.fsync:
-            told: Any = self._told(rest.pop())
+            told: Any = self._told(fsynced)
             here: int = told[0] if told else 0
             self.fsynced = min(here if self.fsynced is None else self.fsynced, here)
         if self.waits and self.wanted.replicas:
-            told = self._told(rest.pop())
+            told = self._told(replicas)
             self.replicas = min(told if self.replicas is None else self.replicas, told)
+        if not first or first != last:
+            self.reason = "the primary changed meanwhile, or may not be asked (INFO)"
         return rest
 
     def _told(self, reply: Any) -> Any:
@@ -86,8 +96,11 @@ class Lasting:
 
 
 def _history(reply: Any) -> bytes:
+    """Return the replication id of a primary; empty if it is none, or does not say."""
     text = reply.encode() if isinstance(reply, str) else reply
-    found = _HISTORY.search(text) if isinstance(text, bytes) else None
+    if not isinstance(text, bytes) or _PRIMARY.search(text) is None:
+        return b""
+    found = _HISTORY.search(text)
     return found[1] if found else b""
 
 
@@ -103,16 +116,16 @@ def last_of(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
     begins = True
     for op in ops:
         if ahead is not None:
-            yield evolve(ahead, lasting=Lasting(durable, waits=False, first=first, begins=begins))
+            yield evolve(ahead, lasting=Lasting(durable, waits=False, begins=begins, ends=False, first=first))
             begins = False
         ahead = op
     if ahead is not None:
-        yield evolve(ahead, lasting=Lasting(durable, first=first, ends=not begins))
+        yield evolve(ahead, lasting=Lasting(durable, begins=begins, first=first))
 
 
 def trials(wanted: Durability) -> list[bytes]:
     """Pack what tells, without a write, whether a server can be asked to wait at all."""
-    trials = [pack(("WAIT", 0, 1))] if wanted.replicas else []
+    trials = [_ASK, *([pack(("WAIT", 0, 1))] if wanted.replicas else [])]
     return [*trials, *([pack(("WAITAOF", 1, 0, 1))] if wanted.fsync else [])]
 
 
@@ -126,4 +139,7 @@ def tried(wanted: Durability, answers: Sequence[Any]) -> bool:
     return True
 
 
-_HELP = '"fsync" takes Redis 7.2 or Valkey, with appendonly yes; a user with ACLs needs +wait +waitaof'
+_HELP = (
+    '"fsync" takes Redis 7.2 or Valkey, with appendonly yes; '
+    'a user with ACLs needs +info and +wait, for "fsync" +info and +waitaof'
+)

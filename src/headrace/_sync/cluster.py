@@ -114,7 +114,6 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         assert isinstance(trip, Scattered)  # noqa: S101
         if trip.lasting is not None:
             trip.lasting.begin()
-            self._try_waiting(trip.lasting.wanted)
         return self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
     def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
@@ -158,14 +157,15 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
     def _exchanged(self, batch: Batch, trip: Trip, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
         link = self._link(batch.node)
         try:
-            answers = link.send(batch.commands, meanwhile, trip.leaves, trip.left)
+            left = link._try_waiting(trip)  # noqa: SLF001
+            answers = link.send(batch.commands, meanwhile, trip.leaves, left)
         except (errors.RedisError, OSError) as cut:
             refusal = link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None  # noqa: SLF001
             if refusal is not None:
                 raise refusal from cut
             return cut
         trip.answered()
-        if refused(batch, answers) and (refusal := link._refusal(batch.ops)) is not None:  # noqa: SLF001
+        if refused(answers) and (refusal := link._refusal(batch.ops)) is not None:  # noqa: SLF001
             raise refusal
         return answers
 

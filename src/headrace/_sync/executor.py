@@ -40,6 +40,7 @@ from headrace._base.retrying import (
     missing,
     policy,
     refuses,
+    remaining,
     since_boot,
     stale,
     told_limit,
@@ -47,7 +48,6 @@ from headrace._base.retrying import (
 )
 from headrace._base.sockets import cut, set_timeout
 from headrace._core.effects import BlockAmong, BlockThen
-from headrace._model.durability import Durability
 from headrace._protocol.lasting import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
@@ -219,14 +219,20 @@ class Executor(BaseExecutor):
                 return self.send(commands, meanwhile, trip.leaves, trip.left)
             *answers, rider.reply = self.send([*commands, rider.command], meanwhile, trip.leaves, trip.left)
             return answers
-        self._try_waiting(trip.lasting.wanted)
-        wrapped = trip.lasting.wrapped(commands, trip.left)
-        return trip.lasting.unwrapped(self.send(wrapped, meanwhile, trip.leaves, trip.left))
+        left = self._try_waiting(trip)
+        wrapped = trip.lasting.wrapped(commands, left)
+        return trip.lasting.unwrapped(self.send(wrapped, meanwhile, trip.leaves, left))
 
-    def _try_waiting(self, wanted: Durability) -> None:
-        """Find out whether the server can be asked to wait. Raises `ConfigurationError`; nothing was sent then."""
-        if wanted not in self._can_wait and tried(wanted, self.send(trials(wanted))):
+    def _try_waiting(self, trip: Trip) -> float | None:
+        """Find out whether the server can be asked to wait for what *trip* does; return the seconds that are left for
+        that. Raises `ConfigurationError`; nothing was sent then.
+        """
+        if trip.lasting is None or trip.lasting.wanted in self._can_wait:
+            return trip.left
+        began, wanted = since_boot(), trip.lasting.wanted
+        if tried(wanted, self.send(trials(wanted), within=trip.left)):
             self._can_wait.add(wanted)
+        return remaining(trip, since_boot() - began)
 
     def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
         """Send the source of scripts that the server does not know, and raise what else it says is wrong."""

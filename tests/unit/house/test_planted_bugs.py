@@ -35,7 +35,7 @@ def test_it_fits(bug: str, name: str, old: str) -> None:
 
 
 ROOMS = (cluster.MUTANTS, cluster.SENTINEL, cluster.DURABLE, cluster.SHARDS, cluster.HAND_OVER)
-IN_MODULES = {name: bug for some in (*ROOMS, cluster.STORM) for name, bug in some.items()}
+IN_MODULES = {name: bug for some in (*ROOMS, cluster.STORM, cluster.DURABLE_STORM) for name, bug in some.items()}
 
 
 @pytest.mark.parametrize("bug", IN_MODULES)

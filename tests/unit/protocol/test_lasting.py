@@ -49,26 +49,31 @@ def test_other_types_are_refused() -> None:
 
 
 def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None:
+    """The history is asked for before and after."""
     lasting = Lasting(BOTH)
-    assert lasting.wrapped([b"call"], None) == [b"call", pack(("WAIT", 2, 2000)), pack(("WAITAOF", 1, 0, 2000))]
-    assert lasting.wrapped([b"call"], 0.4)[1:] == [pack(("WAIT", 2, 100)), pack(("WAITAOF", 1, 0, 100))]
-    assert lasting.wrapped([b"call"], 0.0)[1] == pack(("WAIT", 2, 1))
-    assert Lasting(Durability(1)).wrapped([], None) == [pack(("WAIT", 1, 2000))]
+    waits = [pack(("WAIT", 2, 2000)), pack(("WAITAOF", 1, 0, 2000))]
+    assert lasting.wrapped([b"call"], None) == [ASK, b"call", *waits, ASK]
+    assert lasting.wrapped([b"call"], 0.4)[2:4] == [pack(("WAIT", 2, 100)), pack(("WAITAOF", 1, 0, 100))]
+    assert lasting.wrapped([b"call"], 0.0)[2] == pack(("WAIT", 2, 1))
+    assert Lasting(Durability(1)).wrapped([], None) == [ASK, pack(("WAIT", 1, 2000)), ASK]
 
 
 @pytest.mark.parametrize(
-    ("replicas", "disk", "reason"),
+    ("replicas", "disk", "after", "reason"),
     [
-        (2, [1, 0], None),
-        (1, [1, 0], "1 replicas have it"),
-        (2, [0, 0], "2 replicas have it"),
-        (redis.ResponseError("NOREPLICAS"), [1, 0], "NOREPLICAS"),
+        (2, [1, 0], info(b"aa"), None),
+        (1, [1, 0], info(b"aa"), "1 replicas have it"),
+        (2, [0, 0], info(b"aa"), "2 replicas have it"),
+        (redis.ResponseError("NOREPLICAS"), [1, 0], info(b"aa"), "NOREPLICAS"),
+        (2, [1, 0], info(b"bb"), "primary changed"),
+        (2, [1, 0], info(b"aa").replace(b"master\r", b"slave\r"), "primary changed"),
+        (2, [1, 0], redis.ResponseError("NOPERM"), "primary changed"),
     ],
 )
-def test_the_answers_decide(replicas: Any, disk: Any, reason: str | None) -> None:
-    """Too few replicas, no disk or an error: not durable, with what the call itself has answered."""
+def test_the_answers_decide(replicas: Any, disk: Any, after: Any, reason: str | None) -> None:
+    """Too few replicas, no disk, another history or an error: not durable, with what the call itself has answered."""
     lasting = Lasting(BOTH)
-    assert lasting.unwrapped([b"reply", replicas, disk]) == [b"reply"]
+    assert lasting.unwrapped([info(b"aa"), b"reply", replicas, disk, after]) == [b"reply"]
     if reason is None:
         lasting.judge([b"reply"])
         return
@@ -77,8 +82,29 @@ def test_the_answers_decide(replicas: Any, disk: Any, reason: str | None) -> Non
     assert raised.value.replicas == (replicas if isinstance(replicas, int) else 0)
     assert raised.value.fsynced is bool(disk[0])
     lasting.begin()  # the next attempt
-    lasting.unwrapped([b"reply", 2, [1, 0]])
+    lasting.unwrapped([info(b"bb"), b"reply", 2, [1, 0], info(b"bb")])
     lasting.judge([b"reply"])
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_where_nothing_was_written_the_wait_says_nothing(every: int) -> None:
+    """The operation has moved, or its script is not known: it goes out again, and is waited for there."""
+    lasting = Lasting(Durability(1))
+    moved = redis.ResponseError("MOVED 1 127.0.0.1:7000")
+    before = [b"OK"] * (every - 1)
+    assert lasting.unwrapped([info(b"aa"), *before, moved, 0, info(b"bb")], every) == [moved]
+    assert lasting.unwrapped([info(b"cc"), *before, b"reply", 1, info(b"cc")], every) == [b"reply"]
+    lasting.judge([b"reply"])
+
+
+def test_each_node_of_a_round_trip_has_its_own_history() -> None:
+    lasting = Lasting(Durability(1))
+    for history in (b"aa", b"bb"):
+        lasting.unwrapped([info(history), b"reply", 1, info(history)])
+    lasting.judge([b"reply"])
+    lasting.unwrapped([info(b"aa"), b"reply", 1, info(b"bb")])
+    with pytest.raises(NotDurable, match="primary changed"):
+        lasting.judge([b"reply"])
 
 
 @pytest.mark.parametrize("other", [False, True])
@@ -110,13 +136,13 @@ def test_one_part_waits_for_itself() -> None:
     assert waited.wanted == BOTH
     (only,) = last_of([op], BOTH)
     assert only.lasting is not None
-    assert only.lasting.wrapped([b"1"], None)[0] == b"1"
+    assert only.lasting.wrapped([b"1"], None) == waited.wrapped([b"1"], None)
 
 
 def test_whether_a_server_can_be_asked() -> None:
     """Never, if it doesn't know the command or its user may not; not yet, if it is no primary."""
-    assert trials(BOTH) == [pack(("WAIT", 0, 1)), pack(("WAITAOF", 1, 0, 1))]
-    assert tried(BOTH, [0, [1, 0]])
+    assert trials(BOTH) == [ASK, pack(("WAIT", 0, 1)), pack(("WAITAOF", 1, 0, 1))]
+    assert tried(BOTH, [info(b"aa"), 0, [1, 0]])
     assert not tried(BOTH, [redis.ResponseError("WAIT cannot be used with replica instances")])
     for words in ("unknown command 'WAITAOF'", "NOPERM this user has no permissions", "when appendonly is disabled"):
         with pytest.raises(ConfigurationError, match="nothing was sent"):

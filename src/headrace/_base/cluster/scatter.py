@@ -38,9 +38,8 @@ class Batch:
 
     def replies(self, answers: Sequence[Any]) -> Sequence[Any]:
         """Return the replies of the operations, without those of ASKING, and of what they wait for."""
-        if self.lasting is not None:
-            answers = self.lasting.unwrapped(answers)
-        return answers[1::2] if self.asking else answers
+        every = 2 if self.asking else 1
+        return answers[every - 1 :: every] if self.lasting is None else self.lasting.unwrapped(answers, every)
 
 
 class Scatter:
@@ -128,6 +127,6 @@ class Scatter:
         return [self._trip.replies[i] for i in range(len(self._trip.ops))]
 
 
-def refused(batch: Batch, answers: Sequence[Any]) -> bool:
+def refused(answers: Sequence[Any]) -> bool:
     """Tell whether the node says that a value is too large."""
-    return any(refuses(reply) for reply in batch.replies(answers))
+    return any(refuses(reply) for reply in answers)
