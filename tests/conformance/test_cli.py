@@ -257,6 +257,9 @@ def test_priorities(within: Program, newest: Server) -> None:
     with Queue("q", url=newest.url, priorities=2) as queue:
         assert queue.levels() == 2
         assert [lease.job.payload for lease in queue.lease_many(9)] == [b"high", b"first", b"low", b"late"]
+    refused = within("enqueue", "q", "--priority", "2", "x")  # no worker serves that level
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "priority=2: give at least 0 and at most 1" in refused.stderr
     within("enqueue", "new", "--create", "--priorities", "3", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
     with Queue("new", url=newest.url, priorities=3) as queue:
         assert queue.lease().job.priority == 2

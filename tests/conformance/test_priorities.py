@@ -516,3 +516,35 @@ def test_without_ageing_it_waits(levels: Any, client: redis.Redis) -> None:
     age(levels)
     levels.enqueue(b"high")
     assert lease_all(levels, 1) == [b"high"]
+
+
+def test_a_producer_adds_no_levels_by_knowing_them(connect: Connect) -> None:
+    """Only its jobs do, and what a worker declares."""
+    more = connect(priorities=4)
+    more.enqueue(b"a")
+    more.enqueue(b"b", priority=1)
+    assert more.levels() == 2
+    assert len(connect(priorities=2).lease_many(9)) == 2
+
+
+def test_a_deleted_queue_has_one_level(levels: Any, connect: Connect) -> None:
+    levels.enqueue(b"x", priority=2)
+    few = connect()
+    with pytest.raises(PrioritiesMismatch):
+        few.counts()
+    levels.delete()
+    assert few.levels() == 1
+    assert few.enqueue(b"y", id="y").added
+    assert lease_all(few) == [b"y"]
+    assert few.counts().lost == 0
+
+
+def test_levels_that_a_worker_declares_are_the_queue_s(newest: Server) -> None:
+    """A producer that declares more is not believed, and hears nothing."""
+    worker = Worker(url=newest.url, heartbeat=0.2, timeout=1)
+    worker.handler("q", priorities=3)(lambda job: None)
+    with Queue("q", url=newest.url, priorities=5) as more, Queue("q", url=newest.url) as plain:
+        assert more.enqueue(b"x").added
+        assert plain.levels() == 1
+        with worker:
+            until(lambda: plain.levels() == 3)

@@ -115,13 +115,42 @@ def test_streams_that_are_none(levels: Levels, name: str) -> None:
         assert levels.lua.state() == before
 
 
-@pytest.mark.parametrize("name", CALLS)
+SERVING = ("reclaim", "measure", "tick")  # of a worker, which goes on with the levels that it knows
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in SERVING])
 def test_who_knows_of_fewer_changes_nothing(levels: Levels, name: str) -> None:
     story(levels)
     before = levels.lua.state()
     with pytest.raises(redis.ResponseError, match="PRIORITIES 3"):
         levels.lua(name, *CALLS[name], call=1, extra=levels.streams[:1])
     assert levels.lua.state() == before
+
+
+def test_a_worker_that_knows_of_fewer_serves_these(levels: Levels) -> None:
+    """It hears how many there are, and leaves the jobs of the others where they are."""
+    story(levels)
+    few = levels.streams[:1]
+    assert levels.lua("beat", "w", 60_000, TERM, 1) == 1
+    for name in SERVING:
+        levels.lua(name, *CALLS[name], extra=few)
+    _, _, taken, fresh, _, _, there = levels.lua("lease", "w", 100, "", TERM, 0, 0, 1000, 0, "", extra=few)
+    assert {row[1][1] for row in taken} == {"0", "1"}
+    assert (fresh, there) == ([], 3)
+    assert levels("counts")[:2] == [1, 1]  # one that was never leased, and one at the front
+    some = [value for row in taken for value in (row[0], row[2], "", 1, "")]
+    assert levels.lua("retry", "w", 0, 1000, *some, extra=few) == [1] * len(taken)
+    assert [row[1][1] for row in levels.lease()] == [*(["0"] * 2), *(["1"] * 2), *(["2"] * 2)]
+
+
+def test_a_queue_has_the_levels_of_its_jobs(levels: Levels) -> None:
+    """No more, whatever those who enqueue know of; a deleted one has one."""
+    levels.add(0, 1)
+    assert levels.lua("levels") == 1
+    levels.add(2, 0)
+    assert levels.lua("levels") == 2
+    assert levels("delete")[1] == 0
+    assert levels.lua("levels") == 0
 
 
 def test_a_full_server_lets_all_go_on(levels: Levels) -> None:

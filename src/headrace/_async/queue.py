@@ -318,10 +318,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         return await self._drive(self._whole.paused())
 
     async def levels(self) -> int:
-        """Return the number of priority levels that the queue is known to have. levels.lua, O(1).
-
-        It is the largest `priorities=` of the clients that have given a job a priority.
-        """
+        """Return how many priority levels its jobs have had, or its workers declare. levels.lua, O(1)."""
         return await self._drive(self._whole.levels())
 
     async def shards(self) -> list[Shard]:

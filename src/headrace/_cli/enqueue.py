@@ -133,7 +133,7 @@ def enqueue(
     id: Annotated[str | None, typer.Option(help="The id of a single job.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds until they are due.")] = None,
     priority: Annotated[int, typer.Option(min=0, max=9, help="Their level; 0 comes first.")] = 0,
-    priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is new.")] = 1,
+    priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is to have more.")] = 1,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
     unique_for: Annotated[float | None, typer.Option(help="Seconds for which ids of completed jobs are taken.")] = None,
@@ -164,24 +164,27 @@ def enqueue(
             raise ConfigurationError("--id is for a single payload; in lines, give ids with --jsonl")
         if jsonl and (delay is not None or header or priority):
             raise ConfigurationError("with --jsonl, delay, headers and priority are in the lines")
-        levels = max(priorities, priority + 1)
         if id is None and (debounce or max_wait or throttle or replace):
             raise ConfigurationError("--debounce, --max-wait, --throttle, --replace: give --id, whose job it is about")
         headers = dict(map(header_of, header or ())) or None
         conditions = Conditions(debounce=debounce, max_wait=max_wait, throttle=throttle, replace=replace)
         template = NewJob(b"", id, headers, delay, priority, **conditions)
         options = QueueOptions(
-            priorities=levels, max_waiting=max_waiting, full=cast("Full", full), unique_for=unique_for, timeout=timeout
+            priorities=priorities,
+            max_waiting=max_waiting,
+            full=cast("Full", full),
+            unique_for=unique_for,
+            timeout=timeout,
         )
         if payloads:
-            with opened(name, url, namespace, create=create, **options) as queue:
+            with opened(name, url, namespace, create=create, anew=priority + 1, **options) as queue:
                 jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads]
                 _check(queue, jobs)
                 Feeding(queue, ids, in_json).run([Part(jobs)])
             return
         with (
             _opened(file) as stream,
-            opened(name, url, namespace, create=create, **options) as queue,
+            opened(name, url, namespace, create=create, anew=priority + 1, **options) as queue,
         ):
             _check(queue, [template])
             plain = template == NewJob(b"")

@@ -26,12 +26,21 @@ LOOKED_AT = 10_000  # keys, for the name that was meant
 
 @contextmanager
 def opened(
-    name: str, url: str | None, namespace: str, *, create: bool | None = None, **options: Unpack[QueueOptions]
+    name: str,
+    url: str | None,
+    namespace: str,
+    *,
+    create: bool | None = None,
+    anew: int = 1,
+    **options: Unpack[QueueOptions],
 ) -> Generator[Queue, None, None]:
-    """Yield the queue, with all its levels. Refuses one that is not there, unless *create* (`None`: no such option)."""
+    """Yield the queue, with all its levels; one that is made has *anew*. Refuses one that is not there, unless
+    *create* (`None`: no such option).
+    """
     Keys.of(name, namespace)
     with connected(server(url)) as client:
-        require(client, name, namespace, create=create)
+        if not require(client, name, namespace, create=create):
+            options["priorities"] = max(anew, options.get("priorities", 1))
         with levelled(client, name, namespace, **options) as queue:
             yield queue
 
@@ -44,16 +53,20 @@ def levelled(client: redis.Redis, name: str, namespace: str, **options: Unpack[Q
     return Queue(name, client=client, namespace=namespace, **options)
 
 
-def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> None:
-    """Check that there is a queue of that name, or may be. Raises `ConfigurationError`, which names the nearest."""
+def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> bool:
+    """Tell whether there is a queue of that name. Raises `ConfigurationError`, which names the nearest, if there has to
+    be.
+    """
     keys = Keys.of(name, namespace)
     anything: Any = client  # exists and scan_iter are half annotated
-    if create or anything.exists(*map(keys.part, SIGNS)):
-        return
+    if anything.exists(*map(keys.part, SIGNS)):
+        return True
     table = table_of(client, name, namespace)
     some = [keys.at(part) for part in table.parts] if table is not None else []
     if any(anything.exists(*map(one.part, SIGNS)) for one in some):
-        return
+        return True
+    if create:
+        return False
     names: set[str] = set()
     with suppress(redis.ResponseError):  # a user that may not SCAN
         seen: Iterable[Any] = islice(anything.scan_iter(pattern(namespace), count=1000), LOOKED_AT)

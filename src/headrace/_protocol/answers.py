@@ -40,7 +40,8 @@ class Grant:
     """The answer to a lease call: the claims, jobs that do not decode, and when the next delayed job is due.
 
     *healed*: the consumer group was missing and was created. *paused*: the queue is paused, or a rate limit admits
-    nothing before `next_due`. *now*: the server's clock, in seconds.
+    nothing before `next_due`. *now*: the server's clock, in seconds. *levels*: how many the queue has, if the worker
+    knows fewer.
     """
 
     claims: Sequence[Claim]
@@ -49,6 +50,7 @@ class Grant:
     healed: bool = False
     paused: bool = False
     now: float | None = None  # by the server's clock
+    levels: int | None = None
 
     @property
     def more(self) -> bool:

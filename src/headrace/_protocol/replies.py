@@ -148,7 +148,7 @@ class Jobs:
     def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
         """Decode the reply to a lease call; `None` when this worker was declared dead."""
         try:
-            known, next_due, taken, fresh, healed, now = reply
+            known, next_due, taken, fresh, healed, now, *levels = reply
         except (TypeError, ValueError):
             raise ReplyError(f"lease answered {reply!r:.200}") from None
         if not known:
@@ -191,6 +191,7 @@ class Jobs:
             bool(healed),
             known == 2,
             None if now < 0 else moment,
+            levels[0] if levels else None,
         )
 
     def _taken(

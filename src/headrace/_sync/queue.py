@@ -320,10 +320,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         return self._drive(self._whole.paused())
 
     def levels(self) -> int:
-        """Return the number of priority levels that the queue is known to have. levels.lua, O(1).
-
-        It is the largest `priorities=` of the clients that have given a job a priority.
-        """
+        """Return how many priority levels its jobs have had, or its workers declare. levels.lua, O(1)."""
         return self._drive(self._whole.levels())
 
     def shards(self) -> list[Shard]:

@@ -40,6 +40,7 @@ EVENTS = {  # their levels
     "not_durable": logging.WARNING,
     "not_heard": logging.WARNING,
     "server_clock_jumped": logging.WARNING,
+    "levels_unknown": logging.ERROR,
     "schedule_failed": logging.ERROR,
     "schedule_ended": logging.INFO,
     "declaration_differs": logging.WARNING,

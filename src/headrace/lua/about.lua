@@ -5,9 +5,10 @@
 --        first · declaration 0 or the number of the one that counts · what was declared, in the words of `declare`
 -- COST   5 us
 -- @include clock
+-- @include deepest
 -- @include strings_of
 local reply = {
-  clock(), redis.call('HEXISTS', stats, 'paused'), tonumber(redis.call('HGET', stats, 'levels') or 0) or 0,
+  clock(), redis.call('HEXISTS', stats, 'paused'), deepest_level(stats),
   tonumber(redis.call('HGET', stats, 'declaration') or 0) or 0,
 }
 for _, word in ipairs(strings_of(redis.call('HGET', stats, 'declared')) or {}) do reply[#reply + 1] = word end

@@ -7,17 +7,20 @@
 -- changes the version; so does what a worker (`serving`) declares otherwise, which counts from then on. `history`, how
 -- many ends are kept, and `history_ttl`, for how many seconds, are told to all scripts by `history` of the stats;
 -- `trends`, yes or no, by `trends`, which says when the last record was taken.
+-- Levels beyond those of the queue, `priorities`, are declared by a worker only: no producer serves them.
+-- @include deepest
 -- @include strings_of
 local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}
 for i = 1, #found, 2 do kept[found[i]] = found[i + 1] end
-local reply, changed = {}, false
+local reply, changed, deepest = {}, false, deepest_level(stats)
 for i = items, math.min(#ARGV - 1, items + 30), 2 do
   local name, value = ARGV[i], string.sub(ARGV[i + 1], 1, 200)
   local before = kept[name]
   if before and before ~= value then
     reply[#reply + 1], reply[#reply + 2] = name, before
   end
-  if before ~= value and (serving or not before) then kept[name], changed = value, true end
+  local unserved = not before and name == 'priorities' and (tonumber(value) or 1) > deepest + 1
+  if before ~= value and (serving or not before and not unserved) then kept[name], changed = value, true end
 end
 local names, all = {}, {}
 for name in pairs(kept) do names[#names + 1] = name end

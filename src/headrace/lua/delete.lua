@@ -82,7 +82,7 @@ redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
   recurring, taken, gate, trends, outbox, outdue, turns, behind)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
-redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns')
+redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')
 if heard.deleted then publish(events, 'deleted') end

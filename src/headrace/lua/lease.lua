@@ -5,12 +5,13 @@
 --        control (channel), turns (hash), behind (zset), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        buckets...
--- REPLY  {known, next_due, taken, fresh, healed, now}: known 0 = this worker was declared dead, nothing handed out · 2
+-- REPLY  {known, next_due, taken, fresh, healed, now, levels}: known 0 = this worker was declared dead, nothing handed out · 2
 --        = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · next_due ms
 --        until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}...
 --        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
 --        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock, or
---        -1 where it was not asked
+--        -1 where it was not asked · levels of the queue, where the worker knows fewer: what waits in the others was
+--        passed over; else it is left out
 -- COST   10 us + 2 us per job; with limits, levels, listeners or jobs of the front 30 us + 3 us, of a level behind the
 --        first 15 us. One call reads about 1 MiB, or one job that is more.
 -- woken: 1 if a reader was woken, 0, or 2 behind a blocked read: nothing is done unless it has brought something.
@@ -140,8 +141,8 @@ end
 if duration ~= '' then whole(duration) end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
-  stats = stats, limited = limited, flows = flows, levels = level_streams(stats, levels), turns = turns,
-  behind = behind,
+  stats = stats, limited = limited, flows = flows, turns = turns,
+  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), behind = behind,
 }
 local now = clock()
 local limits, keyed = {}, false
@@ -456,4 +457,4 @@ if cut then limit, next_due = room(rates, limits, exact, 1) end
 if state[4] and #entries > 0 then open_gate(q, gate, state[4], now) end
 write_scores(rates)
 if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
-return answer({cut and 2 or 1, next_due, taken, fresh, healed, now}, entries) -- recorded without the payloads
+return answer({cut and 2 or 1, next_due, taken, fresh, healed, now, q.levels.beyond}, entries) -- recorded without the payloads

@@ -8,7 +8,7 @@
 -- @include oldest
 -- @include page
 -- @include tally
-level_streams(stats, levels)
+known_streams(stats, levels)
 local reply = tally({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
 reply[#reply + 1] = age_of_next(jobs, levels, new_budget())
 return reply

@@ -63,7 +63,7 @@ if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
-  turns = turns, behind = behind, levels = level_streams(stats, levels),
+  turns = turns, behind = behind, levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven') -- all there are
@@ -126,9 +126,9 @@ for level = 1, ageing > 0 and q.levels.n or 0 do
 end
 if budget.left <= 0 then more = 1 end
 
--- 6. Once a minute, what the counts are.
+-- 6. Once a minute, what the counts are; only a worker that knows all levels can count.
 local recorded_at = redis.call('HGET', stats, 'trends')
-if trend_due(recorded_at, now) then
+if not q.levels.beyond and trend_due(recorded_at, now) then
   keep_trend(q, trends, recorded_at, now)
 end
 
@@ -136,7 +136,7 @@ end
 if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end
-if there == 0 then redis.call('HDEL', stats, 'largest') end
+if there == 0 and not q.levels.beyond then redis.call('HDEL', stats, 'largest') end
 if redis.call('HEXISTS', stats, 'paused') == 0 then wake_many(wake, moved + forgotten + (seen > now and 1 or 0)) end
 local function ahead(...)
   local least = -1

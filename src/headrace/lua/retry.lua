@@ -33,7 +33,7 @@ local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
-  flows = flows, levels = level_streams(stats, levels), turns = turns, behind = behind,
+  flows = flows, levels = known_streams(stats, levels), turns = turns, behind = behind,
 }
 require_types('HLEN', ids, released, bodies, stats, turns)
 require_types('ZCARD', leases, delayed, flows, limited, behind)

@@ -14,7 +14,7 @@
 -- @include require_types
 -- @include scheduled
 whole(next)
-local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = level_streams(stats, levels), added = 0, enqueued = 0}
+local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = known_streams(stats, levels), added = 0, enqueued = 0}
 require_types('XLEN', jobs, wake)
 require_types('HLEN', ids)
 local kept = redis.call('HGET', schedules, name)

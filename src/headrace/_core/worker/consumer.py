@@ -82,6 +82,7 @@ class Consumer:
     tick_at: float | None = None  # when a schedule is due
     look_at: float = 0.0  # when the role `keep` is to look at it again, if it holds nothing
     rest: Rest = field(factory=Rest)
+    levels_told: int = 0  # levels of the queue that were logged, as they are more than those known here
     losses_told: int = 0  # messages that leases were taken from us
     lost: int = 0  # settlements that came too late
     given_back: int = 0  # jobs, as the worker stops

@@ -16,6 +16,7 @@ from headrace._core.effects import (
     Abort,
     BlockThen,
     Held,
+    Log,
     Phase,
     Role,
     Sleep,
@@ -290,6 +291,9 @@ def _granted(
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
         consumer.done.append(undecoded(claim, reason))
+    if grant.levels is not None and grant.levels != consumer.levels_told:
+        consumer.levels_told = grant.levels
+        yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
     consumer.paused = grant.paused
     if not grant.paused or grant.claims:
         consumer.name_claim.heir_of = ""
@@ -301,6 +305,14 @@ def _granted(
         if woken and not grant.claims:
             consumer.tick_at = 0.0  # it may have been a new schedule that woke us
     yield from _share(consumer, consumer.admit(fresh), now)
+
+
+def _unknown(ops: Ops, levels: int) -> str:
+    known = ops.settings.priorities
+    return (
+        f"queue {ops.keys.queue!r} has {levels} priority levels, and this worker knows {known}: jobs of others wait "
+        f"for a worker with priorities={levels}"
+    )
 
 
 def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:

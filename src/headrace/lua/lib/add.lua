@@ -6,7 +6,7 @@
 -- @include is_entry_id
 -- @include levels
 local function many_of(q, some)
-  q.later = {taken = {}, ids = {}, bodies = {}, dues = {}, raised = 0}
+  q.later = {taken = {}, ids = {}, bodies = {}, dues = {}, raised = 0, deepest = 0}
   local held = #some > 0 and redis.call('HMGET', q.ids, unpack(some)) or {}
   for i = 1, #some do q.later.taken[some[i]] = held[i] end
 end
@@ -52,7 +52,7 @@ local function count_added(q)
       first = later.taken[redis.call('ZRANGE', q.delayed, 0, 0)[1]] == 'now'
     end
     if #later.ids > 0 then redis.call('HSET', q.ids, unpack(later.ids)) end
-    wake_for_levels(q, later.raised)
+    wake_for_levels(q, later.raised, later.deepest)
   end
   if q.added > 0 then redis.call('HINCRBY', q.stats, 'added', q.added) end
   if q.enqueued > 0 then redis.call('HINCRBY', q.stats, 'enqueued', q.enqueued) end

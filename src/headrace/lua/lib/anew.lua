@@ -34,7 +34,7 @@ local function readopt(q, stats, last, limit, budget)
     local body = entry_at(budget, q.jobs, rung[i][1])
     if body == false then return end
     local own = body and parse(body[2]) or {}
-    anew(q.jobs, front_of(body and level_of(body[2], q.levels.n) or 0), q.released, rung[i][1], own)
+    anew(q.jobs, front_of(body and level_of(body[2], q.levels.deepest) or 0), q.released, rung[i][1], own)
   end
   limit = limit - #rung
   while limit > 0 do
@@ -44,7 +44,7 @@ local function readopt(q, stats, last, limit, budget)
     local rows = read and read[1][2] or {}
     for i = 1, #rows do
       weigh(budget, rows[i][2])
-      local owner = front_of(level_of(rows[i][2], q.levels.n))
+      local owner = front_of(level_of(rows[i][2], q.levels.deepest))
       if beyond(rows[i][1], last) then
         redis.call('XCLAIM', q.jobs, 'workers', owner, 0, rows[i][1], 'RETRYCOUNT', 0, 'JUSTID')
       else

@@ -1,13 +1,20 @@
 -- Priority levels. The jobs stream is level 0, which comes first. Each level behind it has a stream of its own, where a
 -- job waits until it is its turn; then it goes to the jobs stream, so that whatever is leased is there. The entry of a
 -- stream of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is
--- more. Check the streams of the levels behind the first. Fails if the queue has more, or they are no streams.
+-- more. Check the streams of the levels behind the first that a worker knows: those of others wait for workers that
+-- know more, and `beyond` is how many levels there are then. Fails if they are no streams.
 -- @include largest
-local function level_streams(stats, levels)
+local function known_streams(stats, levels)
   local there = tonumber(redis.call('HGET', stats, 'levels') or 0)
-  if there > #levels then error('PRIORITIES ' .. there + 1, 0) end
   for _, stream in ipairs(levels) do redis.call('XLEN', stream) end
-  levels.n = #levels
+  levels.n, levels.deepest = #levels, math.max(#levels, there)
+  levels.beyond = there > #levels and there + 1 or nil
+  return levels
+end
+-- The same for what needs all levels. Fails if the queue has more.
+local function level_streams(stats, levels)
+  known_streams(stats, levels)
+  if levels.beyond then error('PRIORITIES ' .. levels.beyond, 0) end
   return levels
 end
 local function level_of(fields, deepest)
@@ -23,11 +30,15 @@ local function size_of(fields)
   for i = 1, #fields do bytes = bytes + #fields[i] end
   return bytes
 end
+-- A queue has as many levels as its jobs have had.
+local function note_deepest(q, level)
+  if tonumber(redis.call('HGET', q.stats, 'levels') or 0) < level then redis.call('HSET', q.stats, 'levels', level) end
+end
 -- Entries of the streams of levels wake no reader that is blocked on the jobs stream; a token on the wake stream does.
-local function wake_for_levels(q, number)
+local function wake_for_levels(q, number, deepest)
   if number == 0 then return end
   for _ = 1, math.min(number, 8 - redis.call('XLEN', q.wake)) do redis.call('XADD', q.wake, '*', 'w', '1') end
-  if tonumber(redis.call('HGET', q.stats, 'levels') or 0) < q.levels.n then redis.call('HSET', q.stats, 'levels', q.levels.n) end
+  note_deepest(q, deepest)
 end
 -- A job goes to the back of its level. Answers the name of its entry. Where many come, q.added counts them, and q.later
 -- those of levels (see add).
@@ -38,7 +49,11 @@ local function append(q, fields)
   if q.added then q.added = q.added + 1 else redis.call('HINCRBY', q.stats, 'added', 1) end
   keep_largest(q.stats, size_of(fields))
   if not stream then return entry end
-  if q.later then q.later.raised = q.later.raised + 1 else wake_for_levels(q, 1) end
+  if q.later then
+    q.later.raised, q.later.deepest = q.later.raised + 1, math.max(q.later.deepest, level)
+  else
+    wake_for_levels(q, 1, level)
+  end
   return entry .. '.' .. level
 end
 -- The stream of the entry of that name, and its ID there; no stream if there is no such level.

@@ -29,5 +29,6 @@ local function raise_level(q, level, to, page)
   end
   if #named > 0 then redis.call('HSET', q.ids, unpack(named)) end
   redis.call('HINCRBY', q.stats, 'added', #page)
+  note_deepest(q, level) -- a foreign producer may have been the first here
   return #page
 end
