@@ -79,6 +79,53 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
     assert min(early[shard] for shard in range(SHARDS)) >= each / 8, early
 
 
+@pytest.mark.parametrize(("shards", "rounds"), [(2, 8), (6, 6), (64, 2)])
+def test_a_shard_with_a_backlog_starves_no_other(newest: Server, kind: str, shards: int, rounds: int) -> None:
+    """A job that comes to another shard waits for about a round, however long the backlog is, in a worker that never
+    has a free slot.
+    """
+    starving(newest, kind, shards, rounds, lambda worker, queue: worker.handler(queue, concurrency=2))
+
+
+@pytest.mark.parametrize("shards", [2, 6])
+def test_a_backlog_of_batches_starves_no_other_shard(newest: Server, kind: str, shards: int) -> None:
+    def register(worker: Running, queue: Any) -> Any:
+        return worker.batch_handler(queue, max_size=4, max_wait=0.01, concurrency=2)
+
+    starving(newest, kind, shards, 6, register)
+
+
+def starving(server: Server, kind: str, shards: int, rounds: int, register: Any) -> None:
+    """Enqueue a job in each shard but the one with a backlog, *rounds* times; count how much of it each waits for."""
+    worker, backlog, seen = Running(kind, url=server.url), list[bytes](), dict[bytes, int]()
+
+    def work(argument: Any) -> Any:
+        yield 0.02
+        for job in argument if isinstance(argument, list) else [argument]:
+            if job.payload == b"backlog":
+                backlog.append(job.payload)
+            else:
+                seen[job.payload] = len(backlog)
+
+    table = Table.of("q", shards)
+    keys = [next(f"k{n}" for n in range(99_999) if table.part_of(f"k{n}") == shard) for shard in range(shards)]
+    with Queue("q", url=server.url, shards=shards) as queue:
+        register(worker, queue)(work)
+        queue.enqueue_many([NewJob(b"backlog", key=keys[0]) for _ in range(20_000)])
+        with worker:
+            until(lambda: len(queue.workers()) == shards and len(backlog) > 20, "a registration in each shard")
+            waited: list[int] = []
+            for turn in range(rounds):
+                jobs = [NewJob(b"%d/%d" % (turn, shard), key=keys[shard]) for shard in range(1, shards)]
+                began = len(backlog)
+                queue.enqueue_many(jobs)
+                until(lambda: all(job.payload in seen for job in jobs), f"{turn} of {rounds}: {len(seen)} have run")  # noqa: B023
+                waited += [seen[job.payload] - began for job in jobs]
+            longest, share = max(waited), len(waited) / (len(waited) + len(backlog))
+            assert longest <= 60 + 6 * shards, (longest, share)
+            queue.purge()
+
+
 def test_the_table_is_read_by_the_clock(server: Server, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not whenever a handler ends."""
     worker, runs, looks, look = Running(kind, url=server.url), Recorder(), list[float](), ShardMap.look

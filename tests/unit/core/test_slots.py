@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from attrs import define, field
 
 from headrace._core.worker.slots import (
+    ASK_EACH_S,
     ASKS_S,
     CALLS_A_TURN,
     ROUND_S,
@@ -42,6 +44,11 @@ class One:
     stuck: bool = False
     gathered: list[Any] = field(factory=list[Any])
     left: int = 1000
+    leases: bool = True
+
+    def may_lease(self) -> bool:
+        """Whether it may send lease calls."""
+        return self.leases
 
     def ahead(self) -> int:
         """How many jobs may be leased before slots are free."""
@@ -249,3 +256,42 @@ def test_turns_are_short_where_jobs_take_long(crowd: list[Any]) -> None:
     assert slots.share(crowd[1], 2000) > 0
     assert slots.next() is None
     assert slots.share(crowd[2], 2000) > 0  # both turns are over: they had one call
+
+
+@pytest.mark.parametrize("number", [2, 6, 64])
+def test_those_found_empty_are_asked_again_within_a_round_while_no_slot_is_free(number: int) -> None:
+    """A simulation: one shard has a backlog, its jobs take all slots, and one ends every 10 ms."""
+    members: list[Any] = [One(available=False, left=1) for _ in range(number)]
+    hog, given = members[0], 0
+    hog.available = hog.backlog = True
+    slots, asked = SharedSlots(members), {id(one): list[float]() for one in members}
+    for turn in range(1_000):
+        slots.now = turn / 100
+        while True:
+            one = slots.next() or hog
+            assert slots.share(one, 1) == 1
+            one.asked_at = slots.now
+            asked[id(one)].append(slots.now)
+            if one is hog:
+                break
+            one.available = False  # nothing is there
+        given += 1
+        assert slots.share(hog, 0) == 0
+    longest = max(ROUND_S, number * ASK_EACH_S) + 0.03
+    for times in (asked[id(one)] for one in members[1:]):
+        assert max(after - before for before, after in pairwise([0.0, *times, 10.0])) <= longest
+        assert len(times) <= 10 / longest * 1.3
+    assert given == 1_000
+
+
+def test_what_may_not_lease_or_is_under_way_is_not_asked(members: list[Any]) -> None:
+    a, b, c = members
+    b.available = c.available = b.leases = False
+    c.sending = 1
+    slots = SharedSlots(members, now=100.0)
+    assert slots.share(a, 1) == 1
+    assert slots.next() is None
+    c.sending = 0
+    assert slots.share(a, 0) == 0
+    slots.leave(a)
+    assert slots.next() is c

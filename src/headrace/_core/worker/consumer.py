@@ -332,6 +332,10 @@ class Consumer:
         """Tell whether none of its slots is taken or asked for."""
         return self.shared is None and not (self.held or self.asking or self.riding or self.stuck)
 
+    def may_lease(self) -> bool:
+        """Tell whether it may send lease calls."""
+        return self.phase is Phase.RUNNING and self.registered and not self.behind
+
     def may_rest(self) -> bool:
         """Tell whether it has nothing to do here, and hears it if others have."""
         idle = self.registered and self.phase is Phase.RUNNING

@@ -225,7 +225,7 @@ def _rest(consumer: Consumer) -> Role:
 def _room(consumer: Consumer) -> int:
     """Return how many jobs to lease now."""
     shared = consumer.shared
-    if consumer.phase is not Phase.RUNNING or not consumer.registered or not consumer.available or consumer.behind:
+    if not (consumer.available and consumer.may_lease()):
         if shared is not None:
             shared.leave(consumer)
         return 0

@@ -19,6 +19,7 @@ ROUND_S = 0.1  # seconds in which each shard should have a turn, where all have 
 TURNS_AT_ONCE = 2  # shards with a backlog that lease at a time, as a plain queue has calls: more only fill the memory
 CALLS_A_TURN = 8  # lease calls of a turn at most, as what is leased by one is settled with one of the next
 STILL_S = 0.02  # seconds without a sign of the shard whose turn it is, after which it is another's
+ASK_EACH_S = 0.01  # seconds between two shards that were found empty, and are asked again while no slot is free
 ASKS_S = 1.0  # seconds for which slots are kept for a lease call; one that takes longer is to a node out of reach
 
 
@@ -64,6 +65,12 @@ class SharedSlots:
         """Return how many of the *free* slots are for *consumer* now: a fair part. If there is none, it waits for its
         turn, and one is kept for it. Few of those that have a backlog lease at a time, each several times in a row.
         """
+        granted = self._share(consumer, free)
+        if granted >= free:
+            self._ask_again()
+        return granted
+
+    def _share(self, consumer: Consumer, free: int) -> int:
         crowded = self._crowded()  # first, as it ends turns
         turn = self._turns.get(id(consumer))
         handler, takers = consumer.handler, self._takers()
@@ -93,6 +100,16 @@ class SharedSlots:
         if handler.batch:
             return min(left, max(left // takers, soon))
         return max(least, left // takers, min(left // 2, WORTH_A_CALL), min(left, soon))
+
+    def _ask_again(self) -> None:
+        """Let those wait for a slot that were found empty a round ago: while none is free, no read is blocked for them,
+        and nothing tells what has come to them.
+        """
+        before = self.now - max(ROUND_S, ASK_EACH_S * len(self.members))
+        for one in self.members:
+            if not one.available and one.asked_at <= before and one.may_lease() and not one.sending:
+                one.available = True
+                self._waiting.setdefault(id(one), one)
 
     def _crowded(self) -> bool:
         """Tell whether as many have their turn as may at a time."""
