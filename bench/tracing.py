@@ -47,11 +47,11 @@ class Running:
 
 def remove() -> None:
     """Take the hooks out."""
-    import headrace._async.engine
-    import headrace._base.flow
-    import headrace._base.queue
-    import headrace._sync.engine
-    import headrace._sync.executor
+    import headrace._api.flow
+    import headrace._api.queue
+    import headrace._engine.tasks
+    import headrace._engine.threads
+    import headrace._net.sync.executor
 
     class Nothing:
         on = False
@@ -61,9 +61,9 @@ def remove() -> None:
     async def send(self: Any, ops: Sequence[Any], executor: Any) -> list[Any]:
         return await executor.run_all(ops)
 
-    headrace._sync.engine.WorkerTelemetry = headrace._async.engine.WorkerTelemetry = Nothing  # type: ignore[assignment,misc]
-    headrace._sync.engine.Engine._send = lambda self, ops, executor: executor.run_all(ops)  # type: ignore[method-assign]
-    headrace._async.engine.Engine._send = send  # type: ignore[method-assign]
+    headrace._engine.threads.WorkerTelemetry = headrace._engine.tasks.WorkerTelemetry = Nothing  # type: ignore[assignment,misc]
+    headrace._engine.threads.Engine._send = lambda self, ops, executor: executor.run_all(ops)  # type: ignore[method-assign]
+    headrace._engine.tasks.Engine._send = send  # type: ignore[method-assign]
 
     async def run(self: Any, slots: Any, unit: Any, argument: Any) -> None:
         error: BaseException | None = None
@@ -75,8 +75,8 @@ def remove() -> None:
         slots.tasks.pop(id(unit), None)
         self._ended(slots, unit, error, result)
 
-    headrace._async.engine.Engine._run = run  # type: ignore[method-assign]
-    headrace._base.queue.wanted = headrace._base.flow.wanted = lambda: False  # type: ignore[attr-defined]
+    headrace._engine.tasks.Engine._run = run  # type: ignore[method-assign]
+    headrace._api.queue.wanted = headrace._api.flow.wanted = lambda: False  # type: ignore[attr-defined]
 
 
 def set_up(mode: str) -> None:
@@ -114,9 +114,9 @@ def child(path: str, mode: str, way: str, jobs: int) -> None:
     if CONTEXT in mode:
         bench.payloads = [NewJob(payload, headers=header) for payload in bench.payloads]  # type: ignore[misc]
     elif mode != "removed":
-        import headrace._base.queue
+        import headrace._api.queue
 
-        headrace._base.queue.wanted = lambda: False  # type: ignore[attr-defined]  # filling is not measured, and adds none
+        headrace._api.queue.wanted = lambda: False  # type: ignore[attr-defined]  # filling is not measured, and adds none
     print(json.dumps(bench.measure(way)))
 
 

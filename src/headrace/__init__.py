@@ -2,12 +2,18 @@
 
 from importlib.metadata import version as _version
 
-from headrace._async.flow import AsyncFlow
-from headrace._async.lease import AsyncLease
-from headrace._async.queue import AsyncQueue
-from headrace._async.tasks import AsyncTask, AsyncTasks
-from headrace._async.worker import AsyncWorker
-from headrace._base.completion import as_completed
+from headrace._api.aio.flow import AsyncFlow
+from headrace._api.aio.lease import AsyncLease
+from headrace._api.aio.queue import AsyncQueue
+from headrace._api.aio.tasks import AsyncTask, AsyncTasks
+from headrace._api.aio.worker import AsyncWorker
+from headrace._api.completion import as_completed
+from headrace._api.sync.discovery import queues, workers
+from headrace._api.sync.flow import Flow
+from headrace._api.sync.lease import Lease
+from headrace._api.sync.queue import Queue
+from headrace._api.sync.tasks import Task, Tasks
+from headrace._api.sync.worker import Worker
 from headrace._codecs.by_msgspec import JSONCodec, MsgpackCodec
 from headrace._codecs.by_pydantic import PydanticCodec
 from headrace._codecs.compressed import Compressed
@@ -23,12 +29,6 @@ from headrace._model.policy import Rate, Retry
 from headrace._model.receipt import AsyncReceipt, Receipt
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
-from headrace._sync.discovery import queues, workers
-from headrace._sync.flow import Flow
-from headrace._sync.lease import Lease
-from headrace._sync.queue import Queue
-from headrace._sync.tasks import Task, Tasks
-from headrace._sync.worker import Worker
 from headrace.errors import (
     BatchError,
     CodecError,

@@ -5,8 +5,9 @@ for queue in look.overview().queues:
 print(queue.name, queue.counts.waiting, queue.lag, queue.law)
 """
 
-from headrace._async.inspector import AsyncInspector
-from headrace._core.views import reason_key
+from headrace._api.aio.inspector import AsyncInspector
+from headrace._api.sync.inspector import Inspector
+from headrace._core.views.views import reason_key
 from headrace._model.shown import Payload
 from headrace._model.trends import TrendPoint, Trends
 from headrace._model.views import (
@@ -22,7 +23,6 @@ from headrace._model.views import (
     ShardView,
     WorkerView,
 )
-from headrace._sync.inspector import Inspector
 
 __all__ = [
     "AsyncInspector",

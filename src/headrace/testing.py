@@ -22,13 +22,13 @@ from typing import Any
 
 import redis
 
-from headrace._async.queue import AsyncQueue
-from headrace._async.worker import AsyncWorker
-from headrace._base.address import Address
+from headrace._api.aio.queue import AsyncQueue
+from headrace._api.aio.worker import AsyncWorker
+from headrace._api.sync.queue import Queue
+from headrace._api.sync.worker import Worker
 from headrace._embedded.server import EmbeddedServer
 from headrace._model.state import Counts
-from headrace._sync.queue import Queue
-from headrace._sync.worker import Worker
+from headrace._net.base.address import Address
 from headrace.errors import Verdict
 from headrace_pytest import headrace_server, headrace_url
 

@@ -8,9 +8,12 @@ from types import ModuleType
 
 from attrs import frozen
 
-from headrace._base import engine, sentinel, subscription
-from headrace._base.cluster import scatter
-from headrace._core import handing, resharding, sharded_enqueue
+from headrace._core.shards import enqueue as sharded_enqueue
+from headrace._core.shards import reshard as resharding
+from headrace._core.shards import transfer as handing
+from headrace._engine import base as engine
+from headrace._net.base import sentinel, subscription
+from headrace._net.base.cluster import scatter
 from headrace._protocol import lasting
 from tests.support.planted import Edit
 

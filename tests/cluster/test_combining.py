@@ -6,14 +6,14 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headrace._async.cluster import executor_of as async_executor_of
-from headrace._base.combining import TRIPS
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
+from headrace._net.aio.cluster import executor_of as async_executor_of
+from headrace._net.base.combining import TRIPS
+from headrace._net.sync.cluster import executor_of
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._sync.cluster import executor_of
 from tests.support.cluster import Cluster
 
 CALLS = 60

@@ -12,9 +12,9 @@ import redis
 
 from headrace import Queue
 from headrace._model.shards import Table
+from headrace._net.sync.cluster import executor_of
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._sync.cluster import executor_of
 from tests.cluster.load import Load
 from tests.cluster.mutants import MUTANTS
 from tests.support.awaiting import until

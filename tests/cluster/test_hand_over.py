@@ -90,7 +90,7 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
 @pytest.mark.slow
 def test_a_master_is_replaced_under_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a chain follows the one before, in another shard; each is completed once."""
-    monkeypatch.setattr("headrace._core.handing.ALONE_S", 2.0)  # the new master has no replica to wait for
+    monkeypatch.setattr("headrace._core.shards.transfer.ALONE_S", 2.0)  # the new master has no replica to wait for
     chains, steps = 60, 5
     won: Counter[bytes] = Counter()
     with Cluster(binaries()[0], replicas=1) as cluster:
@@ -180,7 +180,7 @@ def test_a_replica_that_is_away_is_waited_for(colour: str, pair: Pair, monkeypat
         until(lambda: pair.primary.info("INFO", "replication")["connected_slaves"] == "0", "a primary without replica")
         assert queue.lease().complete(then=[NewJob(b"y", key=far)])
         assert (queue.counts().waiting, queue.counts().handing) == (1, 1)
-        monkeypatch.setattr("headrace._core.handing.ALONE_S", 0.0)
+        monkeypatch.setattr("headrace._core.shards.transfer.ALONE_S", 0.0)
         assert queue.lease(block=20).complete()
         until(lambda: queue.lease() is None and queue.counts().handing == 0, "an empty outbox")
     finally:

@@ -12,9 +12,9 @@ import pytest
 from redis import exceptions as errors
 
 from headrace import FanOut, Flow, NewJob, Queue
-from headrace._base.cluster.slots import slot_of
-from headrace._base.combining import TRIPS
 from headrace._model.shards import Table
+from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.combining import TRIPS
 from headrace._protocol.keys import Keys
 from tests.cluster.mutants import SHARDS
 from tests.cluster.test_queues import tour

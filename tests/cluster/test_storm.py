@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace._core import resharding
+from headrace._core.shards import reshard as resharding
 from tests.chaos.test_chaos import SEED
 from tests.cluster.faults import STEADY
 from tests.cluster.mutants import DURABLE_STORM, STORM

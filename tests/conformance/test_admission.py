@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Counts, NewJob, QueueFull, Rate, Receipt, StreamStopped
-from headrace._async.pool import CALLS_AT_ONCE
+from headrace._net.aio.pool import CALLS_AT_ONCE
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from tests.support.awaiting import PATIENCE, until
 from tests.support.servers import Server, binaries

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, AsyncWorker, Flow, Job, Queue
-from headrace._base.executor import CLOSE_WITHIN_S
+from headrace._net.base.executor import CLOSE_WITHIN_S
 from tests.support.awaiting import PATIENCE, until
 from tests.support.proxy import Proxy
 from tests.support.steps import LONG

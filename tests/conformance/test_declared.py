@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from headrace import AsyncFlow, AsyncQueue, AsyncWorker, ConfigurationError, Flow, JSONCodec, Queue, Rate, Worker
-from headrace._base import queue as base_queue
+from headrace._api import queue as base_queue
 from headrace.testing import run_until_empty
 from tests.support.awaiting import until
 from tests.support.servers import Server

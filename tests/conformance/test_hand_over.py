@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from headrace import Counts, NewJob, Queue
-from headrace._core import handing
-from headrace._core.handing import Targets, hand_over
+from headrace._core.shards import transfer as handing
+from headrace._core.shards.transfer import Targets, hand_over
 from headrace._model.job import Claim
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys

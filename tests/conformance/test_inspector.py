@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from headrace import FanOut, Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
-from headrace._screens.texts import complaint
+from headrace._ui.texts import complaint
 from headrace.inspect import AsyncInspector, Inspector, reason_key
 from headrace.testing import run
 from tests.conformance.test_resharding import gone

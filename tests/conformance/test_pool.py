@@ -14,9 +14,9 @@ from attrs import define
 from redis._parsers import _AsyncRESP2Parser, _AsyncRESP3Parser, _RESP2Parser, _RESP3Parser
 
 from headrace import AsyncQueue, Queue
-from headrace._async.executor import AsyncExecutor
-from headrace._base.pool import LOOK_AFTER_S
-from headrace._sync.executor import Executor
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.base.pool import LOOK_AFTER_S
+from headrace._net.sync.executor import Executor
 from tests.conformance.test_connections import tour
 from tests.support.servers import Server, binaries
 

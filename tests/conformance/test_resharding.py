@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, ConfigurationError, NewJob, ShardsMismatch
-from headrace._core import handing
+from headrace._core.shards import transfer as handing
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.conformance.test_shards import drained

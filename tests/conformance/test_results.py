@@ -63,7 +63,7 @@ def once_awaited(server: Server) -> Iterator[Then]:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No look but when somebody says something."""
-    monkeypatch.setattr("headrace._base.subscription.POLL_EVERY_S", 2 * PATIENCE)
+    monkeypatch.setattr("headrace._net.base.subscription.POLL_EVERY_S", 2 * PATIENCE)
 
 
 def test_the_waiter_is_first(queue: Any, once_awaited: Then, unhurried: None) -> None:
@@ -277,7 +277,7 @@ def test_the_subscription_ends_when_nobody_waits(
     newest_connect: Connect, monkeypatch: pytest.MonkeyPatch, linger: float
 ) -> None:
     """After a while: the next is likely to come soon."""
-    monkeypatch.setattr("headrace._base.subscription.LINGER_S", linger)
+    monkeypatch.setattr("headrace._net.base.subscription.LINGER_S", linger)
     queue = newest_connect()
     queue.enqueue(b"x", id="i")
     with newest_connect.server.client() as client:

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, NewJob, Queue, StreamStopped
-from headrace._core.streaming import BYTES_AT_ONCE, JOBS_AT_ONCE
+from headrace._core.queue.streaming import BYTES_AT_ONCE, JOBS_AT_ONCE
 from tests.support.servers import Server
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace import AsyncQueue, Counts, Lease, NewJob
-from headrace._async.lease import AsyncLease
+from headrace._api.aio.lease import AsyncLease
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, expire, key, leased, payloads, present

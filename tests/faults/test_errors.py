@@ -22,7 +22,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, ConfigurationError, Counts, Queue
-from headrace._base import retrying
+from headrace._net.base import retries as retrying
 from headrace._protocol.op import Op
 from headrace._protocol.script import Script
 from tests.support.awaiting import PATIENCE, until

@@ -18,13 +18,13 @@ import redis
 from attrs import frozen
 
 from headrace import AsyncQueue, Counts, Queue
-from headrace._async import executor
+from headrace._api.sync.lease import Lease
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, Job
+from headrace._net.aio import executor
+from headrace._net.sync.executor import Executor
+from headrace._net.sync.subscription import Subscription
 from headrace._protocol.op import pack
-from headrace._sync.executor import Executor
-from headrace._sync.lease import Lease
-from headrace._sync.subscription import Subscription
 from tests.support.awaiting import PATIENCE, until
 from tests.support.processes import CONTEXT
 from tests.support.servers import Server, binaries

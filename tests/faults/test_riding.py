@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from headrace import Counts, Queue
-from headrace._async.executor import AsyncExecutor
 from headrace._core.effects import BlockThen
 from headrace._core.worker.fetch import _untaken
-from headrace._sync.executor import Executor
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.sync.executor import Executor
 from tests.support.awaiting import PATIENCE, until
 from tests.support.proxy import Proxy
 from tests.support.servers import Server

@@ -21,7 +21,7 @@ from tests.support.servers import Server
 CHILD = """
 import asyncio, sys
 from headrace import AsyncQueue, HeadraceError, Queue
-from headrace._base import retrying
+from headrace._net.base import retries as retrying
 
 colour, url, record = sys.argv[1:]
 retrying.RECORD_S = float(record)

@@ -15,9 +15,9 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Flow, Queue, StreamStopped
-from headrace._base.sockets import set_timeout
+from headrace._net.base.sockets import set_timeout
+from headrace._net.sync.pool import exchanged, send
 from headrace._protocol.op import pack
-from headrace._sync.pool import exchanged, send
 from tests.faults.test_errors import ONE, Asked, admin, asked, asking, colour, counts, enqueue
 from tests.support.proxy import Proxy
 from tests.support.servers import Server

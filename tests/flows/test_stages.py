@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, JSONCodec, NewJob, Next
+from headrace._net.sync.executor import Executor
 from headrace._protocol.keys import FLOW
-from headrace._sync.executor import Executor
 from tests.flows.conftest import Flows
 from tests.support.steps import expire
 

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace import NewJob
 from headrace._core.effects import Now, Send
-from headrace._core.handing import Targets, hand_over
-from headrace._core.shard_map import ShardMap
+from headrace._core.shards.map import ShardMap
+from headrace._core.shards.transfer import Targets, hand_over
 from headrace._model.settings import QueueSettings
 from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core import handing, resharding
+from headrace._core.shards import reshard as resharding
+from headrace._core.shards import transfer as handing
 from tests.support.planted import EVERYBODY, UNRUNG, Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from headrace import AsyncQueue, AsyncReceipt, Queue
-from headrace._async.lease import AsyncLease
+from headrace._api.aio.lease import AsyncLease
 from tests.support.cluster import Cluster
 from tests.support.servers import Server
 

@@ -15,8 +15,8 @@ pytest.importorskip("textual", reason="the extra top is not installed")
 from textual.pilot import Pilot
 
 from headrace import Queue
-from headrace._async.inspector import AsyncInspector
-from headrace._top.app import Top
+from headrace._api.aio.inspector import AsyncInspector
+from headrace._ui.top.app import Top
 from tests.support.servers import Server
 
 SHOWN = Path(__file__).parent / "shown"

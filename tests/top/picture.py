@@ -10,9 +10,9 @@ from pathlib import Path
 from attrs import evolve
 
 from headrace import Queue
-from headrace._async.inspector import AsyncInspector
+from headrace._api.aio.inspector import AsyncInspector
 from headrace._model.views import Overview, QueueView
-from headrace._top.app import Top
+from headrace._ui.top.app import Top
 
 PICTURE = Path(__file__).parents[2] / "docs/how-to/top.svg"
 SHAPES = {"emails": (310, 48.0, 44.0), "reports": (6, 1.5, 1.6), "archive": (120, 2.0, 0.0)}

@@ -53,7 +53,7 @@ def test_refusals(newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch
         code, out, err = once(newest.url, *arguments, capfd=capfd)
         assert (code, out, err.count("\n")) == (2, "", 1), err
         assert words in err
-    for name in [name for name in sys.modules if name.startswith("headrace._top")]:
+    for name in [name for name in sys.modules if name.startswith("headrace._ui.top")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "textual", None)
     monkeypatch.setitem(sys.modules, "textual.app", None)

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue
-from headrace._top import details, lists
+from headrace._ui.top import details, lists
 from tests.support.servers import Server
 from tests.support.steps import LONG
 from tests.top.conftest import SHOWN, Screen

@@ -20,7 +20,7 @@ import redis
 import redis.sentinel
 
 from headrace import BatchError, DeadLetter, Job, Queue, Release, Retry, RetryLater, Worker
-from headrace._base.address import shown, shown_settings
+from headrace._net.base.address import shown, shown_settings
 from headrace._telemetry.lines import JsonLines
 from headrace._telemetry.log import EVENTS
 from tests.support.awaiting import until

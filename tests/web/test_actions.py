@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from headrace import ConfigurationError, NewJob, Queue
-from headrace._screens import actions
-from headrace._screens.actions import ACTS
-from headrace._web.access import Rights
+from headrace._ui import actions
+from headrace._ui.actions import ACTS
+from headrace._ui.web.access import Rights
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
 from tests.support.servers import Server

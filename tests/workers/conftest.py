@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Queue
-from headrace._base import engine
+from headrace._engine import base as engine
 from tests.support.engines import KINDS, Recorder, Running, making
 from tests.support.processes import Processes
 from tests.support.servers import Server

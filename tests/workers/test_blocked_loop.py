@@ -15,8 +15,8 @@ import redis.asyncio
 import redis.asyncio.sentinel
 
 from headrace import AsyncWorker, Job, Queue, Worker
-from headrace._async.executor import AsyncExecutor
-from headrace._async.pulse import detach_sentinel
+from headrace._engine.pulse import detach_sentinel
+from headrace._net.aio.executor import AsyncExecutor
 from tests.support.awaiting import PATIENCE, until
 from tests.support.servers import Server
 

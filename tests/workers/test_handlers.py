@@ -28,8 +28,8 @@ from headrace import (
     RetryLater,
     Worker,
 )
-from headrace._sync.engine import Engine
-from headrace._sync.worker import THREADS_AT_MOST
+from headrace._api.sync.worker import THREADS_AT_MOST
+from headrace._engine.threads import Engine
 from headrace.testing import run_until_empty
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
@@ -354,7 +354,7 @@ def test_what_went_back_as_no_thread_could_begin_is_leased_again(
 
     taken_back = Engine.take_back
     monkeypatch.setattr(Engine, "take_back", take_back)
-    monkeypatch.setattr("headrace._sync.engine.queue", SimpleNamespace(SimpleQueue=Gated, Empty=Empty))
+    monkeypatch.setattr("headrace._engine.threads.queue", SimpleNamespace(SimpleQueue=Gated, Empty=Empty))
     worker = Worker(newest.url)
     worker.handler("q", concurrency=2)(lambda _job: None)
     queue.enqueue_many([b"x"] * 3)

@@ -12,11 +12,11 @@ import pytest
 import redis
 
 from headrace import Job, Queue
-from headrace._base.executor import BaseExecutor
-from headrace._base.pool import SPARE_S
 from headrace._core.effects import Held
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.rest import CALM, LEAST_S
+from headrace._net.base.executor import BaseExecutor
+from headrace._net.base.pool import SPARE_S
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

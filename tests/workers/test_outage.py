@@ -17,9 +17,10 @@ import pytest
 import redis
 
 from headrace import Counts, Job, LeasesLeft, Queue
-from headrace._base import connections, engine
-from headrace._base import retrying as retry
-from headrace._base.engine import LEAVE_WITHIN_S
+from headrace._engine import base as engine
+from headrace._engine.base import LEAVE_WITHIN_S
+from headrace._net.base import connections
+from headrace._net.base import retries as retry
 from headrace._protocol import limits
 from headrace._telemetry import client as observe
 from tests.support.awaiting import PATIENCE, until

@@ -11,11 +11,11 @@ import pytest
 import redis
 
 from headrace import DeadLetter, NewJob, Queue, Rate, Retry, ShardsMismatch, Tasks
-from headrace._core import resharding
-from headrace._core.calls import schedules
-from headrace._core.shard_map import ShardMap
+from headrace._core.queue.calls import schedules
+from headrace._core.shards import reshard as resharding
+from headrace._core.shards.follow import LOOK_EVERY_S
+from headrace._core.shards.map import ShardMap
 from headrace._core.worker import scheduler
-from headrace._core.worker.shards import LOOK_EVERY_S
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import until

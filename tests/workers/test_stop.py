@@ -14,9 +14,9 @@ import redis
 import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Counts, Job, Queue, Worker
-from headrace._base import retrying as retry
 from headrace._core.worker import consumer, fetch
-from headrace._sync.subscription import Subscription
+from headrace._net.base import retries as retry
+from headrace._net.sync.subscription import Subscription
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

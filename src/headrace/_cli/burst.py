@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 
 import redis
 
+from headrace._api.sync.queue import Queue
 from headrace._cli.deaths import Identity
-from headrace._sync.queue import Queue
 from headrace.errors import HeadraceError
 
 LOOK_EVERY_S = 0.1  # seconds, until the worker is registered

@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 from headrace._cli.console import server
+from headrace._net.sync.cluster import client_of
 from headrace._protocol.keys import pattern, queue_of
 from headrace._protocol.replies import text
-from headrace._sync.cluster import client_of
 
 WITHIN_S = 0.5  # for each answer of the server, and for the scan: a shell waits for us
 

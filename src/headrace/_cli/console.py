@@ -18,9 +18,9 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
-from headrace._base.address import Address, given, shown
-from headrace._sync.cluster import client_of, executor_of
-from headrace._sync.executor import meet
+from headrace._net.base.address import Address, given, shown
+from headrace._net.sync.cluster import client_of, executor_of
+from headrace._net.sync.executor import meet
 from headrace._telemetry.lines import JsonLines
 from headrace.errors import ConfigurationError, HeadraceError
 

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from attrs import asdict, frozen
 
-from headrace._sync.queue import Queue
+from headrace._api.sync.queue import Queue
 from headrace.errors import HeadraceError
 
 TOLD_WITHIN_S = 1.0  # seconds that the supervisor waits for the server; later its peers find out

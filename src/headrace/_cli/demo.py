@@ -32,14 +32,14 @@ import attrs
 import redis
 from attrs import frozen
 
+from headrace._api.sync.queue import Queue
+from headrace._api.sync.worker import Worker
 from headrace._cli.console import connected, say
 from headrace._cli.demo_report import Evidence, Killed, Show, read_log, report
 from headrace._cli.processes import Process, end, follow
 from headrace._model.job import Job, NewJob
 from headrace._model.policy import Retry
 from headrace._model.state import Counts
-from headrace._sync.queue import Queue
-from headrace._sync.worker import Worker
 from headrace.errors import ConfigurationError, HeadraceError
 
 QUEUE = "modules"

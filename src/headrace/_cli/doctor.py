@@ -10,11 +10,11 @@ import attrs
 import redis
 import typer
 
-from headrace._base.cluster.address import names_cluster
 from headrace._cli.console import FAILED, connected, reported, server
 from headrace._cli.options import Json, Namespace, Url
 from headrace._cli.output import print_json, print_out
-from headrace._core.doctor import NUMSUB, TRIAL, Facts, examine
+from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine
+from headrace._net.base.cluster.address import names_cluster
 from headrace._protocol.keys import Keys
 
 SETTINGS = ("appendfsync", "save", "min-replicas-to-write")

@@ -17,6 +17,7 @@ import typer
 from attrs import define
 
 import headrace
+from headrace._api.sync.queue import Queue
 from headrace._cli.console import INTERRUPTED, reported, say
 from headrace._cli.lines import BadLineError, Part, Reader
 from headrace._cli.opening import opened
@@ -26,7 +27,6 @@ from headrace._model.conditions import Conditions, Full
 from headrace._model.job import NewJob
 from headrace._model.settings import QueueOptions
 from headrace._protocol.admission import Admission
-from headrace._sync.queue import Queue
 from headrace.errors import ConfigurationError, HeadraceError, QueueFull
 
 

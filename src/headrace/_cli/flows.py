@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import redis
 import typer
 
+from headrace._api.sync.discovery import queues, shards_of
+from headrace._api.sync.flow import Flow
 from headrace._cli.changing import each
 from headrace._cli.console import connected, reported, server
 from headrace._cli.options import Json, Limit, Namespace, SomeIds, Url, verbs
@@ -25,13 +27,11 @@ from headrace._cli.output import (
     show_fields,
     start_of,
 )
-from headrace._core import flow_shards
+from headrace._core.flows import sharded as flow_shards
 from headrace._model.flow import FlowState
 from headrace._model.shards import number_in
 from headrace._protocol.keys import Keys, run_in, run_pattern
 from headrace._protocol.replies import text
-from headrace._sync.discovery import queues, shards_of
-from headrace._sync.flow import Flow
 from headrace.errors import ConfigurationError
 
 NO_STAGE = "-"  # stands for all stages where their results are not asked for

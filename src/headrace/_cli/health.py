@@ -9,9 +9,9 @@ from typing import Any
 
 import redis
 
-from headrace._base.address import shown
 from headrace._cli.console import say
-from headrace._sync.cluster import client_of
+from headrace._net.base.address import shown
+from headrace._net.sync.cluster import client_of
 from headrace.errors import ConfigurationError
 
 ASKED_FOR_S = 2.0  # seconds that a server has to answer

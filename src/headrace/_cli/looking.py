@@ -13,6 +13,9 @@ import attrs
 import redis
 import typer
 
+from headrace._api.sync import discovery
+from headrace._api.sync.inspector import Inspector
+from headrace._api.sync.queue import Queue
 from headrace._cli.console import connected, reported, say, server
 from headrace._cli.opening import opened, require, require_plain
 from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url
@@ -35,9 +38,6 @@ from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
 from headrace._model.trends import TrendPoint
 from headrace._model.views import QueueView
-from headrace._sync import discovery
-from headrace._sync.inspector import Inspector
-from headrace._sync.queue import Queue
 from headrace.errors import HeadraceError, JobFailed
 
 REASONS_AT_MOST = 5  # why there is no result, of several jobs

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace._api.sync.queue import Queue
 from headrace._cli.console import say
 from headrace._cli.output import outcome, succeed
-from headrace._sync.queue import Queue
 from headrace.errors import ConfigurationError
 
 Reason = Annotated[str, typer.Option(show_default=False, help="All whose reason has this text, instead of ids.")]

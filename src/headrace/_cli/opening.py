@@ -12,12 +12,12 @@ from typing import Any, Unpack
 import redis
 import typer
 
+from headrace._api.sync.discovery import shards_of, table_of
+from headrace._api.sync.queue import Queue
 from headrace._cli.console import connected, server
 from headrace._model.settings import QueueOptions
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
-from headrace._sync.discovery import shards_of, table_of
-from headrace._sync.queue import Queue
 from headrace.errors import ConfigurationError
 
 SIGNS = ("jobs", "stats", "delayed", "schedules", "dead")  # parts of which a queue has one at least

@@ -27,8 +27,8 @@ from typing import IO, Any, NoReturn
 import redis
 from attrs import define, evolve, field
 
-from headrace._async.worker import AsyncWorker
-from headrace._base.retrying import heals
+from headrace._api.aio.worker import AsyncWorker
+from headrace._api.sync.worker import Worker
 from headrace._cli.burst import Burst
 from headrace._cli.console import FAILED, WRONG, reached, say
 from headrace._cli.deaths import Identity, declare_dead
@@ -38,7 +38,7 @@ from headrace._cli.logs import Logs
 from headrace._cli.metrics import serve
 from headrace._cli.reload import changes
 from headrace._cli.serving import worker_of
-from headrace._sync.worker import Worker
+from headrace._net.base.retries import heals
 from headrace._telemetry.log import log
 from headrace.errors import ConfigurationError, HeadraceError
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._async.tasks import AsyncTasks
-from headrace._async.worker import AsyncWorker
-from headrace._base.tasks import serves_coroutines
-from headrace._sync.tasks import Tasks
-from headrace._sync.worker import Worker
+from headrace._api.aio.tasks import AsyncTasks
+from headrace._api.aio.worker import AsyncWorker
+from headrace._api.sync.tasks import Tasks
+from headrace._api.sync.worker import Worker
+from headrace._api.tasks import serves_coroutines
 
 
 def worker_of(found: Any) -> Any:

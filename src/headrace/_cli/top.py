@@ -10,12 +10,12 @@ from typing import Annotated
 import redis
 import typer
 
-from headrace._base.address import shown
 from headrace._cli.console import connected, reported, server
 from headrace._cli.demo import terminated
 from headrace._cli.looking import show_stats, views_of
 from headrace._cli.options import Json, Names, Namespace, Url
 from headrace._cli.web_demo import running
+from headrace._net.base.address import shown
 from headrace.errors import ConfigurationError, without_extra
 from headrace.inspect import Inspector
 
@@ -46,7 +46,7 @@ def top(
             _once(client, namespace, names, in_json)
             return
         try:
-            from headrace._top.app import run
+            from headrace._ui.top.app import run
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in {"textual", "rich"}:
                 raise

@@ -49,8 +49,8 @@ def web(
         try:
             import uvicorn
 
-            from headrace._web.access import Door
-            from headrace._web.app import Pages
+            from headrace._ui.web.access import Door
+            from headrace._ui.web.app import Pages
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in {"jinja2", "starlette", "uvicorn"}:
                 raise

@@ -12,12 +12,12 @@ from typing import Any
 
 import redis
 
+from headrace._api.sync.flow import Flow
+from headrace._api.sync.queue import Queue
+from headrace._api.sync.worker import Worker
 from headrace._model.flow import FlowJob, Next
 from headrace._model.job import Job, NewJob
 from headrace._model.policy import Retry
-from headrace._sync.flow import Flow
-from headrace._sync.queue import Queue
-from headrace._sync.worker import Worker
 from headrace.errors import HeadraceError
 
 PAUSE_S = 0.05  # seconds between two rounds of the producer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace._async.combining import AsyncCombiner
+from headrace._net.aio.combining import AsyncCombiner
 
 
 class Instant:

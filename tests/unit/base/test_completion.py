@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace._base.completion import Pursuit
+from headrace._api.completion import Pursuit
 from headrace._core.effects import Step
 
 

@@ -6,7 +6,7 @@ import pytest
 import redis.utils
 
 from headrace import AsyncQueue, Queue
-from headrace._base.connections import own_settings
+from headrace._net.base.connections import own_settings
 
 URL = "redis://localhost:1"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace._base.engine import BaseEngine
 from headrace._core.effects import Phase
+from headrace._engine.base import BaseEngine
 
 
 def test_roles_that_fail_at_the_same_moment_are_one_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from headrace import ConfigurationError
-from headrace._async import loops
+from headrace._net.aio import loops
 
 
 def name_of_the_loop() -> str:

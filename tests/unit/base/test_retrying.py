@@ -6,7 +6,7 @@ import pytest
 import redis
 import tenacity
 
-from headrace._base import retrying
+from headrace._net.base import retries as retrying
 from headrace._telemetry.client import Outage
 
 

@@ -10,10 +10,10 @@ import redis
 import redis.asyncio
 from redis.sentinel import MasterNotFoundError
 
-from headrace._async.executor import AsyncExecutor
-from headrace._base import sentinel
-from headrace._base.sentinel import Manager, Place, Report, Watch
-from headrace._sync.executor import Executor
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.base import sentinel
+from headrace._net.base.sentinel import Manager, Place, Report, Watch
+from headrace._net.sync.executor import Executor
 from tests.support.awaiting import until
 
 SENTINELS: list[Place] = [("s", 1), ("s", 2), ("s", 3)]

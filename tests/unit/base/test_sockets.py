@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace._base import sockets
-from headrace._base.sockets import set_timeout
+from headrace._net.base import sockets
+from headrace._net.base.sockets import set_timeout
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import redis
 import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Job, JSONCodec, Queue, Retry, Worker
-from headrace._base.functions import is_async
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.persistent import PersistentConsumer
+from headrace._engine.functions import is_async
 from headrace._model.codec import BytesCodec
 
 KINDS = [Worker, AsyncWorker]

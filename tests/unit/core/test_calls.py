@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from headrace import Receipt, ReplyError
-from headrace._core import calls, results
 from headrace._core.effects import AwaitEnds, Block, ForgetEnds, Now, Overlap, Send, Sleep, Undo, Undoable, WatchEnds
-from headrace._core.leasing import Peer
 from headrace._core.notices import Waiter
-from headrace._core.results import End
+from headrace._core.queue import calls, results
+from headrace._core.queue.leasing import Peer
+from headrace._core.queue.results import End
 from headrace._model.event import Event
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace._core.effects import Now, Phase, Send, Sleep
-from headrace._core.handing import Targets, hand_over
-from headrace._core.shard_map import ShardMap
-from headrace._core.worker.outbox import hand
+from headrace._core.shards.map import ShardMap
+from headrace._core.shards.outbox import hand
+from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.rest import AGAIN_S
 from headrace._model.settings import QueueSettings
 from headrace._protocol.handing import Accepted, Intent, Pending

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from headrace import BatchError, Complete, DeadLetter, FanOut, Next, Release, Retry, RetryLater, Verdict
 from headrace._core.effects import Held, Phase, Role, Send
+from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.verdicts import judge, meant
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.fetch import fetch, settlements
-from headrace._core.worker.flow_consumer import FlowConsumer
 from headrace._core.worker.leases import check_named
 from headrace._core.worker.persistent import PersistentConsumer
 from headrace._model.settings import QueueSettings

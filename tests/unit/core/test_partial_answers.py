@@ -9,11 +9,11 @@ from attrs import evolve
 from tenacity import wait_fixed
 
 from headrace import Job, Retry
-from headrace._core import calls
 from headrace._core.effects import Held, Phase, Send
+from headrace._core.flows.consumer import FlowConsumer
+from headrace._core.queue import calls
 from headrace._core.verdicts import Settlement
 from headrace._core.worker.fetch import fetch
-from headrace._core.worker.flow_consumer import FlowConsumer
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings
 from headrace._protocol.answers import DueSchedules

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace._core import shard_map
 from headrace._core.effects import Scan, Send
-from headrace._core.shard_map import ShardMap
+from headrace._core.shards import map as shard_map
+from headrace._core.shards.map import ShardMap
 from headrace._model.job import NewJob
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table

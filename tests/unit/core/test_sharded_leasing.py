@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace._core.handing import Targets
-from headrace._core.leasing import Peer
-from headrace._core.shard_map import ShardMap
-from headrace._core.sharded_leasing import ShardedPeer
+from headrace._core.queue.leasing import Peer
+from headrace._core.shards.leasing import ShardedPeer
+from headrace._core.shards.map import ShardMap
+from headrace._core.shards.transfer import Targets
 from headrace._model.settings import QueueSettings
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops

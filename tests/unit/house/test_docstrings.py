@@ -9,10 +9,10 @@ from typing import get_type_hints
 
 import pytest
 
-from headrace._async.events import AsyncEventStream
+from headrace._api.aio.events import AsyncEventStream
+from headrace._api.sync.events import EventStream
 from headrace._model.conditions import Conditions
 from headrace._model.settings import QueueOptions
-from headrace._sync.events import EventStream
 from headrace.inspect import AsyncInspector, Inspector
 from headrace.testing import run_until_empty, run_until_empty_async
 from tests.unit.house.test_parity import USED

@@ -11,7 +11,7 @@ from redis import exceptions
 from redis._parsers import BaseParser
 
 from headrace import errors
-from headrace._base import retrying
+from headrace._net.base import retries as retrying
 from headrace._protocol import limits
 
 ROOT = Path(__file__).parents[3]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._async.executor import AsyncExecutor
-from headrace._base import retrying
-from headrace._sync.executor import Executor
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.base import retries as retrying
+from headrace._net.sync.executor import Executor
 from headrace._telemetry.client import Outage
 
 TWINS = [

@@ -13,7 +13,7 @@ import pytest
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
-from headrace._base.worker import DEFAULT_WAIT
+from headrace._api.worker import DEFAULT_WAIT
 from headrace._model import checks
 from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec

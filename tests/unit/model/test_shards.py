@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from headrace._base.cluster.slots import slot_of
 from headrace._model.job import Anonymous, Job, Sharded
 from headrace._model.shards import RANGE, SLOTS, Table, apart
+from headrace._net.base.cluster.slots import slot_of
 from headrace._protocol.keys import Keys
 
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from attrs import evolve
 
-from headrace._core.shard_map import ShardMap
+from headrace._core.shards.map import ShardMap
 from headrace._model.durability import Durability
 from headrace._model.policy import room
 from headrace._model.settings import QueueSettings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace._sync.engine import Bell
+from headrace._engine.threads import Bell
 from tests.support.awaiting import PATIENCE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace._top.cells import Column, cell, chart, short, widths
+from headrace._ui.top.cells import Column, cell, chart, short, widths
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from headrace._core.effects import Role
+from headrace._core.shards.follow import follow
+from headrace._core.shards.outbox import hand
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.control import listen
 from headrace._core.worker.fetch import blocks, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle, many
-from headrace._core.worker.outbox import hand
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick, ticks
-from headrace._core.worker.shards import follow
 from headrace._core.worker.slots import leads
 from headrace._core.worker.together import (
     Place,

@@ -4,9 +4,9 @@ upkeep role, and sleeps until then. What schedules the code declares it says, to
 
 from __future__ import annotations
 
-from headrace._core.calls import run_due_schedules, schedule
 from headrace._core.effects import Log, Phase, Role, Sleep, current_time, send
-from headrace._core.resharding import gather_schedule
+from headrace._core.queue.calls import run_due_schedules, schedule
+from headrace._core.shards.reshard import gather_schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._protocol.shards import PartOps
 from headrace.errors import TooManySchedules, said

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from headrace._core.shard_map import ShardMap
+from headrace._core.shards.map import ShardMap
 from headrace._model.checks import FOREVER_S
 from headrace._protocol.queue_ops import Ops
 

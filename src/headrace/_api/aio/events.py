@@ -1,0 +1,81 @@
+"""The iterator over a queue's events that `AsyncQueue.events` returns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from headrace._core.effects import Step
+from headrace._model.event import Event
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.aio.listening import AsyncListening
+from headrace._net.aio.subscription import AsyncSubscription
+from headrace._net.base.subscription import (
+    BaseEvents,
+)
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import WholeOps
+
+
+class AsyncEventStream(BaseEvents):
+    """The events of a queue as they happen: an asynchronous iterator, and context manager that subscribes on entry."""
+
+    def __init__(
+        self,
+        ops: Ops,
+        executor: AsyncExecutor,
+        kinds: Sequence[str],
+        timeout: float | None,
+        drive: Callable[[Step[bool]], Coroutine[Any, Any, bool]],
+    ) -> None:
+        super().__init__(ops, kinds, timeout)
+        self._subscription: AsyncSubscription | AsyncListening
+        if isinstance(ops, WholeOps):
+            self._subscription = AsyncListening(ops, executor, kinds, drive)
+            weakref.finalize(self, self._subscription.abandon).atexit = False
+        else:
+            self._subscription = AsyncSubscription(executor, lambda: [ops])
+        self._subscribed = False
+
+    async def __aenter__(self) -> Self:
+        await self._subscribe()
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        await self._subscribe()
+        start = time.monotonic()
+        while not self._found:
+            left = self._seconds_left(start)
+            if self._over or not left:
+                await self.close()
+                raise StopAsyncIteration
+            pause = self._take(await self._subscription.receive(self._channels, left))
+            if pause:
+                await asyncio.sleep(pause)
+        return self._found.pop()
+
+    async def _subscribe(self) -> None:
+        while not (self._subscribed or self._over):
+            pause = self._take(await self._subscription.receive(self._channels, 0.0))
+            self._subscribed = not pause
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Close the connection; the iteration ends."""
+        self._over = True
+        await self._subscription.close()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()

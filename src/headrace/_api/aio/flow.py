@@ -1,0 +1,120 @@
+"""`AsyncFlow`: start, watch and cancel runs of a flow, from asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from headrace._api.closing import AsyncClosing
+from headrace._api.flow import BaseFlow
+from headrace._api.lease import BaseLease
+from headrace._api.queue import Delay
+from headrace._model.checks import seconds
+from headrace._model.codec import Codec
+from headrace._model.durability import Durability
+from headrace._model.flow import FlowState
+from headrace._model.receipt import Receipt
+from headrace._model.state import Counts
+from headrace._net.aio.driver import AsyncDriver
+from headrace._net.base.address import Address, AsyncClient
+from headrace._net.base.retries import bounding
+from headrace.errors import NotDurable
+
+
+class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
+    """Stages that a job passes through, in queues of one group: `orders/validate`, `orders/charge`, …
+
+    - *name*: the group's, 1-200 letters, digits, `.`, `_`, `-`.
+    - *url* or *client*, *namespace*, *codec*: as for `AsyncQueue`.
+    - *lookup*: the attributes by which `find` looks runs up.
+    - *result_ttl*: seconds that a run's state is kept after its end. *dead_limit*, *fenced*, *timeout*,
+      *durable*: as for `AsyncQueue`.
+    - *shards*: as for `AsyncQueue`; a run is in one shard, with all its jobs.
+
+    Declare the stages with `stage`, serve them with `worker.flow(flow)`. All programs of a flow declare the same. For
+    one event loop.
+    """
+
+    def __init__(
+        self, name: str, *, url: str | None = None, client: AsyncClient | None = None,
+        namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
+        dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
+        timeout: float | timedelta = 45.0, durable: str | None = None, shards: int = 1,
+    ) -> None:  # fmt: skip
+        super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
+        self._durable = Durability.of(durable)
+        self._within = bounding(seconds("timeout", timeout, zero=False))
+        self._address = Address.of(url, client, redis.asyncio.Redis, self)
+
+    async def start(
+        self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
+        stage: str | None = None, delay: Delay = None, headers: Mapping[str, str] | None = None,
+        durable: str | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Begin a run with *payload* in the first stage, or in *stage*. flow_start.lua, O(1).
+
+        With *id* (no `/`), a run of that id that has not ended is left as it is: `added=False`. *attributes*: text, or
+        lists of it, which every stage sees.
+        *durable*: how far the write must have come; else the flow's. `NotDurable` means that the run has begun.
+        """
+        try:
+            return await self._drive(*self._start(payload, id, attributes, stage, delay, headers, durable))
+        except NotDurable as error:
+            self._not_durable(error)
+            raise
+
+    async def complete(
+        self, lease: BaseLease[Any, Any], outcome: Any = None, fenced: bool | None = None, *, durable: str | None = None
+    ) -> bool:
+        """Complete a stage's job that you leased yourself, with a result, `Next` or `FanOut`, as a worker does.
+
+        `True` for exactly one caller. The job is in its next stage, or its children are there, in the same script.
+        `False` also if the flow would go to a stage that is not declared here. flow_advance.lua, O(children).
+        """
+        return (await self._drive(*self._complete(lease, outcome, fenced, durable)))[0]
+
+    async def state(self, id: str) -> FlowState | None:
+        """Return the state of a run, or of a child by its id (`<parent>/<fan-out>/<name>`); `None` if it is unknown by
+        now.
+
+        Calls made outside the flow, such as a redrive, are taken into account first. flow_read.lua, O(children).
+        """
+        return await self._drive(self._whole.state(id))
+
+    async def find(self, **attributes: str) -> list[FlowState]:
+        """Find the runs that have not ended and have all of these attributes. flow_find.lua per 1,000, flow_read.lua
+        per 100.
+        """
+        return await self._drive(self._whole.find(attributes))
+
+    async def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
+        """Return the result of the run's last stage, waiting up to *timeout* seconds for it.
+
+        `None` if there is none, or the run failed or was cancelled.
+        """
+        return await self._drive(self._result(id, timeout))
+
+    async def cancel(self, id: str) -> bool:
+        """Cancel a run with all its children, in any state; a child with its own. `False`: it has ended, or never was.
+
+        Workers that hold their jobs find the leases lost. flow_advance.lua, per 100 children.
+        """
+        return await self._drive(self._whole.cancel(id))
+
+    async def counts(self) -> dict[str, Counts]:
+        """Count the jobs of each stage's queue, one queue after the other. counts.lua."""
+        return await self._drive(self._whole.counts())
+
+    async def mermaid(self, counts: bool = False) -> str:
+        """Draw the declared stages as a Mermaid flowchart; with *counts*, also the number of jobs in each now."""
+        return await self._drive(self._whole.drawing(counts))
+
+    async def close(self) -> None:
+        """Close the connections we opened, nothing else."""
+        if self._address.executor is not None:
+            await self._executor.close()
+        self._part()

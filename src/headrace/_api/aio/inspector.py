@@ -1,0 +1,126 @@
+"""`AsyncInspector`. What it shows is made in `_core/views/views`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import redis
+import redis.asyncio
+
+from headrace._api.closing import AsyncClosing
+from headrace._api.inspector import FRESH_S, BaseInspector
+from headrace._core.effects import Step
+from headrace._core.views.redaction import Redact
+from headrace._model.codec import Codec
+from headrace._model.flow import FlowState
+from headrace._model.state import Schedule
+from headrace._model.trends import Every, Trends
+from headrace._model.views import DeadPage, JobsPage, JobView, Overview, QueuePage, RunsPage, WorkerView
+from headrace._net.aio.driver import AsyncDriver
+from headrace._net.base.address import Address, AsyncClient
+
+R = TypeVar("R")
+
+
+class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
+    """Reader of all queues of a namespace, for whatever shows them. It changes nothing.
+
+    - *url* or *client*: as for `AsyncQueue`. *namespace*: the first part of all keys.
+    - *codecs*: by queue, what decodes payloads to be shown; without one, bytes are shown as JSON, text or hexadecimal.
+    - *redact*: a function of (what, text, job) that returns what may be shown of a text of a job, in full; *what* is
+      `payload`, `result`, `reason`, `traceback` or `header NAME`. If it raises, nothing is shown.
+    - *fresh*: seconds for which what was read is shown again: one inspector serves any number of viewers.
+    - *timeout*: seconds for which a round trip is tried.
+
+    For one event loop. What it reads is bounded, however many jobs there are. Methods raise redis-py's errors of a
+    server that is away; bad arguments raise `ValueError` or `TypeError`, and nothing was sent.
+    """
+
+    def __init__(
+        self, *, url: str | None = None, client: AsyncClient | None = None, namespace: str = "headrace",
+        codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
+        fresh: float | timedelta = FRESH_S, timeout: float | timedelta = 5.0,
+    ) -> None:  # fmt: skip
+        address = Address.of(url, client, redis.asyncio.Redis, self)
+        super().__init__(address, namespace, codecs, redact, fresh, timeout)
+        self._lock = asyncio.Lock()
+
+    async def _see(self, view: Step[R]) -> R:
+        async with self._lock:
+            return await self._drive(view)
+
+    async def overview(self) -> Overview:
+        """Read all queues: counts, lag, rates, whether they are paused, workers.
+
+        Queues are found by SCAN, at most 50,000 keys a look; three scripts a queue (about.lua, measure.lua,
+        workers.lua), 40 µs in all, 50 queues a round trip.
+        """
+        return await self._see(self.views.overview())
+
+    async def queue(self, name: str) -> QueuePage:
+        """Read one queue, how it is declared, and its schedules. Three scripts, and schedules.lua."""
+        return await self._see(self.views.queue(name))
+
+    async def trends(self, name: str, every: Every = "minute", number: int | None = None) -> Trends:
+        """Read what the counts of a queue were, at the begin of the last *number* minutes or hours.
+
+        *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. There are some
+        only of a queue that is declared with `trends=True`, from then on. trends.lua, 100 KB at most, of each shard.
+        """
+        return await self._see(self.views.trends(name, every, number))
+
+    async def jobs(self, name: str, state: str, cursor: str = "", limit: int = 50) -> JobsPage:
+        """Read a page of the jobs in *state* (waiting, running, delayed, dead), from *cursor* of the page before.
+
+        At most 200 jobs, or 1 MiB. list.lua.
+        """
+        return await self._see(self.views.jobs(name, state, cursor, limit))
+
+    async def job(self, name: str, id: str) -> JobView | None:
+        """Read one job, whole: its payload, its lease, its timeline; `None` if nothing is known of it.
+
+        find.lua, and lease_of.lua, position.lua or result.lua.
+        """
+        return await self._see(self.views.job(name, id))
+
+    async def find(self, id: str, names: Sequence[str]) -> list[str]:
+        """Read in which of the queues *names* there is a job of this id. Two scripts a queue, 50 queues a round trip;
+        of its dead letters the newest 1,000 or 1 MiB are looked at.
+        """
+        return await self._see(self.views.find(id, names))
+
+    async def schedules(self, names: Sequence[str]) -> dict[str, list[Schedule]]:
+        """Read the schedules of the queues *names*, by queue, at most 500 of each. schedules.lua, 50 a round trip."""
+        return await self._see(self.views.schedules(names))
+
+    async def dead(self, name: str) -> DeadPage:
+        """Group the dead letters of a queue, the oldest 2,000, by reason. list.lua, 200 or 1 MiB a call."""
+        return await self._see(self.views.dead(name))
+
+    async def dead_ids(self, name: str, key: str) -> list[str]:
+        """Read the ids of the dead letters in the group *key*, of those that `dead` looks at. Like `dead`."""
+        return await self._see(self.views.dead_ids(name, key))
+
+    async def worker(self, name: str, worker: str) -> WorkerView | None:
+        """Read a worker of a queue, and up to 20 of the jobs that it has leased; `None` if it is not registered.
+
+        workers.lua, and list.lua for the oldest 400 leased jobs.
+        """
+        return await self._see(self.views.worker(name, worker))
+
+    async def runs(self, flow: str, cursor: str = "") -> RunsPage:
+        """Read some runs of a flow, from *cursor* of the page before. SCAN, at most 50,000 keys; flow_read.lua."""
+        return await self._see(self.views.runs(flow, cursor))
+
+    async def run(self, flow: str, id: str) -> FlowState | None:
+        """Read a run of a flow, or a child of one; `None` if it is unknown by now. flow_read.lua."""
+        return await self._see(self.views.run(flow, id))
+
+    async def close(self) -> None:
+        """Close the connections we opened, nothing else."""
+        if self._address.executor is not None:
+            await self._executor.close()
+        self._address.leave()

@@ -1,0 +1,172 @@
+"""`AsyncProducing`: what an `AsyncQueue` does to add jobs; the twin of `Producing`, with `await`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, Generic, Unpack, overload
+
+from headrace._api.queue import DECLARING_S, BaseQueue, Delay
+from headrace._core.queue.streaming import Filling
+from headrace._model.conditions import Conditions, Full, with_conditions
+from headrace._model.job import NewJob
+from headrace._model.payload import Plain, T
+from headrace._model.receipt import AsyncReceipt
+from headrace._net.aio.driver import AsyncDriver
+from headrace._net.base.connected import Timeout
+from headrace._protocol.answers import Declaration
+from headrace._protocol.op import Op
+from headrace.errors import NotDurable
+
+
+async def each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """Yield what an iterable yields, an asynchronous one or not."""
+    if isinstance(jobs, AsyncIterable):
+        async for job in jobs:
+            yield job
+    else:
+        for job in jobs:
+            yield job
+
+
+class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
+    """Like `Producing`, for asyncio."""
+
+    _receipt = AsyncReceipt
+
+    @overload
+    async def enqueue(
+        self: AsyncProducing[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
+        priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
+        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
+    ) -> AsyncReceipt: ...  # fmt: skip
+    @overload
+    async def enqueue(
+        self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
+        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
+    ) -> AsyncReceipt: ...  # fmt: skip
+    @with_conditions
+    async def enqueue(
+        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
+        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
+    ) -> AsyncReceipt:  # fmt: skip
+        """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
+
+        With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`. What else may
+        become of it, as the receipt's `outcome` says (times in seconds, or a `timedelta`):
+
+        - *unique_for*: the id stays taken for so long after its job was completed: `present`.
+        - *debounce*: it is delayed so; a job of that id that has not begun is moved, to so long from now, but to
+          *max_wait* after its first enqueue at most: `moved`.
+        - *throttle*: one is added, and later ones are `dropped` for so long.
+        - *replace*: a job of that id that has not begun gets this payload, these headers, priority and delay, and goes
+          to the back: `replaced`. With *debounce* it is moved, too.
+
+        A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
+        `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.
+        *key*: what it shares with the jobs that belong to it: `job.key`; in a sharded queue they are in one shard.
+        *durable*: how far the write must have come, `replicas:1`, `fsync` or `replicas:1,fsync`; else the queue's.
+        Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in the queue.
+        One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue, enqueue_if.lua.
+        """
+        plain = timeout is None and full is None and durable is None and key is None and not conditions
+        data = self._plain(payload, id, headers, delay, priority) if plain else None
+        if data is not None:
+            first = self._declarations() if self._undeclared else ()
+            prepared = self._prepared
+            name = await (self._begin(data, first[0]) if first else self._executor.run_prepared(prepared, data))
+            receipt: AsyncReceipt = self._added(name)
+        else:
+            job, lasting = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
+            if not self._whole.known:
+                await self._drive(self._whole.ready(), None, timeout)
+            try:
+                if self._admits(job, full):
+                    added = await self._drive(*self._admit(job, full, timeout, lasting), timeout)
+                else:
+                    added = await self._run(*self._new(job, lasting), timeout)
+            except NotDurable as error:
+                self._not_durable(error)
+                raise
+            receipt = self._bound(added)[0]
+        if self._undeclared:
+            await self._declare()
+        return receipt
+
+    @overload
+    async def enqueue_many(
+        self: AsyncProducing[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
+        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
+    ) -> list[AsyncReceipt]: ...  # fmt: skip
+    @overload
+    async def enqueue_many(
+        self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None,
+        full: Full | None = None, durable: str | None = None,
+    ) -> list[AsyncReceipt]: ...  # fmt: skip
+    async def enqueue_many(
+        self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None,
+        full: Full | None = None, durable: str | None = None,
+    ) -> list[AsyncReceipt]:  # fmt: skip
+        """Add payloads or `NewJob`s, any number; return a receipt each, in order.
+
+        All are checked first: a bad one means that nothing was sent. Then they go in parts of at most 1,000 jobs or
+        about 1 MiB, each atomic. If a part fails, the parts before it are in the queue, those after it are not, and the
+        error's `receipts` are those of the former; enqueue with ids and the whole call can be repeated. One script a
+        part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
+        for all. If the queue has `max_waiting`, a part is a tenth of that at most, and there is room for all of it, or
+        none of it is added: *full* says what then, as for `enqueue`. Conditions are those of `NewJob`s. *durable* as
+        for `enqueue`: waited for once, behind the last part, or behind each one if there are conditions. In a
+        sharded queue a part is of one shard, and the error's `receipts` are of all jobs, `None` if not surely in.
+        """
+        receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each, full, timeout, durable), timeout)
+        if self._undeclared:
+            await self._declare()
+        return receipts
+
+    @overload
+    async def enqueue_stream(
+        self: AsyncProducing[bytes], jobs: Iterable[Plain | NewJob[Plain]] | AsyncIterable[Plain | NewJob[Plain]],
+        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
+    ) -> int: ...  # fmt: skip
+    @overload
+    async def enqueue_stream(
+        self, jobs: Iterable[T | NewJob[T]] | AsyncIterable[T | NewJob[T]],
+        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
+    ) -> int: ...  # fmt: skip
+    async def enqueue_stream(
+        self, jobs: Iterable[Any] | AsyncIterable[Any], progress: Callable[[int], object] | None = None, *,
+        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
+    ) -> int:  # fmt: skip
+        """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
+
+        As `enqueue_many` of 10,000 jobs, or about 4 MiB, at a time; *progress* is called after each, with the number of
+        jobs that are in. Raises `StreamStopped` from what ended it early, the iterable's own errors included: its
+        `position` says how many jobs from the start are surely in, so that a repetition may skip them. Give jobs ids,
+        and it may repeat some. *timeout* bounds each part, not what the iterable takes; with `full="block"` a queue
+        that is full holds the stream back, for as long at most. *jobs* may be asynchronous.
+        """
+        filling = Filling(progress)
+        try:
+            async for job in each(jobs):
+                if filling.full(job):
+                    filling.sent(await self.enqueue_many(filling.part, timeout=timeout, full=full, durable=durable))
+            if filling.part:
+                filling.sent(await self.enqueue_many(filling.part, timeout=timeout, full=full, durable=durable))
+        except Exception as error:
+            raise filling.stopped(error) from error
+        return filling.position
+
+    async def _begin(self, data: bytes, declaring: Op[Declaration]) -> str:
+        """Add a job and declare the queue, in one round trip, as its first call."""
+        try:
+            name, answer = await self._executor.run_with(self._prepared, data, declaring)
+        except BaseException:
+            self._undeclare()
+            raise
+        self._declares(await self._executor.attempt(declaring, DECLARING_S) if answer is None else answer)
+        return name
+
+    async def _declare(self) -> None:
+        for declaration in self._declarations():
+            self._declares(await self._executor.attempt(declaration, DECLARING_S))

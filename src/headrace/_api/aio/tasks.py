@@ -1,0 +1,115 @@
+"""`AsyncTasks`: the twin of `Tasks`, with `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Generic, Protocol, Unpack, overload
+from zoneinfo import ZoneInfo
+
+from headrace._api.aio.queue import AsyncQueue
+from headrace._api.closing import AsyncClosing
+from headrace._api.tasks import BaseTask, BaseTasks, C, P, R, typed
+from headrace._api.worker import Seconds
+from headrace._model.codec import Codec
+from headrace._model.conditions import Full
+from headrace._model.job import NewJob
+from headrace._model.policy import Retry
+from headrace._model.receipt import AsyncReceipt
+from headrace._model.settings import QueueOptions, with_options
+from headrace._net.base.address import AsyncClient
+from headrace._net.base.connected import Timeout
+
+
+class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
+    """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncReceipt[R]:
+        """Enqueue a call: its arguments are checked, and a worker runs it. `TypeError` for arguments that the function
+        does not take: nothing was sent. The receipt's `result()` is what the function returned. As
+        `AsyncQueue.enqueue`.
+        """
+        job, queue = self.new(*args, **kwargs), self._tasks.queue
+        receipts: list[AsyncReceipt[R]] = typed(queue, [job], [await queue.enqueue(job, **self._call)])
+        return receipts[0]
+
+
+class Declare(Protocol):
+    """A decorator that makes a task of a function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> AsyncTask[P, R, R]: ...
+
+
+class AsyncTasks(AsyncClosing, BaseTasks):
+    """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `await
+    welcome.enqueue("ada@example.org")`.
+
+    All arguments are those of `AsyncQueue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(None,
+    keys)`. Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes,
+    UUID, Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
+    """
+
+    queue: AsyncQueue[bytes]
+
+    @with_options()
+    def __init__(
+        self, name: str, url: str | None = None, *, client: AsyncClient | None = None,
+        namespace: str = "headrace", codec: Codec[bytes] | None = None, **options: Unpack[QueueOptions],
+    ) -> None:  # fmt: skip
+        queue: Any = AsyncQueue
+        super().__init__(queue(name, url=url, client=client, namespace=namespace, codec=codec, **options))
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> AsyncTask[P, R, R]: ...
+    @overload
+    def task(
+        self, function: None = None, /, *, name: str | None = None, retry: Retry | None = None,
+        deadline: Seconds | None = None, priority: int = 0,
+    ) -> Declare: ...  # fmt: skip
+    def task(
+        self, function: Any = None, /, *, name: str | None = None, retry: Retry | None = None,
+        deadline: Seconds | None = None, priority: int = 0,
+    ) -> Any:  # fmt: skip
+        """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
+
+        *name*: its name on the wire, the kind of its jobs; that of the function, without its module, unless it is
+        given. *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*: of its jobs, unless `options` says
+        otherwise. Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as
+        JSON.
+        """
+        declare: Any = partial(self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority)
+        return declare if function is None else declare(function)
+
+    def cron(
+        self, cron: str | None = None, /, *, every: Seconds | None = None, tz: str | ZoneInfo | None = None,
+        missed: str = "once",
+    ) -> Declare:  # fmt: skip
+        """Have a task called again and again, by its defaults: `@tasks.cron("0 3 * * *")`, `@tasks.cron(every=60)`.
+
+        Decorates a function, which becomes a task, or a task. The arguments are those of `AsyncQueue.schedule`, *tz* is
+        its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
+        one that is not in the code any more ends as soon as no live worker declares it. Schedules that were made by
+        `AsyncQueue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task
+        that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
+        """
+        declare: Any = partial(self._recur, AsyncTask, cron=cron, every=every, tz=tz, missed=missed)
+        return declare  # type: ignore[no-any-return]
+
+    async def enqueue_many(
+        self, jobs: Iterable[NewJob[bytes]], *, timeout: Timeout = None, full: Full | None = None
+    ) -> list[AsyncReceipt[Any]]:
+        """Enqueue calls made by `AsyncTask.new`, any number. As `AsyncQueue.enqueue_many`."""
+        some = list(jobs)
+        receipts: list[AsyncReceipt[Any]] = typed(
+            self.queue, some, await self.queue.enqueue_many(some, timeout=timeout, full=full)
+        )
+        return receipts
+
+    async def close(self) -> None:
+        """Close the connections we opened. As `AsyncQueue.close`."""
+        await self.queue.close()

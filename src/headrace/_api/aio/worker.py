@@ -1,0 +1,189 @@
+"""`AsyncWorker`: runs the roles with asyncio. Async handlers get a task each, plain functions a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import redis.asyncio
+
+from headrace._api.worker import BaseWorker, Seconds
+from headrace._engine.hooks import Hook
+from headrace._engine.tasks import Engine, call_stops
+from headrace._net.aio import loops
+from headrace._net.base.address import AsyncClient
+from headrace._telemetry.lines import speak
+from headrace.errors import ConfigurationError
+
+
+class AsyncWorker(BaseWorker):
+    """Runs handlers on an event loop: `@worker.handler("emails")`, then `worker.run()` or `async with worker:`.
+
+    *url* or *client* (a `redis.asyncio.Redis`) as for `AsyncQueue`. *name*: this worker's own; a worker that starts
+    under the name of one that died gets that one's jobs first, and a second live one is refused (`NameTaken`).
+    *heartbeat*: seconds between signs of life. *timeout*: seconds without one until peers take over its jobs.
+    *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll` that brought the job, or
+    the `message` itself. *max_outage*: seconds for which the server may be away before that ends the worker (`None`: it
+    waits for ever). *tracebacks*: keep them with jobs that are retried, or die, of all queues. *durable*: how far
+    settlements must have come, as for a queue; where they have not, that is logged. A plain `def` handler runs in a
+    thread.
+    """
+
+    def __init__(
+        self, url: str | None = None, client: AsyncClient | None = None, name: str | None = None,
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
+        max_outage: Seconds | None = None, tracebacks: bool = False, durable: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            url,
+            client,
+            redis.asyncio.Redis,
+            name,
+            heartbeat,
+            timeout,
+            namespace,
+            trace_parent,
+            max_outage,
+            tracebacks,
+            durable,
+        )
+        self._running: Engine | None = None
+        self._starting = False
+
+    def run(self, url: str | None = None) -> None:
+        """Work on an event loop of its own until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second
+        signal releases all jobs at once.
+
+        *url*: the server of this run, in place of the worker's own; without either, `HEADRACE_URL` or `REDIS_URL`.
+
+        Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
+        was one.
+
+        The loop is uvloop's if that is installed (extra `speed`), unless the environment says `HEADRACE_LOOP=asyncio`.
+        """
+        loops.run(self.serve(url))
+
+    async def serve(self, url: str | None = None) -> None:
+        """Work like `run`, on the event loop that is running already."""
+        speak()
+        loop = asyncio.get_running_loop()
+        engine: Engine | None = None
+        error: BaseException | None = None
+        signals: list[signal.Signals] = []
+        early = 0  # signals that came before there was anything to stop
+        self._signalled = False
+
+        def on_signal() -> None:
+            nonlocal early
+            self._signalled = True
+            if engine is None:
+                early += 1
+            else:
+                engine.stop()
+
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+                    loop.add_signal_handler(number, on_signal)
+                    signals.append(number)
+            engine = await self._begin(url)
+            for _ in range(early):
+                engine.stop()
+            await engine.stopping.wait()
+            await engine.finish()
+            error = engine.error
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+            if engine is not None and not engine.finished:  # cancelled: nothing of it may go on
+                engine.halt()
+                await engine.finish()
+            self._address.leave()
+        if error is not None:
+            raise error
+
+    def start(self, url: str | None = None) -> None:
+        """Begin working on this event loop; `async with worker:` does it for you. *url* as for `run`.
+
+        Calls no hooks: a worker that has some is a `ConfigurationError` here.
+        """
+        if self._starts or self._stops:
+            raise ConfigurationError("start() can't await hooks: use `async with worker:` or `await worker.serve()`")
+        self._prepare(url)
+        self._go([])
+
+    async def _begin(self, url: str | None) -> Engine:
+        self._prepare(url)
+        stops = list(self._stops)
+        self._starting = True
+        try:
+            for hook in self._starts:
+                if inspect.isawaitable(made := hook()):
+                    await made
+            return self._go(stops)
+        except BaseException:
+            await call_stops(stops)
+            self._address.leave()
+            raise
+        finally:
+            self._starting = False
+
+    def _prepare(self, url: str | None) -> None:
+        if self._starting or (self._running is not None and not self._running.gone):
+            raise RuntimeError("this worker is running already")
+        self._address.leave()  # the last run, if its end was not waited for
+        self._reach(url)
+
+    def _go(self, stops: list[Hook]) -> Engine:
+        at = self._address
+        self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
+        self._running.stops = stops
+        self._started(loops.named())
+        return self._running
+
+    async def stop(self, wait: bool = True) -> None:
+        """Stop taking jobs and let handlers finish; called again, release all jobs to the front at once.
+
+        *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
+        """
+        engine = self._running
+        if engine is None:
+            return
+        engine.stop()
+        if wait and not engine.runs_this():
+            await engine.finish()
+            self._address.leave()
+
+    async def __aenter__(self) -> Self:
+        await self._begin(None)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        engine = self._running
+        if engine is not None:
+            engine.drain()  # no second stop: the first may have been called
+            task = asyncio.current_task()
+            if task is not None and task.cancelling() > 1:  # cancelled again before it came here
+                engine.halt()
+            try:
+                await engine.finish()
+            except asyncio.CancelledError:  # once more: the handlers are not waited for any longer
+                engine.halt()
+                await engine.finish()
+                raise
+            finally:
+                if engine.finished:
+                    self._address.leave()
+                else:
+                    engine.forsaken = self._address.leave
+            if engine.error is not None and error is None:
+                raise engine.error

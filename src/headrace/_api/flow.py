@@ -1,0 +1,84 @@
+"""The base of `Flow` and `AsyncFlow`: arguments turned into operations and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from headrace._api.lease import BaseLease
+from headrace._api.queue import Delay
+from headrace._api.stages import Stages
+from headrace._core.effects import Step, send
+from headrace._model import checks
+from headrace._model.durability import Durability
+from headrace._model.job import Claim
+from headrace._model.receipt import Receipt
+from headrace._net.base.connected import Connected
+from headrace._protocol.flow_ops import FlowOps, new_run
+from headrace._protocol.lasting import lasts
+from headrace._protocol.op import Op
+from headrace._telemetry.client import SendSpan, SettleSpan, wanted
+from headrace._telemetry.tracing import Place
+from headrace.errors import NotDurable
+
+R = TypeVar("R")
+
+
+class BaseFlow(Connected, Stages):
+    """The base of both flows: arguments turned into operations and calls, with their spans."""
+
+    _durable: Durability | None = None  # how far starts and completions must have come, where the call says nothing
+
+    def _lasts(self, op: Op[R], durable: str | None) -> Op[R]:
+        return lasts(op, self._durable if durable is None else Durability.of(durable))
+
+    def _not_durable(self, error: NotDurable) -> None:
+        """Say with an error of `start` that its run has begun."""
+        error.receipts = error.answers
+
+    def _start(
+        self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,
+        headers: Mapping[str, str] | None, durable: str | None,
+    ) -> tuple[Step[Receipt], SendSpan | None]:  # fmt: skip
+        place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
+        sending = SendSpan(place, headers=headers) if wanted() else None
+        context = None if sending is None else sending.context
+        op = self.ops.start(payload, id, attributes, stage, delay, headers, context)
+        if self._shards is None:
+            return send(self._lasts(op, durable)), sending
+        name = new_run() if id is None else id
+
+        def build(flow: FlowOps) -> Op[Receipt]:
+            return self._lasts(flow.start(payload, name, attributes, stage, delay, headers, context), durable)
+
+        return self._shards.start(name, build), sending
+
+    def _complete(
+        self, lease: object, outcome: Any, fenced: bool | None, durable: str | None
+    ) -> tuple[Step[list[bool]], SettleSpan | None]:
+        if not isinstance(lease, BaseLease):
+            raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
+        claim: Claim = lease.claim
+        place = Place(claim.job.queue, self._settings, claim.worker)
+        settling = SettleSpan(place, "complete", [claim.job]) if wanted() else None
+        headers = None if settling is None else settling.headers
+        return self._completing(claim, outcome, fenced, durable, headers), settling
+
+    def _completing(
+        self, claim: Claim, outcome: Any, fenced: bool | None, durable: str | None, headers: Any
+    ) -> Step[list[bool]]:
+        flow = self.ops
+        if self._shards is not None:
+            yield from self._shards.ready()
+            flow = self._shards.of(claim)
+        step = flow.step(claim, outcome, headers)
+        fence = flow.settings.fenced if fenced is None else fenced
+        if step is not None:
+            return (yield from send(self._lasts(flow.advance([step], claim.worker if fence else ""), durable)))
+        ops = flow.stages[claim.job.queue.partition("/")[2]].ops
+        results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
+        return (yield from send(self._lasts(ops.complete([claim], fenced=fence, results=results), durable)))
+
+    def _result(self, id: str, timeout: float | timedelta | None) -> Step[bytes | None]:
+        return self._whole.result(id, None if timeout is None else checks.seconds("timeout", timeout))

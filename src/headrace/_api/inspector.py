@@ -1,0 +1,54 @@
+"""The base of both inspectors: arguments turned into views, and replies of SCAN into names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from headrace._core.views.redaction import Redact
+from headrace._core.views.views import Views
+from headrace._model.checks import seconds
+from headrace._model.codec import Codec
+from headrace._net.base.address import Address
+from headrace._net.base.connected import Connected
+from headrace._net.base.retries import bounding
+from headrace._protocol.op import pack
+from headrace._protocol.replies import text
+from headrace.errors import HeadraceError
+
+REFUSALS = (ResponseError, HeadraceError)  # errors of one queue, where others may be sound
+FRESH_S = 2.0  # seconds for which what was read is shown again
+
+
+class BaseInspector(Connected):
+    """The base of both inspectors: an address, and the views of one namespace."""
+
+    def __init__(
+        self, address: Address, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None,
+        fresh: float | timedelta, timeout: float | timedelta,
+    ) -> None:  # fmt: skip
+        self.views = Views(namespace, codecs, redact, seconds("fresh", fresh), REFUSALS)
+        self._within = bounding(seconds("timeout", timeout, zero=False))
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(namespace={self.views.namespace!r})"
+
+    def forget(self) -> None:
+        """Read everything anew at the next look: something was changed."""
+        self.views.forget()
+
+
+def scanning(pattern: str) -> Callable[[int], bytes]:
+    """Return what makes the command of a scan's step of its cursor."""
+    return lambda cursor: pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+
+
+def scanned(reply: Any) -> tuple[int, list[str]]:
+    """Decode the reply to a scan. Raises it, if it is an error."""
+    if isinstance(reply, Exception):
+        raise reply
+    return int(reply[0]), [text(key) for key in reply[1]]

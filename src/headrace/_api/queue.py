@@ -1,0 +1,363 @@
+"""The base of `Queue` and `AsyncQueue`: arguments turned into operations and calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from redis.exceptions import ClusterCrossSlotError
+
+from headrace._api.lease import BaseLease
+from headrace._api.results import Decode, QueueSource, decoded, value_of
+from headrace._core.effects import Step, send
+from headrace._core.queue import calls
+from headrace._core.queue.conditional import admit, admit_many
+from headrace._core.queue.leasing import Peer
+from headrace._core.queue.plain import Whole
+from headrace._core.shards.leasing import ShardedPeer
+from headrace._core.shards.reshard import checked, reshard
+from headrace._core.shards.verbs import Sharded
+from headrace._model import checks
+from headrace._model.codec import BytesCodec, Codec, chosen
+from headrace._model.conditions import Conditions, Full, conditional
+from headrace._model.conditions import full as checked_full
+from headrace._model.durability import Durability
+from headrace._model.event import kinds as checked_kinds
+from headrace._model.job import Cause, Claim, NewJob, is_new
+from headrace._model.receipt import BaseReceipt, Receipt, added, bind
+from headrace._model.settings import QueueSettings
+from headrace._model.shards import Resharding, Shard, shard_count
+from headrace._model.timing import Timing
+from headrace._net.base.address import Address
+from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.connected import Connected, Timeout
+from headrace._net.base.executor import SETTLING
+from headrace._net.base.lanes import place
+from headrace._net.base.retries import bounding
+from headrace._protocol.admission import Admission
+from headrace._protocol.answers import Declaration
+from headrace._protocol.declaring import declaration, differing
+from headrace._protocol.keys import Keys, job_id
+from headrace._protocol.lasting import lasts
+from headrace._protocol.op import Op
+from headrace._protocol.prepared import ITEM_BYTES, Prepared, enqueue_one
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import WholeOps
+from headrace._telemetry import log
+from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
+from headrace._telemetry.tracing import Place
+from headrace.errors import ConfigurationError, NotDurable, said, traced
+
+Delay = float | timedelta | datetime | None
+DECLARING_S = 1.0  # seconds that a declaration may take, at most: it is sent once, and nothing depends on it
+_DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
+
+
+class BaseQueue(Connected):
+    """The base of both queues: settings, and arguments turned into operations and calls, with their spans."""
+
+    _receipt: type[BaseReceipt[Any]]  # of its colour
+
+    def __init__(
+        self, name: str, address: Address, settings: QueueSettings, codec: Codec[Any] | None, namespace: str
+    ) -> None:
+        self.name = name
+        keys, codec = Keys.of(name, namespace), chosen(codec)
+        self.ops: Ops
+        self._whole: Whole | Sharded
+        if settings.shards == 1:
+            self.ops = Ops(keys, settings, codec, namespace)
+            self._whole = Whole(self.ops)
+        else:
+            self.ops = whole = WholeOps(keys, settings, codec, namespace, settings.shards)
+            self._whole = Sharded(whole, lambda some: bool(self._executor.sound(some)))
+        self._within = bounding(settings.timeout)
+        self._admission = Admission(self.ops)
+        self._undeclared = True
+        alone = settings.shards == 1
+        self._short = alone and self._within is None and settings.max_waiting is None and settings.durable is None
+        self._untouched = type(codec) is BytesCodec  # payloads that are bytes
+        self._peer: Peer | ShardedPeer = self._whole.peer()
+        self._pid = os.getpid()
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def _parting(self) -> list[Op[Any]]:
+        """Make the operations to send on closing: they end our registration. (After a fork it is the parent's.)"""
+        return self._peer.leaving() if self._pid == os.getpid() else []
+
+    def _declarations(self) -> list[Op[Declaration]]:
+        """Make the operations that declare this queue; none if this process has declared it so.
+
+        A history, or trends, begin with it: it is said anew, as it costs once, and others may have removed the queue.
+        """
+        self._undeclared = False
+        said = self._said()
+        if said in _DECLARED and not self.ops.settings.keeps:
+            return []
+        _DECLARED.add(said)
+        return self._whole.declarations()
+
+    def _undeclare(self) -> None:
+        """Declare the queue with the next call, as the first has failed."""
+        self._undeclared = True
+        _DECLARED.discard(self._said())
+
+    def _said(self) -> Hashable:
+        return (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
+
+    def _ours(self) -> dict[str, str]:
+        return declaration(self.ops.codec, self.ops.settings)
+
+    def _declares(self, answer: Declaration | None) -> None:
+        """Warn of what others declare otherwise."""
+        if answer is None or not answer.others:
+            return
+        for text in differing(self.name, self._ours(), answer, serving=False):
+            log.say("declaration_differs", "%s", text, queue=self.name)
+
+    @cached_property
+    def _prepared(self) -> Prepared[str]:
+        return enqueue_one(self.ops)
+
+    def _plain(
+        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int
+    ) -> bytes | None:
+        """Encode a job that is its payload and nothing else, and is not traced; `None` for any other."""
+        if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
+            return None
+        if not self._short or wanted():
+            return None
+        if type(payload) is bytes and self._untouched and len(payload) <= ITEM_BYTES:
+            return payload
+        return None if is_new(payload) else self.ops.payload(payload)
+
+    def _added(self, name: str) -> Any:
+        """Make the receipt of a job that was added, which asks this queue for its result."""
+        return added(name, self._receipt, QueueSource(self))
+
+    def _job(
+        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int,
+        key: str | None, conditions: Conditions,
+    ) -> NewJob[Any]:  # fmt: skip
+        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, **conditions)
+        if not is_new(payload):
+            return self._first(job)
+        if job != NewJob(payload):
+            raise TypeError("give id, headers, delay, priority, key and conditions to the NewJob, not beside it")
+        return self._first(payload)
+
+    def _first(self, job: NewJob[Any]) -> NewJob[Any]:
+        """Check a job before anything is asked of the server."""
+        if not self._whole.known:
+            self._admission.item(job)
+        return job
+
+    def _durable(self, durable: str | None) -> Durability | None:
+        """Return how far the writes of a call are to come: as it says, or else as the queue does."""
+        return self.ops.settings.durable if durable is None else Durability.of(durable)
+
+    def _admits(self, job: NewJob[Any], full: Full | None) -> bool:
+        """Tell whether *job* is enqueued under conditions."""
+        if full is not None:
+            checked_full(full)
+        return isinstance(self._whole, Sharded) or self._conditional(job)
+
+    def _conditional(self, job: NewJob[Any]) -> bool:
+        return self.ops.settings.max_waiting is not None or self._about_its_id(job)
+
+    def _about_its_id(self, job: NewJob[Any]) -> bool:
+        return (self.ops.settings.unique_for is not None and job.id is not None) or conditional(job)
+
+    def _limit(self, full: Full | None, timeout: Timeout) -> float | None:
+        """Return the seconds for which to wait for room; `None`: not at all."""
+        if checked_full(full or self.ops.settings.full) == "raise":
+            return None
+        return self.ops.settings.timeout if timeout is None else checks.seconds("timeout", timeout, zero=False)
+
+    def _admit(
+        self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: Durability | None
+    ) -> tuple[Step[list[Receipt]], SendSpan | None]:
+        sending = SendSpan(self._place, headers=job.headers) if wanted() else None
+        context = None if sending is None else sending.context
+        if isinstance(self._whole, Sharded) and not self._conditional(job):
+            plain = self.ops.item(job, context)
+            return self._whole.enqueue(job, lambda ops: send(lasts(ops.enqueue([plain]), durable)), asks=False), sending
+        item, limit = self._admission.item(job, context), self._limit(full, timeout)
+        admission = self._admission.lasting(durable)
+        if isinstance(self._whole, Sharded):
+            return self._whole.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
+        return admit(admission, [item], limit, together=False), sending
+
+    def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
+        sending = SendSpan(self._place, headers=job.headers) if wanted() else None
+        item = self.ops.item(job, None if sending is None else sending.context)
+        return lasts(self.ops.enqueue([item]), durable), sending
+
+    def _not_durable(self, error: NotDurable) -> None:
+        """Say with an error of `enqueue` that its job is in the queue."""
+        error.receipts = self._bound(error.receipts or error.answers[0])
+
+    def _many(
+        self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None
+    ) -> tuple[Step[Any], SendSpan | None]:
+        settings, limit, lasting = self.ops.settings, self._limit(full, timeout), self._durable(durable)
+        jobs = checks.listed(jobs)
+        mixed = any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
+        sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
+        context = None if sending is None else sending.context
+        asks = settings.unique_for is not None or (mixed and any(map(conditional, filter(is_new, jobs))))
+        if asks and settings.shards > 1:
+            raise ConfigurationError(
+                "conditions and unique_for of jobs of a sharded queue: for enqueue, one job at a time"
+            )
+        if asks or settings.max_waiting is not None:
+            whole, admission = timeout is not None, self._admission.lasting(lasting)
+            admitting = self._whole.admit_many if isinstance(self._whole, Sharded) else admit_many
+            return admitting(admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
+        return self._whole.enqueue_many(jobs, context, self._bound, lasting), sending
+
+    def _leasing(
+        self,
+        limit: int,
+        block: float | timedelta | None,
+        duration: float | timedelta | None,
+        once: bool,
+    ) -> tuple[Step[list[Claim]], ReceiveSpan | None]:
+        checks.count("n", limit)
+        if once and self.ops.settings.ordered:
+            raise ConfigurationError(
+                "at_most_once: not where the queue is ordered, as a job's turn ends as it completes, before it runs"
+            )
+        wait = None if block is None else checks.seconds("block", block)
+        term = None if duration is None else checks.seconds("duration", duration, zero=False)
+        if self._pid != os.getpid():  # a fork has a name of its own
+            self._peer, self._pid = self._whole.peer(), os.getpid()
+        self._place.client = self._peer.name  # also if it had to take another
+        receiving = ReceiveSpan(self._place, batch=limit > 1) if wanted() else None
+        return self._peer.lease(limit, wait, term, once), receiving
+
+    def _complete(
+        self, lease: BaseLease[Any, Any], result: Any, then: Sequence[NewJob[Any]], fenced: bool | None,
+        durable: str | None,
+    ) -> tuple[Op[list[bool]], SettleSpan | None]:  # fmt: skip
+        claim, lasting = self._claim(lease), self._durable(durable)
+        results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
+        settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None
+        if settling is not None:
+            then = settling.follow(then, self._next)
+        ops = self._whole.at(claim)
+        return lasts(ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
+
+    def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Step[list[str]] | None:
+        """Make the call that sends follow-ups to their shards, if there are any for another than that of the job."""
+        return self._whole.hand_over(lease.claim) if then and self._whole.hands_over(lease.claim, then) else None
+
+    def _next(self, job: NewJob[Any]) -> Place:
+        return self._place if job.queue is None else Place(job.queue, self._settings)
+
+    def _complete_many(
+        self, leases: Sequence[BaseLease[Any, Any]], fenced: bool | None, durable: str | None
+    ) -> tuple[Step[list[bool]], SettleSpan | None]:
+        claims, lasting = [self._claim(lease) for lease in leases], self._durable(durable)
+        jobs = [claim.job for claim in claims]
+        settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
+        return self._whole.complete_many(claims, fenced, lasting), settling
+
+    def _cause(self, reason: object) -> Any:
+        """Describe an exception that is given for a reason; anything else is left to the checks."""
+        if not isinstance(reason, BaseException):
+            return reason
+        return Cause(said(reason), traced(reason) if self.ops.settings.tracebacks else "")
+
+    def _settle(
+        self, op: Callable[[Ops, Claim], Op[list[bool]]], lease: BaseLease[Any, Any]
+    ) -> tuple[Op[list[bool]], SettleSpan | None]:
+        claim = self._claim(lease)
+        made = op(self._whole.at(claim), claim)
+        if made.name in SETTLING:
+            made = lasts(made, self.ops.settings.durable)
+        return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
+
+    @cached_property
+    def _place(self) -> Place:
+        return Place(self.name, self._settings, self._peer.name)
+
+    def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
+        claim = self._claim(lease)
+        term = claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
+        return self._whole.at(claim).renew([claim], duration=term, ttl=self._peer.ttl(term))
+
+    def _schedule(
+        self, name: str, job: NewJob[Any], every: float | timedelta | None, cron: str | None,
+        timezone: str | ZoneInfo | None, missed: str,
+    ) -> Step[bool]:  # fmt: skip
+        return self._whole.schedule(name, Timing.of(every, cron, timezone), missed, job)
+
+    def _payload(self, payload: Any) -> Step[int]:
+        if not getattr(self.ops.codec, "repeatable", True):
+            raise ConfigurationError(f"{self.ops.codec!r:.200} encodes equal payloads differently: cancel jobs by id")
+        return self._whole.cancel_payload(self.ops.codec.encode(payload))
+
+    def _move(self, to: str, ids: Sequence[str]) -> Step[int]:
+        try:
+            return (yield from self._whole.move(to, ids))
+        except ClusterCrossSlotError:
+            raise ConfigurationError(
+                f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
+                "name both queues '<group>/<part>'"
+            ) from None
+
+    def _shards(self) -> Step[list[Shard]]:
+        if not isinstance(self._whole, Sharded):
+            return []
+        shards, counts = yield from self._whole.part_counts()
+        keys = [ops.keys for ops in shards.parts.values()]
+        return [
+            Shard(part.number, part.first, part.last, slot_of(some.prefix), self._executor.node(some), one, part.state)
+            for part, some, one in zip(shards.table.parts, keys, counts, strict=True)
+        ]
+
+    def _reshard(self, shards: int | None) -> Step[Resharding]:
+        if not isinstance(self._whole, Sharded):
+            raise ConfigurationError(f"queue {self.name!r} has no shards, and gets none: use another, with shards=")
+        return reshard(self._whole.map, None if shards is None else checked(shard_count(shards)))
+
+    def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        return calls.drain(self._whole.counts, limit, apart=self.ops.settings.shards > 1)
+
+    def _bound(self, receipts: Sequence[Receipt], decode: Decode | None = None) -> Any:
+        """Let *receipts* ask this queue for results, which *decode* makes of bytes, if the codec is not to."""
+        bind(receipts, self._receipt, QueueSource(self, decode))
+        return receipts
+
+    def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
+        name, limit = job_id(id), 0.0 if timeout is None else checks.seconds("timeout", timeout)
+        return value_of(self.ops, id, (yield from self._whole.end_of(name, limit, own=False)))
+
+    def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:
+        if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+            raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
+        names = [job_id(name) for name in ids]
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        found = yield from self._whole.results(names, limit)
+        return {name: decoded(self.ops.codec, name, data) for name, data in found.items()}
+
+    def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:
+        quiet = None if timeout is None else checks.seconds("timeout", timeout, zero=False)
+        return checked_kinds(kinds), quiet
+
+    def _claim(self, lease: object) -> Claim:
+        if not isinstance(lease, BaseLease):
+            raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
+        claim: Claim = lease.claim
+        if claim.job.queue != self.name:  # entries of two queues may have the same ID
+            raise ValueError(f"lease of a job of queue {claim.job.queue!r}: settle it there, not in {self.name!r}")
+        return claim

@@ -1,0 +1,52 @@
+"""Results for users: the end of a job as a value, or as the error that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from attrs import define
+
+from headrace._core.effects import Step
+from headrace._core.queue.results import End
+from headrace._model import checks
+from headrace._model.checks import FOREVER_S
+from headrace._model.codec import Codec, untyped
+from headrace._protocol.queue_ops import Ops
+from headrace.errors import CodecError, JobFailed, said
+
+Decode = Callable[[bytes], Any]  # makes a result of its bytes
+
+
+def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = None) -> Any:
+    """Return a job's result by the queue's codec, or by *decode*. Raises `CodecError`."""
+    try:
+        return (decode or untyped(codec).decode)(data)
+    except Exception as error:
+        raise CodecError(f"the result of job {id!r} does not decode: {said(error)}") from error
+
+
+def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
+    """Return the result of a job that has ended so; `None` if there is none. Raises `JobFailed`, `CodecError`."""
+    if end.state != "completed" and (end.state != "unknown" or ops.settings.history):
+        raise JobFailed(id, end.state, end.reason)
+    return None if end.result is None else decoded(ops.codec, id, end.result, decode)
+
+
+@define(eq=False)  # not frozen: one is made for each call, and filling a frozen class takes 3 times as long
+class QueueSource:
+    """The source of the results of a queue's receipts. *decode* makes them of bytes, if the codec is not to."""
+
+    queue: Any
+    decode: Decode | None = None
+
+    def result(self, id: str, timeout: float | timedelta | None) -> Any:
+        """Wait for the end of a job that was enqueued; `None` waits for ever. The queue's colour drives it."""
+        limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
+        return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
+
+    def _result(self, id: str, limit: float) -> Step[Any]:
+        waiting: Step[End] = self.queue._whole.end_of(id, limit, own=True)  # noqa: SLF001
+        end = yield from waiting
+        return value_of(self.queue.ops, id, end, self.decode)

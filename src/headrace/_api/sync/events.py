@@ -1,0 +1,80 @@
+"""The iterator over a queue's events that `Queue.events` returns."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from headrace._core.effects import Step
+from headrace._model.event import Event
+from headrace._net.base.subscription import (
+    BaseEvents,
+)
+from headrace._net.sync.executor import Executor
+from headrace._net.sync.listening import Listening
+from headrace._net.sync.subscription import Subscription
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import WholeOps
+
+
+class EventStream(BaseEvents):
+    """The events of a queue as they happen: an iterator, and a context manager that subscribes on entry."""
+
+    def __init__(
+        self,
+        ops: Ops,
+        executor: Executor,
+        kinds: Sequence[str],
+        timeout: float | None,
+        drive: Callable[[Step[bool]], bool],
+    ) -> None:
+        super().__init__(ops, kinds, timeout)
+        self._subscription: Subscription | Listening
+        if isinstance(ops, WholeOps):
+            self._subscription = Listening(ops, executor, kinds, drive)
+            weakref.finalize(self, self._subscription.abandon).atexit = False
+        else:
+            self._subscription = Subscription(executor, lambda: [ops])
+        self._subscribed = False
+
+    def __enter__(self) -> Self:
+        self._subscribe()
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        self._subscribe()
+        start = time.monotonic()
+        while not self._found:
+            left = self._seconds_left(start)
+            if self._over or not left:
+                self.close()
+                raise StopIteration
+            pause = self._take(self._subscription.receive(self._channels, left))
+            if pause:
+                time.sleep(pause)
+        return self._found.pop()
+
+    def _subscribe(self) -> None:
+        while not (self._subscribed or self._over):
+            pause = self._take(self._subscription.receive(self._channels, 0.0))
+            self._subscribed = not pause
+            time.sleep(pause)
+
+    def close(self) -> None:
+        """Close the connection; the iteration ends."""
+        self._over = True
+        self._subscription.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()

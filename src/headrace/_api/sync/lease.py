@@ -1,0 +1,56 @@
+"""`Lease`: its methods are those of `Queue`, for one job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic
+
+from headrace._api.lease import BaseLease
+from headrace._api.queue import Delay
+from headrace._model.job import NewJob
+from headrace._model.payload import T
+from headrace._net.base.connected import Timeout
+
+if TYPE_CHECKING:
+    from headrace._api.sync.queue import Queue  # noqa: F401 - a string below names it
+
+
+class Lease(BaseLease["Queue[T]", T], Generic[T]):
+    """A claim on a job until a deadline, and the handle that settles it."""
+
+    def complete(
+        self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None, *,
+        timeout: Timeout = None, durable: str | None = None,
+    ) -> bool:  # fmt: skip
+        """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
+
+        Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
+        enqueued (in queues of the same group), in the same script; those of other shards go there from it.
+        *fenced*: only the present holder wins; `None`: as the queue says. complete.lua, O(1).
+        """
+        return self._queue.complete(self, result, then, fenced, timeout=timeout, durable=durable)
+
+    def release(self, *, timeout: Timeout = None) -> bool:
+        """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
+        return self._queue.release(self, timeout=timeout)
+
+    def retry(self, delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None) -> bool:
+        """Try the job again later: to the back, or after *delay* (seconds, `timedelta`, aware `datetime`).
+
+        An attempt is spent; after the last one the job is a dead letter. *reason*: a text, or the exception, which is
+        described. `False`: the lease was lost. retry.lua.
+        """
+        return self._queue.retry(self, delay, reason, timeout=timeout)
+
+    def dead_letter(self, reason: str | BaseException, *, timeout: Timeout = None) -> bool:
+        """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
+        was lost. dead_letter.lua.
+        """
+        return self._queue.dead_letter(self, reason, timeout=timeout)
+
+    def renew(self, duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
+        """Make the lease last again from now, for *duration* seconds, or as long as it was. `False`: another worker has
+        it, or the job is gone. renew.lua.
+        """
+        return self._queue.renew(self, duration, timeout=timeout)

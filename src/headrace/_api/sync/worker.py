@@ -1,0 +1,163 @@
+"""`Worker`: runs the roles on threads. Handlers are plain functions; no event loop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import redis
+
+from headrace._api.worker import BaseWorker, Seconds
+from headrace._engine.threads import Engine, call_stops
+from headrace._net.base.address import Client
+from headrace._telemetry.lines import speak
+from headrace.errors import ConfigurationError
+
+THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a process that wants more may hang
+
+
+class Worker(BaseWorker):
+    """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
+
+    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; a worker that starts under the name
+    of one that died gets that one's jobs first, and a second live one is refused (`NameTaken`). *heartbeat*: seconds
+    between signs of life. *timeout*: seconds without one until peers take over its jobs. *trace_parent*: the parent of
+    the span of a handler's run, if there is tracing: the `poll` that brought the job, or the `message` itself.
+    *max_outage*: seconds for which the server may be away before that ends the worker (`None`: it waits for ever).
+    *tracebacks*: keep them with jobs that are retried, or die, of all queues. *durable*: how far settlements must have
+    come, as for a queue; where they have not, that is logged.
+    """
+
+    _threads_only = True
+    _slots = 10
+
+    def __init__(
+        self, url: str | None = None, client: Client | None = None, name: str | None = None,
+        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
+        max_outage: Seconds | None = None, tracebacks: bool = False, durable: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            url,
+            client,
+            redis.Redis,
+            name,
+            heartbeat,
+            timeout,
+            namespace,
+            trace_parent,
+            max_outage,
+            tracebacks,
+            durable,
+        )
+        self._running: Engine | None = None
+
+    def run(self, url: str | None = None) -> None:
+        """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases all jobs at
+        once.
+
+        *url*: the server of this run, in place of the worker's own; without either, `HEADRACE_URL` or `REDIS_URL`.
+
+        Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
+        was one.
+        """
+        speak()
+        main = threading.current_thread() is threading.main_thread()
+        before: dict[int, Any] = {}
+        early: list[int] = []  # signals that came before there was anything to stop
+        self._signalled = False
+        engine: Engine | None = None
+        error: BaseException | None = None
+
+        def on_signal(number: int, _frame: FrameType | None) -> None:
+            self._signalled = True
+            if engine is None:
+                early.append(number)
+            else:  # in a thread of its own: a signal handler must not wait for locks that it may have interrupted
+                threading.Thread(target=engine.stop, daemon=True).start()
+
+        try:
+            if main:
+                before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+            engine = self._start(url)
+            for _ in early:
+                engine.stop()
+            while not engine.stopping.wait(0.5):
+                pass
+            engine.finish()
+            error = engine.error
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if engine is not None and not engine.finished:  # interrupted otherwise than by our signals
+                engine.halt()
+                engine.finish()
+            self._address.leave()
+        if error is not None:
+            raise error
+
+    def start(self, url: str | None = None) -> None:
+        """Begin working in the background; `with worker:` does it for you. *url* as for `run`."""
+        self._start(url)
+
+    def _start(self, url: str | None) -> Engine:
+        if self._running is not None and not self._running.finished:
+            raise RuntimeError("this worker is running already")
+        at = self._reach(url)
+        stops = list(self._stops)
+        try:
+            self._count_threads()
+            for hook in self._starts:
+                hook()
+            self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
+        except BaseException:
+            call_stops(stops)
+            self._address.leave()
+            raise
+        self._running.stops = stops
+        self._started()
+        self._running.begin()
+        return self._running
+
+    def _count_threads(self) -> None:
+        """Refuse handlers that take more threads than one process should have. Raises `ConfigurationError`."""
+        queues = len(self.handlers)
+        slots = sum(handler.concurrency for handler in self.handlers.values())
+        threads = slots + 2 * queues  # two roles of each
+        if threads > THREADS_AT_MOST:
+            raise ConfigurationError(
+                f"{slots:,} slots of {queues:,} queues take {threads:,} threads, and a Worker has {THREADS_AT_MOST:,} "
+                "at most: take an AsyncWorker, whose handlers may be plain functions, too, or lower concurrency="
+            )
+
+    def stop(self, wait: bool = True) -> None:
+        """Stop taking jobs and let handlers finish; called again, release all jobs to the front at once.
+
+        *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
+        """
+        engine = self._running
+        if engine is None:
+            return
+        engine.stop()
+        if wait and not engine.runs_this():
+            engine.finish()
+            self._address.leave()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        engine = self._running
+        if engine is not None:
+            engine.drain()  # no second stop: the first may have been called
+            engine.finish()
+            self._address.leave()
+            if engine.error is not None and error is None:
+                raise engine.error

@@ -1,0 +1,376 @@
+"""The base of `Worker` and `AsyncWorker`: handlers are registered, and consumers made of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar, Unpack
+
+from attrs import evolve
+from tenacity import wait_exponential_jitter
+
+from headrace._api.queue import BaseQueue
+from headrace._api.stages import Stages
+from headrace._api.tasks import BaseTask, BaseTasks, check, declared, encoder, serve
+from headrace._api.tasks import handler as task_handler
+from headrace._core.flows.consumer import FlowConsumer
+from headrace._core.shards.map import ShardMap
+from headrace._core.worker.by_kind import KindConsumer
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.persistent import PersistentConsumer
+from headrace._core.worker.slots import SharedSlots
+from headrace._engine.functions import called, is_async
+from headrace._engine.hooks import Hooked
+from headrace._model import checks, returns, settings
+from headrace._model.codec import BytesCodec, Codec, chosen
+from headrace._model.job import Job
+from headrace._model.policy import Retry
+from headrace._model.settings import (
+    GRACE_S,
+    BatchOptions,
+    HandlerOptions,
+    HandlerSettings,
+    QueueSettings,
+    WorkerSettings,
+    with_options,
+)
+from headrace._net.base.address import Address, given, shown, shown_settings
+from headrace._protocol.keys import Keys, worker_name
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.recurring import Declared
+from headrace._protocol.shards import PartOps
+from headrace._telemetry import log
+from headrace._telemetry.worker import PARENTS
+from headrace.errors import ConfigurationError, LeasesLeft
+
+F = TypeVar("F", bound=Callable[..., Any])
+Seconds = float | timedelta
+DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
+
+
+def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
+    """Call the handler for the job's kind; jobs of a kind without one do not get here."""
+    return (kinds.get(job.headers.get(settings.KIND)) or kinds[None]).function(job)
+
+
+def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSettings:
+    """Merge the options of handlers that share a queue. Raises `ConfigurationError` if two of them disagree."""
+    handlers = list(kinds.values())
+    queue = handlers[0].queue
+
+    def agreed(name: str, values: Sequence[Any], default: Any) -> Any:
+        given = [value for value in values if value != default or type(value) is not type(default)]
+        for other in given[1:]:
+            if other != given[0]:
+                raise ConfigurationError(
+                    f"queue {queue!r}: {name}={given[0]!r} and {name}={other!r}: its handlers share one, give it once"
+                )
+        return given[0] if given else default
+
+    options = [handler.queue_settings.options() for handler in handlers]
+    shared = {
+        name: agreed(name, [one[name] for one in options], usual) for name, usual in QueueSettings().options().items()
+    }
+    codecs = [None if isinstance(handler.codec, BytesCodec) else handler.codec for handler in handlers]
+    return HandlerSettings(
+        queue, partial(routed, kinds), agreed("concurrency", [handler.concurrency for handler in handlers], slots),
+        Retry(), min((handler.deadline for handler in handlers if handler.deadline is not None), default=None),
+        QueueSettings(**shared), chosen(agreed("codec", codecs, None)),
+        grace=agreed("grace", [handler.grace for handler in handlers], GRACE_S), kinds=kinds,
+    )  # fmt: skip
+
+
+def _serves(handler: HandlerSettings) -> str:
+    """Describe a handler: its queue, its functions, how many run at once."""
+    functions = [
+        called(one.function) + (f" (kind {kind})" if kind is not None else " (other kinds)" if handler.kinds else "")
+        for kind, one in (handler.kinds or {None: handler}).items()
+    ]
+    batch = f"batches of up to {handler.max_size}, " if handler.batch else ""
+    return f"{handler.queue!r} with {', '.join(functions)}, {batch}{handler.concurrency} at once"
+
+
+def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
+    """Log, and return, the error of a stopped worker that still holds jobs, as the server did not answer."""
+    leases = lifecycle.kept()
+    if not leases:
+        return None
+    error = LeasesLeft(leases)
+    log.say("leases_left", "%s", error, worker=lifecycle.consumers[0].worker)
+    return error
+
+
+def _consumer(
+    kind: type[Consumer], handler: HandlerSettings, worker: str, recurring: Declared | None, ops: Ops, **options: Any
+) -> Consumer:
+    if recurring is not None and isinstance(ops, PartOps):
+        recurring = recurring.within(ops.shard)
+    made = kind(ops, handler, worker, DEFAULT_WAIT, recurring=recurring, **options)
+    made.behind = made.shared is not None and ops.settings.ordered  # until the table was read
+    return made
+
+
+def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:
+    flow = handler.flow.at(ops) if isinstance(ops, PartOps) else handler.flow
+    return FlowConsumer(ops, handler, worker, DEFAULT_WAIT, flow=flow, **options)
+
+
+class BaseWorker(Hooked):
+    """The base of both workers: their handlers and settings."""
+
+    _slots = 100
+
+    def __init__(
+        self,
+        url: str | None,
+        client: object,
+        wanted: type,
+        name: str | None,
+        heartbeat: Seconds,
+        timeout: Seconds,
+        namespace: str,
+        trace_parent: str,
+        max_outage: Seconds | None,
+        tracebacks: bool = False,
+        durable: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings = WorkerSettings(heartbeat, timeout, max_outage, durable)
+        self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
+        self.named = name is not None
+        self.namespace = namespace
+        self.trace_parent = trace_parent
+        self.tracebacks = QueueSettings(tracebacks=tracebacks).tracebacks
+        if trace_parent not in PARENTS:
+            raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
+        self.handlers: dict[str, HandlerSettings] = {}
+        self._tasks: list[BaseTasks] = []
+        self._signalled = False  # whether a signal has ended the last run
+        self._address = self._own = Address.of(url, client, wanted, self)
+        Keys.of("any", namespace)
+
+    @with_options(HandlerOptions)
+    def handler(
+        self,
+        queue: str | BaseQueue,
+        *,
+        concurrency: int | None = None,
+        retry: Retry | None = None,
+        deadline: Seconds | None = None,
+        codec: Codec[Any] | None = None,
+        kind: str | None = None,
+        grace: Seconds | None = None,
+        persistent: bool = False,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[F], F]:
+        """Register a function that takes a `Job` of *queue*; its return value is the result (by the codec).
+
+        *queue*: a name, or a queue, whose declaration it takes: name, codec, priorities, limits and all other options.
+
+        *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: 20 attempts, exponential
+        backoff with jitter from 1 s to 1 h). *deadline*: seconds a run may take; then it counts as failed (an async
+        handler is cancelled, a thread learns it from `job.lost`).
+
+        *kind*: only jobs whose header `kind` is this; a queue may have a handler for each kind, and one without for all
+        others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give them at
+        one of its handlers. A job that none of them takes is put back for *grace* seconds (300), then dead-lettered.
+
+        *persistent*: a job that does not end when the handler returns, but runs again, on one worker at a time.
+
+        *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order, over all workers; one
+        that is retried or released keeps its place, and the others of its key wait. Give it to all workers of the
+        queue, at its `Queue` or here.
+
+        All other options are the queue's, as in `Queue`.
+        """
+        name, queue_settings, codec = self._declared("handler", queue, codec, options, HandlerOptions)
+
+        def register(function: F) -> F:
+            self._register(
+                name, function, concurrency, retry, deadline, queue_settings, codec,
+                kind=kind, grace=grace, persistent=persistent,
+            )  # fmt: skip
+            return function
+
+        return register
+
+    @with_options(BatchOptions)
+    def batch_handler(
+        self,
+        queue: str | BaseQueue,
+        *,
+        max_size: int = 1000,
+        max_wait: Seconds = 0.05,
+        concurrency: int = 1,
+        retry: Retry | None = None,
+        deadline: Seconds | None = None,
+        codec: Codec[Any] | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Callable[[F], F]:
+        """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at once.
+
+        A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
+        `BatchError({job.id: exception})` settles some apart; any other exception counts for every job.
+        """
+        name, queue_settings, codec = self._declared("batch_handler", queue, codec, options, BatchOptions)
+        wait = checks.seconds("max_wait", max_wait)
+
+        def register(function: F) -> F:
+            self._register(
+                name, function, concurrency, retry, deadline, queue_settings, codec,
+                batch=True, max_size=max_size, max_wait=wait,
+            )  # fmt: skip
+            return function
+
+        return register
+
+    def _declared(
+        self, caller: str, queue: str | BaseQueue, codec: Codec[Any] | None, options: HandlerOptions | BatchOptions,
+        kind: type,
+    ) -> tuple[str, QueueSettings, Codec | None]:  # fmt: skip
+        """Return the name, the options and the codec of what a handler is for."""
+        settings = QueueSettings.of(caller, options, kind)
+        if not isinstance(queue, BaseQueue):
+            return queue, settings, codec
+        given = sorted([*(options.keys() - {"ordered"}), *(["codec"] if codec is not None else [])])
+        if given:
+            raise ConfigurationError(
+                f"{given[0]}: queue {queue.name!r} declares its options itself: give it there, not at its {caller}"
+            )
+        if queue.ops.namespace != self.namespace:
+            raise ConfigurationError(
+                f"queue {queue.name!r} is in namespace {queue.ops.namespace!r}, this worker in {self.namespace!r}"
+            )
+        ordered = queue.ops.settings.ordered or settings.ordered
+        return queue.name, evolve(queue.ops.settings, ordered=ordered), queue.ops.codec
+
+    def tasks(self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None) -> None:
+        """Register all tasks of *tasks*, and those that it declares later, until this worker runs.
+
+        They share the queue, and *concurrency* slots, by their kind, which is their name: see `handler`. A job of a
+        name that is no task here is put back for *grace* seconds (300), then dead-lettered.
+        """
+        if not isinstance(tasks, BaseTasks):
+            raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
+        name, queue_settings, codec = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
+
+        def register(task: BaseTask[..., Any, Any]) -> None:
+            self._register(
+                name, task_handler(task), concurrency, task.retry, task.deadline, queue_settings, codec,
+                kind=task.name, grace=grace, encode=encoder(task),
+            )  # fmt: skip
+
+        serve(tasks, register)
+        self._tasks.append(tasks)
+
+    def flow(self, flow: Stages, *stages: str) -> None:
+        """Register the handlers of a flow's stages: all that have one, or those named."""
+        if not isinstance(flow, Stages):
+            raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
+        ops = flow.ops
+        if ops.namespace != self.namespace:
+            raise ConfigurationError(f"flow {flow.name!r} is in namespace {ops.namespace!r}, this worker elsewhere")
+        declared = ops.declared()
+        wanted = [name.removeprefix(f"{flow.name}/") for name in stages]
+        wanted = wanted or [name for name in declared if declared[name].functions]
+        if lacking := [name for name in wanted if name not in declared or not declared[name].functions]:
+            raise ConfigurationError(f"flow {flow.name!r} has no handler for {lacking[0]!r}")
+        if not wanted:
+            raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
+        for name in wanted:
+            function, options = declared[name].functions[0], declared[name].options
+            self._register(f"{flow.name}/{name}", function, codec=ops.codec, flow=ops, **options)
+
+    def _register(
+        self,
+        queue: str,
+        function: Callable[..., Any],
+        concurrency: int | None,
+        retry: Retry | None,
+        deadline: Seconds | None,
+        queue_settings: QueueSettings,
+        codec: Codec[Any] | None,
+        *,
+        kind: str | None = None,
+        grace: Seconds | None = None,
+        **special: Any,
+    ) -> None:
+        Keys.of(queue, self.namespace)
+        if self._threads_only and is_async(function):
+            raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
+        if kind is not None and not isinstance(kind, str):
+            raise TypeError(f"kind must be a str, not {type(kind).__name__}")
+        if kind == "":
+            raise ValueError("kind='': give a name, or None for all jobs that no other handler takes")
+        if grace is not None and kind is None:
+            raise ConfigurationError("grace: for jobs of unknown kinds; give it at a handler with a kind")
+        made = HandlerSettings(
+            queue, function, self._slots if concurrency is None else concurrency, Retry() if retry is None else retry,
+            None if deadline is None else checks.seconds("deadline", deadline, zero=False),
+            queue_settings, chosen(codec),
+            grace=GRACE_S if grace is None else checks.seconds("grace", grace), **special,
+        )  # fmt: skip
+        if not made.batch and not made.persistent:  # whose return values are no results
+            returns.warn(function, made.codec, stacklevel=3)
+        old = self.handlers.get(queue)
+        if old is None and kind is None:
+            self.handlers[queue] = made
+            return
+        kinds = {} if old is None else dict(old.kinds) or {None: old}
+        if kind in kinds or made.batch:
+            which = "" if kind is None else f" of kind {kind!r}"
+            raise ConfigurationError(
+                f"queue {queue!r} has a handler already{which}: one handler per queue and worker, or one per kind"
+            )
+        kinds[kind] = made
+        if any(handler.batch or handler.persistent for handler in kinds.values()):
+            raise ConfigurationError(f"queue {queue!r}: a batch handler, or a persistent one, takes all of its jobs")
+        if any(handler.flow is not None for handler in kinds.values()):
+            raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
+        self.handlers[queue] = together(kinds, self._slots)
+
+    def _reach(self, url: str | None) -> Address:
+        """Return the address for a run: *url*, or else this worker's own, or the environment's. Joins the embedded
+        server, if it names one.
+        """
+        for tasks in self._tasks:
+            check(tasks)
+        if not self.handlers:
+            raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
+        self._address = self._own if url is None else Address(given(url))
+        self._address.join()
+        return self._address
+
+    def _started(self, loop: str = "") -> None:
+        """Log what this worker serves, and on which event *loop*, if not the usual one."""
+        serves = "; ".join(map(_serves, self.handlers.values()))
+        at = self._address
+        server = shown(given(at.url)) if at.client is None else shown_settings(at.client)
+        log.say(
+            "worker_started", "%s serves %s; on %s%s", self.name, serves, server, loop and f", by {loop}",
+            worker=self.name, server=server, queues=list(self.handlers),
+        )  # fmt: skip
+
+    def _lifecycle(self) -> Lifecycle:
+        consumers: list[Consumer] = []
+        flows: list[Any] = []
+        for h in (evolve(handler.limited(), around=tuple(self._around)) for handler in self.handlers.values()):
+            queue_settings = evolve(h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks)
+            ops = Ops(Keys.of(h.queue, self.namespace), queue_settings, h.codec, self.namespace)
+            shared = SharedSlots(map=ShardMap(ops)) if queue_settings.shards > 1 else None
+            if h.flow is not None:
+                first = not any(h.flow is flow for flow in flows)
+                flows.append(h.flow)
+                make = partial(_flow_consumer, h, self.name, named=self.named, sweeper=first, shared=shared)
+            else:
+                kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
+                recurring = declared(h.queue, self._tasks)
+                make = partial(_consumer, kind, h, self.name, recurring, named=self.named, shared=shared)
+            if shared is not None and shared.map is not None:
+                shared.make = make
+                shared.members = list(map(make, shared.map.ordered()))
+            consumers += [make(ops)] if shared is None else shared.members
+        return Lifecycle(self.settings, consumers)

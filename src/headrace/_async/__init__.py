@@ -1,1 +1,0 @@
-"""The asyncio colour. The same file names as in `_sync`."""

@@ -1,1 +1,0 @@
-"""All that both colours share but waiting."""

@@ -1,1 +1,0 @@
-"""Clusters: which node serves which slot, and what an attempt sends to each."""

@@ -1,0 +1,1 @@
+"""Flows: their calls, and the consumer of a stage."""

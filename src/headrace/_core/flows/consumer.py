@@ -1,0 +1,87 @@
+"""The consumer of a flow's stage: its jobs come with the state of their runs, and move on as they complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import define, evolve, field
+
+from headrace._core.effects import Held, Role
+from headrace._core.flows.calls import read, sweep
+from headrace._core.verdicts import Settlement
+from headrace._core.worker.consumer import Consumer
+from headrace._model.flow import FlowJob
+from headrace._model.job import Claim
+from headrace._protocol.flow_ops import CHILDREN_AT_MOST, STEPS_PER_SCRIPT, FlowOps
+from headrace._protocol.flow_ops import Step as FlowStep
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.op import Op, parts
+
+
+@define(eq=False)
+class FlowConsumer(Consumer):
+    """The consumer of one stage. Handlers get `FlowJob`s with the state of their runs; a completion is a step of the
+    flow.
+    """
+
+    flow: FlowOps = field(kw_only=True)
+    sweeper: bool = field(default=False, kw_only=True)  # one consumer of a worker sees to events
+
+    def prepare(self, claims: Sequence[Claim]) -> Role:
+        """Read the states of the jobs' runs."""
+        ours = [claim for claim in claims if self.flow.has(claim.job)]
+        self.asking += len(ours)  # they take up room while we ask about them
+        try:
+            names = [claim.job.id for claim in ours]
+            states = dict(zip(names, (yield from read(self.flow, names)), strict=True))
+        finally:
+            self.asking -= len(ours)
+        for claim in claims:
+            claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
+
+    def may_rest(self) -> bool:
+        """Tell whether it has nothing to do here; the one that sees to events always has."""
+        return super().may_rest() and not self.sweeper
+
+    def riders(self) -> int:
+        """Return none: the states of runs are read by `fetch` alone."""
+        return 0
+
+    completes_at_once = False
+
+    def completes(self, held: Held, result: Any) -> bool:
+        """Take the job's step in its flow; a job of no run is just completed."""
+        trace = getattr(held, "trace", None)
+        keep = partial(self.encoded, held)
+        step = self.flow.step(held, result, None if trace is None else trace.headers, keep)
+        if step is None:
+            return super().completes(held, result)
+        self.done.append(Settlement("step", held, step=step))
+        return True
+
+    def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
+        """Make operations of settlements that are alike; after a failure, `tend` is called soon, as it may lead to
+        more.
+        """
+        if some[0].kind == "step":
+            for part in parts(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                op = self.flow.advance([one.step for one in part])
+                yield evolve(op, items=part)  # what a script has no room for is sent again
+        else:
+            self.tend_soon = self.tend_soon or some[0].kind in ("retry", "dead")
+            yield from super().operations(some)
+
+    def tend(self) -> Role:
+        """Take the steps for events outside of the flow: at once after a death here, otherwise at each look."""
+        if self.tend_soon or self.sweeper:
+            self.tend_soon = False
+            yield from sweep(self.flow)
+
+
+def _weight(settlement: Settlement) -> int:
+    """Return the bytes of a step, and of its job; a child counts as its part of a full script."""
+    step: FlowStep = settlement.step
+    size = settlement.claim.size + sum(len(arg) for arg in step.args if not isinstance(arg, int))
+    return max(size, step.children * BYTES_PER_SCRIPT // CHILDREN_AT_MOST)

@@ -1,0 +1,185 @@
+"""The verbs of a flow whose queues have shards: a run is in one shard, with all its jobs, and takes its steps there.
+
+So a step is one script, as in any flow. A run that began before the number of shards was changed stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from attrs import define, field, frozen
+
+from headrace._core.effects import Step, send, send_all
+from headrace._core.flows import calls as flow_calls
+from headrace._core.shards.map import ShardMap
+from headrace._model.flow import FlowState
+from headrace._model.job import Claim, NewJob
+from headrace._model.receipt import Receipt
+from headrace._model.shards import Sealed, Table
+from headrace._model.state import Counts, summed
+from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps, run_of
+from headrace._protocol.op import Op
+from headrace._protocol.shards import PartOps, table
+
+GOING = ("running", "blocked")
+
+
+@frozen
+class Places:
+    """The places where the runs of a flow may be: its shards, by their numbers, and that which has none, `None`."""
+
+    flow: FlowOps
+    table: Table | None
+
+    def at(self, number: int | None) -> FlowOps | None:
+        """Return the flow in one place; `None` if that is gone."""
+        if number is None:
+            return self.flow
+        parts = () if self.table is None else self.table.parts
+        shard = next((part for part in parts if part.number == number), None)
+        return None if shard is None or self.table is None else self.flow.in_shard(shard, self.table)
+
+    def of(self, name: str) -> list[int | None]:
+        """Return where the run of a job may be, the likeliest first."""
+        if self.table is None:
+            return [None]
+        run = run_of(name)
+        number = self.table.part_of(run)
+        return [number, *(part.number for part in self.table.before(run, number)), None]
+
+
+def places(flow: FlowOps) -> Step[Places]:
+    """Read where runs of a flow may be, of which no more than the name is known."""
+    rows = yield from send(table(flow.keys, note=False))
+    return Places(flow, Table.parse(flow.keys.group, rows) if rows else None)
+
+
+def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[str]]:
+    """Map each place to the ids of the runs that are given with it, in their order."""
+    found: dict[int | None, list[str]] = defaultdict(list)
+    for number, name in runs:
+        found[number].append(name)
+    return found
+
+
+def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Step[dict[int | None, dict[str, FlowState]]]:
+    """Fetch the states of runs, or their children, by place and id, as workers have left them."""
+    asked = {number: flow for number in names if (flow := known.at(number)) is not None}
+    first = yield from send_all([flow.read(names[number][:STEPS_PER_SCRIPT]) for number, flow in asked.items()])
+    found: dict[int | None, dict[str, FlowState]] = {}
+    for (number, flow), (states, begun) in zip(asked.items(), first, strict=True):
+        rest = yield from flow_calls.read(flow, names[number][len(states) :], begun)
+        every = zip(names[number], [*states, *rest], strict=True)
+        found[number] = {name: state for name, state in every if state is not None}
+    return found
+
+
+def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
+    """Fetch the states of runs, or their children, wherever they are."""
+    known = yield from places(flow)
+    asked = by_place((number, name) for name in names for number in known.of(name))
+    found = (yield from read_at(known, asked)) if names else {}
+    return [next((found[at][name] for at in known.of(name) if name in found.get(at, ())), None) for name in names]
+
+
+@define(eq=False)
+class FlowShards:
+    """A flow whose queues have shards."""
+
+    flow: FlowOps
+    _map: ShardMap | None = None
+    _made: dict[int, FlowOps] = field(factory=dict[int, FlowOps])
+
+    @property
+    def map(self) -> ShardMap:
+        """The table, as far as it is known."""
+        if self._map is None:
+            self._map = ShardMap(next(iter(self.flow.declared().values())).ops)
+        return self._map
+
+    def ready(self) -> Step[None]:
+        """Read the table, or write it, and note all queues in it. Raises `ShardsMismatch`."""
+        if not self.map.known:
+            yield from self.map.look()
+            for stage in self.flow.declared().values():
+                yield from send(table(stage.ops.keys))
+
+    def at(self, part: PartOps) -> FlowOps:
+        """Return the flow in one shard."""
+        number = part.shard.number
+        made = self._made.get(number)
+        if made is None or made.stages.keys() != self.flow.stages.keys():
+            self._made[number] = made = self.flow.at(part)
+        return made
+
+    def of(self, claim: Claim) -> FlowOps:
+        """Return the flow in the shard of a claim."""
+        return self.at(self.map.at(claim.job.shard))
+
+    def everywhere(self) -> Step[list[FlowOps]]:
+        """Return the flow in each shard, of a table that is read anew."""
+        yield from self.ready()
+        yield from self.map.look()
+        return [self.at(part) for part in self.map.ordered()]
+
+    def where(self, name: str) -> Step[list[FlowOps]]:
+        """Return the flow in each shard where the run of a job may be: that of its id first."""
+        run = run_of(name)  # it is checked
+        yield from self.ready()
+        yield from self.map.look()
+        return [self.at(part) for part in self.map.where(run)[1][0]]
+
+    # -- verbs -------------------------------------------------------------------------------------
+
+    def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:
+        """Begin a run, in the shard of its id, unless one of that id goes on in another."""
+        yield from self.ready()
+        while True:
+            part = self.map.of(name)
+            for older in self.map.before(NewJob(b"", name), part.shard.number):
+                (state,) = yield from flow_calls.read(self.at(older), [name])
+                if state is not None and state.state in GOING:
+                    return Receipt(name, False)
+            try:
+                return (yield from send(build(self.at(part))))
+            except Sealed as error:
+                yield from self.map.refused(part, error)
+
+    def state(self, name: str) -> Step[FlowState | None]:
+        """Fetch the state of one job."""
+        for flow in (yield from self.where(name)):
+            found = yield from flow_calls.state(flow, name)
+            if found is not None:
+                return found
+        return None
+
+    def find(self, wanted: dict[str, str]) -> Step[list[FlowState]]:
+        """Find the runs that have not ended and have all of these attributes, in the order of their ids."""
+        found: list[FlowState] = []
+        for flow in (yield from self.everywhere()):
+            found += yield from flow_calls.find(flow, wanted)
+        return sorted(found, key=lambda state: state.id)
+
+    def result(self, name: str, timeout: float | None) -> Step[bytes | None]:
+        """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
+        return flow_calls.awaited(lambda: self.state(name), timeout)
+
+    def cancel(self, name: str) -> Step[bool]:
+        """Cancel a job of a flow, and then its children."""
+        for flow in (yield from self.where(name)):
+            if (yield from flow_calls.cancel(flow, name)):
+                return True
+        return False
+
+    def counts(self) -> Step[dict[str, Counts]]:
+        """Count the jobs of each stage's queue: the sums over all shards."""
+        found: dict[str, list[Counts]] = {}
+        for flow in (yield from self.everywhere()):
+            for name, counts in (yield from flow_calls.counts(flow)).items():
+                found.setdefault(name, []).append(counts)
+        return {name: summed(some) for name, some in found.items()}
+
+    def drawing(self, live: bool) -> Step[str]:
+        """Draw the stages as Mermaid, with their counts if *live*."""
+        return self.flow.drawing((yield from self.counts()) if live else None)

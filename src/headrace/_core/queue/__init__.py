@@ -1,0 +1,1 @@
+"""Verbs of one queue, as generators of effects."""

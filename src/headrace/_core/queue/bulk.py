@@ -1,0 +1,103 @@
+"""Bulk actions, as generators of effects: pages are listed, and what matches is acted on, a bounded number a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace._core.effects import Step, send, send_all
+from headrace._core.queue.calls import by_ids, through
+from headrace._model.bulk import Bulk, combination
+from headrace._model.settings import KIND
+from headrace._model.state import JobState
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.view_ops import page
+
+PAGES_A_STEP = 5  # each of 200 jobs, or 1 MiB
+PAGE = 200
+OPS_AT_ONCE = 50  # in one round trip
+Choose = Callable[[Sequence[JobState[Any]]], Step[Sequence[bool]]]
+
+
+def bulk(
+    ops: Ops, action: str, state: str, reason: str, kind: str, cursor: str, choose: Choose | None = None
+) -> Step[Bulk]:
+    """Take *action* for the jobs in *state* whose reason holds *reason*, and whose header `kind` is *kind* ('': any),
+    but of a page of them only for those that *choose* says.
+
+    The cursor begins with the time in ms at which the first step began: jobs that came later stay, so that one that is
+    redriven, and dies again, is not redriven for ever.
+    """
+    action, state = combination(action, state)
+    for name, text in (("reason", reason), ("kind", kind), ("cursor", cursor)):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be a str, not {type(text).__name__}")
+    began, _, place = cursor.partition(" ")
+    if cursor and not began.isdigit():
+        raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
+    looked = matched = done = 0
+    for _ in range(PAGES_A_STEP):
+        found, place, now = yield from send(page(ops, state, place, PAGE))
+        began = began or f"{now * 1000:.0f}"
+        wanted = [_is_meant(one, state, reason, kind, int(began)) for one in found]
+        looked, matched = looked + len(found), matched + sum(wanted)
+        if choose is not None and any(wanted):
+            chosen = yield from choose(found)
+            wanted = [meant and may for meant, may in zip(wanted, chosen, strict=True)]
+        done += yield from _act(ops, action, found, wanted)
+        if state == "dead" and found and _came(found[-1]) > int(began):
+            place = ""
+        if not place:
+            return Bulk(looked, matched, done, "")
+    return Bulk(looked, matched, done, f"{began} {place}")
+
+
+def _came(one: JobState[Any]) -> int:
+    """Return the ms of the entry that carries a job; 0 where it has none, as it is delayed."""
+    number = (one.entry or "").partition("-")[0]
+    return int(number) if number.isdigit() and "-" in (one.entry or "") else 0
+
+
+def _is_meant(one: JobState[Any], state: str, reason: str, kind: str, began: int) -> bool:
+    if state in ("waiting", "dead") and _came(one) > began:
+        return False
+    return reason in (one.reason or "") and (not kind or one.job.headers.get(KIND) == kind)
+
+
+def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> Step[int]:
+    ids = [one.job.id for one, is_meant in zip(found, wanted, strict=True) if is_meant]
+    match action:
+        case "cancel":
+            return (yield from _each([ops.cancel(one) for one in ids]))
+        case "reschedule":
+            return (yield from _each([ops.reschedule(one, None) for one in ids]))
+        case "expire":
+            return (yield from by_ids(ops.expire, ids, PAGE)) if ids else 0
+        case _:
+            # by their places: dead letters may have one id, and another reason
+            build, done = ops.redrive if action == "redrive" else ops.purge_dead, 0
+            for first, last in _runs(found, wanted):
+                done += yield from through(build, (), f"{first} {last}")
+            return done
+
+
+def _each(ops: Sequence[Op[bool]]) -> Step[int]:
+    done = 0
+    for start in range(0, len(ops), OPS_AT_ONCE):
+        done += sum((yield from send_all(ops[start : start + OPS_AT_ONCE])))
+    return done
+
+
+def _runs(found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> list[tuple[str, str]]:
+    """Return the first and the last entry of each run of those that are wanted."""
+    runs: list[tuple[str, str]] = []
+    before = False
+    for one, is_meant in zip(found, wanted, strict=True):
+        entry = one.entry or ""
+        if is_meant and before:
+            runs[-1] = (runs[-1][0], entry)
+        elif is_meant:
+            runs.append((entry, entry))
+        before = is_meant
+    return runs

@@ -1,0 +1,94 @@
+"""Enqueueing under conditions, as calls of several round trips: waiting for room, and going on where time was short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from headrace._core.effects import Step, await_room, current_time, pass_turn, send
+from headrace._core.queue.calls import said_what_is_in
+from headrace._model.checks import Context
+from headrace._model.receipt import Receipt
+from headrace._model.shards import Sealed
+from headrace._protocol.admission import Admission, Item, Refusal
+from headrace.errors import NotDurable
+
+ROUND_S = 0.1  # seconds that must be left for a look at other shards
+ASK_AGAIN_S = 1.0  # seconds after which a producer that waits asks again, whatever it was told
+Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
+
+
+def admit(
+    admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
+    together: bool = True, elsewhere: Elsewhere | None = None,
+) -> Step[list[Receipt]]:  # fmt: skip
+    """Add *items*, those of one script; wait for room for *limit* seconds, `None` not at all.
+
+    *since*: when that time began. *together*: all or none of them. *elsewhere*: tries to add them to another shard, now
+    and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` where nothing new is taken and
+    an item is new: that is for a single one, or for those that go together.
+    """
+    start = (yield from current_time()) if since is None else since
+    receipts: dict[int, Receipt] = {}
+    left = list(range(len(items)))
+    late: NotDurable | None = None
+    waited = False
+    while left:
+        some = [items[i] for i in left]
+        if together:
+            op = admission.part(some, awaits=limit is not None)
+        else:
+            op = admission.single(some) if limit is None else admission.single_awaiting(some)
+        try:
+            answers = yield from send(op)
+        except NotDurable as error:
+            late, (answers,) = error, error.answers
+        if (sealed := next((answer for answer in answers if isinstance(answer, Sealed)), None)) is not None:
+            raise sealed
+        receipts |= {i: answer for i, answer in zip(left, answers, strict=True) if isinstance(answer, Receipt)}
+        refused = next((answer for answer in answers if isinstance(answer, Refusal) and answer.full), None)
+        left = [i for i in left if i not in receipts]
+        if refused is None:
+            continue
+        rest = yield from _rest(start, limit)
+        if rest > 0:
+            waited = True
+            room = yield from await_room(admission.wait(refused.last, min(rest, ASK_AGAIN_S)), rest)
+            rest = 1.0 if room else (yield from _rest(start, limit))
+            if not room and rest > ROUND_S and elsewhere is not None and (made := (yield from elsewhere())):
+                yield from pass_turn()
+                return made
+        if rest <= 0:
+            raise admission.full(refused.waiting)
+    if waited:
+        yield from pass_turn()
+    made = [receipts[i] for i in range(len(items))]
+    if late is not None:
+        late.receipts = made
+        raise late
+    return made
+
+
+def _rest(start: float, limit: float | None) -> Step[float]:
+    return 0.0 if limit is None else start + limit - (yield from current_time())
+
+
+def admit_many(
+    admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None = None,
+    bind: Callable[[list[Receipt]], object] = len,
+) -> Step[list[Receipt]]:  # fmt: skip
+    """Like `calls.enqueue_many`, part by part; *limit* is for each part, or for the *whole* of them."""
+    receipts: list[Receipt] = []
+    since = (yield from current_time()) if whole else None
+    try:
+        for items in admission.parts(jobs, context):
+            some = yield from admit(admission, items, limit, since=since)
+            bind(some)
+            receipts += some
+    except Exception as error:
+        if isinstance(error, NotDurable):  # of a part that is in
+            bind(error.receipts)
+            receipts += error.receipts
+        said_what_is_in(error, receipts)
+        raise
+    return receipts

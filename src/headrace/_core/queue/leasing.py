@@ -1,0 +1,190 @@
+"""Leasing without a worker: the lease loop of a plain queue, which also reclaims and promotes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from attrs import define, field
+
+from headrace._core.effects import Block, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
+from headrace._core.queue.calls import each, run_due_schedules
+from headrace._core.verdicts import undecoded
+from headrace._model.codec import BytesCodec
+from headrace._model.job import Claim
+from headrace._protocol.answers import Grant
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
+from headrace._protocol.op import Op, parts
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Jobs
+from headrace.errors import ReplyError
+
+LEASE_LEVELS_AT_MOST = 250  # jobs leased in one script of a queue with levels: later levels take 15 µs a job
+CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end as late
+
+REFUSALS_AT_MOST = 3  # names in a row that are declared dead
+
+
+def new_name() -> str:
+    """Make a name under which no other client leases."""
+    return f"queue-{secrets.token_hex(8)}"
+
+
+@define
+class Taken:
+    """The claims that a lease call was granted so far."""
+
+    claims: list[Claim] = field(factory=list[Claim])
+    whole: Undoable[Grant | None] | None = None
+
+    def all(self) -> list[Claim]:
+        """Return each claim once, those of the last answer included."""
+        grant = self.whole.answer if self.whole is not None else None
+        last = [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
+        return list({claim.entry: claim for claim in [*self.claims, *last]}.values())
+
+
+@define
+class Peer:
+    """A plain queue in place of a worker: leases under a name of its own, reclaims, promotes, serves schedules."""
+
+    ops: Ops
+    name: str
+    tidy_at: float = float("-inf")  # when to reclaim and promote again
+    soon: bool = False  # that is within a second
+    tick_at: float | None = None  # when a schedule is due
+    registered: bool = False  # a lease was asked for, which registers it
+    raw: Jobs = field(init=False)  # decodes without the codec
+
+    def __attrs_post_init__(self) -> None:
+        self.raw = Jobs(self.ops.keys.queue, BytesCodec())
+
+    def ttl(self, duration: float | None) -> float:
+        """Return the seconds for which it counts as alive: it has no heartbeat, so this is as long as its leases."""
+        return max(self.ops.settings.lease, duration or 0.0) + 10.0
+
+    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
+        """Lease up to *limit* jobs; wait up to *block* seconds (`None`: for ever) for the first.
+
+        A call that is interrupted, or fails at a later part, keeps nothing: the jobs it was granted go to the front
+        again, untouched.
+        """
+        taken = Taken()
+        try:
+            return (yield from self._lease(limit, block, duration, at_most_once, taken))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            ops = self.release(taken.all())
+            if ops:
+                yield Undo(ops)
+            raise
+
+    def _lease(
+        self, limit: int, block: float | None, duration: float | None, at_most_once: bool, taken: Taken
+    ) -> Step[list[Claim]]:
+        start = yield from current_time()
+        self.registered = True
+        claims = taken.claims
+        woken, refused = False, 0
+        while True:
+            asked = now = yield from current_time()
+            if self.tidy_at <= now:
+                self.tidy_at = now + 1.0
+                swept = yield from send(self.ops.reclaim(self.name, 10.0))
+                self.soon = swept.again is not None
+                self.tidy_at = now + (1.0 if swept.again is None else swept.again)
+                self.tick_at = None if swept.next_tick is None else now + swept.next_tick
+            if self.tick_at is not None and self.tick_at <= now:
+                yield from self.run_due_schedules()
+            want = min(
+                limit - len(claims), CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASE_LEVELS_AT_MOST
+            )
+            op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
+            taken.whole = Undoable(op, self.give_back)
+            grant = yield from send_undoable(taken.whole)
+            if grant is None:
+                refused = yield from self.start_anew(claims, refused + 1)
+                continue
+            refused = 0
+            claims += grant.claims
+            if grant.undecodable:
+                yield from self.quarantine(grant)
+            got = len(grant.claims) + len(grant.undecodable)
+            if len(claims) >= limit or (claims and got < want and not grant.more):
+                if at_most_once:  # completed before the caller sees them, once all are there
+                    won = yield from each(partial(self.ops.complete, fenced=True), claims)
+                    claims[:] = [claim for claim, ours in zip(claims, won, strict=True) if ours]
+                if claims:
+                    return claims
+            if got or grant.more:
+                continue  # there may be more than one script hands out, or passes
+            now = yield from current_time()
+            left = 1.0 if block is None else start + block - now
+            if left <= 0:
+                return claims
+            pause = min(left, 1.0)
+            # From when the call was sent: the next one takes as long to come.
+            dues = [] if grant.next_due is None else [asked + grant.next_due - now]
+            dues += [] if self.tick_at is None else [self.tick_at - now]
+            dues += [self.tidy_at - now] if self.soon else []
+            due = min(dues, default=pause)
+            if due < pause and due <= CLIENT_WAIT_S:
+                yield Sleep(max(due, 0.001))
+                continue
+            yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=grant.paused))
+            woken = True
+
+    def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
+        """Take another name, as this one was declared dead; *claims* of this call are lost, or go to the front.
+
+        Raises `ReplyError` the third time in a row.
+        """
+        if times == REFUSALS_AT_MOST:
+            raise ReplyError("lease: the server goes on saying that workers are dead which have just come")
+        for op in self.release(claims):
+            yield from send(op)
+        claims.clear()
+        self.name = new_name()
+        return times
+
+    def run_due_schedules(self) -> Step[None]:
+        """Enqueue the jobs of schedules that are due."""
+        plan = yield from run_due_schedules(self.ops)
+        now = yield from current_time()
+        self.tick_at = None if plan.wait is None else now + plan.wait
+
+    def give_back(self, reply: Any) -> Op[list[bool]] | None:
+        """Make an operation that sends the jobs granted by *reply* to an interrupted call to the front again,
+        untouched.
+        """
+        grant = self.raw.grant(reply, self.name, None)
+        claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
+        return self.ops.release(claims) if claims else None
+
+    def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
+        """Make operations that give *claims* back to the front, in bounded scripts."""
+        some = parts(claims, lambda claim: claim.size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)
+        return [self.ops.release(part) for part in some]
+
+    def leaving(self) -> list[Op[Any]]:
+        """Make the operations that end its registration, if it holds nothing."""
+        if not self.registered:
+            return []
+        self.registered = False
+        return [self.ops.leave(self.name, idle=True)]
+
+    def quarantine(self, grant: Grant) -> Step[None]:
+        """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue; those that
+        may do so later are delayed.
+        """
+        each = [undecoded(claim, reason) for claim, reason in grant.undecodable]
+        for some in parts(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+            later = [(one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"]
+            dead = [(one.claim, one.reason) for one in some if one.kind == "dead"]
+            if later:
+                yield from send(self.ops.retry(later))
+            if dead:
+                yield from send(self.ops.dead_letter(dead))

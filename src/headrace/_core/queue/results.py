@@ -1,0 +1,151 @@
+"""Calls for the results of jobs, or why there will be none. Generators of effects, like those of `calls`.
+
+A call that waits subscribes first, then reads, so that nothing slips through. It believes no message: that may be about
+an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads again what a
+message names, and only where nothing is left to read the message says how the job ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from headrace._core.effects import ForgetEnds, Step, await_ends, current_time, send, watch_ends
+from headrace._core.queue.calls import find
+from headrace._model.event import Event
+from headrace._protocol.answers import Ended
+from headrace._protocol.queue_ops import Ops
+
+RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of others
+TOLD_WITHIN_S = 1.0  # seconds in which a message comes about a job that was there and is gone
+NOTHING: Mapping[str, Event] = {}
+_ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
+
+
+@frozen
+class End:
+    """The end of a job: `state` is one of `ENDS`; or `expired`, completed with a result that is gone; or `unknown`.
+
+    *result* are the bytes that were kept, if any were.
+    """
+
+    state: str
+    result: bytes | None = None
+    reason: str | None = None
+
+
+UNKNOWN = End("unknown")
+EXPIRED = End("expired", None, "its result was kept no longer than result_ttl")
+
+
+def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
+    """Fetch the results of jobs that have one."""
+    found: dict[str, bytes] = {}
+    while names:
+        some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
+        answers = [*zip(some, (yield from send(ops.results(some))), strict=True)]
+        found |= {name: result for name, result in answers if isinstance(result, bytes)}
+        names = [*(name for name, result in answers if result is False), *names]
+    return found
+
+
+def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
+    """Tell which jobs have ended, and how, as far as that is known; those that are there are not in the answer."""
+    found: dict[str, Ended] = {}
+    while names:
+        some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
+        answers = [*zip(some, (yield from send(ops.ended(some))), strict=True)]
+        found |= {name: one for name, one in answers if one.state not in ("there", "again")}
+        names = [*(name for name, one in answers if one.state == "again"), *names]
+    return found
+
+
+def look(
+    ops: Ops, names: Sequence[str], told: Mapping[str, Event] = NOTHING, *, own: bool = False
+) -> Step[dict[str, End]]:
+    """Read what became of jobs. Those that have not ended are not in the answer; those of which nothing is known have
+    the end that was *told* of, or are `UNKNOWN`.
+
+    *own*: they were enqueued before, so that a result does not count that an earlier job of the id left, while they are
+    there. (A history tells, too, whether it is theirs.)
+    """
+    first = [name for name in names if not ops.settings.history and (not own or _ENTRY_ID.fullmatch(name))]
+    found = yield from kept(ops, first)
+    gone = yield from ended(ops, [name for name in names if name not in found])
+    maybe = [name for name, one in gone.items() if one.with_result or one.state.startswith("gone")]
+    found |= yield from kept(ops, maybe)  # it may have come in between
+    ends = {name: End("completed", result) for name, result in found.items()}
+    for name, one in gone.items():
+        if name in found:
+            continue
+        if one.state.startswith("gone"):
+            ends[name] = yield from _otherwise(ops, name, one, told.get(name))
+        else:
+            ends[name] = EXPIRED if one.with_result else End(one.state, None, one.reason)
+    return ends
+
+
+def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Step[End]:
+    """Say how a job ended that left neither a result nor an end in the history."""
+    if event is not None and event.kind != "dead":
+        return End(event.kind)
+    state = (yield from find(ops, name)) if one.state != "gone" else None
+    if state is not None and state.state == "dead":
+        return End("dead", None, state.reason)
+    return UNKNOWN if event is None else End(event.kind, None, event.reason)
+
+
+def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
+    """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
+
+    *own*: it was enqueued before, so that one of which nothing is known has ended; else it may come.
+    """
+    start = yield from current_time()
+    end = (yield from look(ops, [name], own=own)).get(name)
+    doubtful = end is None  # it was there: how it ended is told, if a little later
+    if timeout and (end is None or (end is UNKNOWN and not own)):
+        waiter = yield from watch_ends([name], timeout)
+        told, again = NOTHING, True  # what came between
+        try:
+            while True:
+                if again or told:
+                    end = (yield from look(ops, [name], told, own=own)).get(name)
+                rest = start + timeout - (yield from current_time())
+                if rest <= 0 or (end is not None and (own or end is not UNKNOWN)):
+                    break
+                told, again = yield from await_ends(waiter, rest)
+            if end is UNKNOWN and own and doubtful:
+                told, _ = yield from await_ends(waiter, min(max(rest, 0.0), TOLD_WITHIN_S))
+                end = (yield from look(ops, [name], told, own=own)).get(name, end)
+        finally:
+            yield ForgetEnds(waiter)
+    if end is None:
+        waited = f" within {timeout:g} s" if timeout else ""
+        raise TimeoutError(f"job {name!r} has not ended{waited}; it goes on")
+    return end
+
+
+def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Step[dict[str, bytes]]:
+    """Fetch kept results; wait up to *timeout* seconds for those that are missing and may still come."""
+    start = yield from current_time()
+    left = list(dict.fromkeys(names))
+    found = yield from kept(ops, left)
+    left = [name for name in left if name not in found]
+    if not left or not timeout:
+        return found
+    waiter = yield from watch_ends(left, timeout)
+    try:
+        told, again = NOTHING, True  # what came between
+        while True:
+            ends = yield from look(ops, [name for name in left if name in told], told)
+            found |= {name: end.result for name, end in ends.items() if end.result is not None}
+            found |= yield from kept(ops, [name for name in left if again and name not in told])
+            left = [name for name in left if name not in found and name not in ends]
+            rest = start + timeout - (yield from current_time())
+            if not left or rest <= 0:
+                return found
+            told, again = yield from await_ends(waiter, rest)
+    finally:
+        yield ForgetEnds(waiter)

@@ -1,0 +1,222 @@
+"""Enqueueing many jobs to a sharded queue: in parts, each to one shard."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from headrace._core.effects import Step, current_time, overlap
+from headrace._core.queue.conditional import Elsewhere, admit
+from headrace._core.shards.map import ShardMap, named
+from headrace._model import checks
+from headrace._model.checks import Context
+from headrace._model.durability import Durability
+from headrace._model.job import NewJob, is_new
+from headrace._model.receipt import Receipt
+from headrace._model.shards import Sealed
+from headrace._protocol.admission import Admission, Item
+from headrace._protocol.keys import job_id, job_key
+from headrace._protocol.lasting import lasts
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.op import Op
+from headrace._protocol.shards import PartOps
+from headrace.errors import NotDurable, QueueFull
+
+
+@frozen
+class _Part:
+    """Some jobs, by their places among all, and what adds them to their shard; *free*: or to any other."""
+
+    ops: PartOps
+    places: Sequence[int]
+    load: Any
+    free: bool
+
+
+@frozen
+class Freely:
+    """The way to add jobs of which any number may wait."""
+
+    context: Context | None
+    durable: Durability | None
+
+    def most(self, map: ShardMap) -> int:  # noqa: ARG002 - any shard takes as many
+        """Return the number of jobs of a part, at most."""
+        return JOBS_PER_SCRIPT
+
+    def cut(self, ops: PartOps, jobs: Sequence[Any]) -> Iterator[tuple[Op[Any], int]]:
+        """Check jobs; yield what adds some of them, and how many these are."""
+        for op in ops.batches(jobs, self.context):
+            yield op, len(op.items)
+
+    def add(self, map: ShardMap, part: _Part, ahead: Sequence[_Part]) -> Step[list[Receipt]]:  # noqa: ARG002 - as below
+        """Add a part, and meanwhile pack the next."""
+        return overlap(lasts(part.load, self.durable), partial(_pack, ahead))
+
+
+@frozen
+class AsRoomIs:
+    """The way to add jobs where each shard has a bound for what waits: *limit* and *since* as those of `admit`."""
+
+    context: Context | None
+    admission: Admission
+    limit: float | None
+    since: float | None
+
+    def most(self, map: ShardMap) -> int:
+        """Return the number of jobs of a part, at most."""
+        return self.admission.at(map.at(map.table.any_of(map.sealed)[0].number)).most_together
+
+    def cut(self, ops: PartOps, jobs: Sequence[Any]) -> Iterator[tuple[list[Item], int]]:
+        """Check jobs; yield some of them, and how many these are."""
+        for items in self.admission.at(ops).parts(jobs, self.context):
+            yield items, len(items)
+
+    def add(self, map: ShardMap, part: _Part, ahead: Sequence[_Part]) -> Step[list[Receipt]]:  # noqa: ARG002 - as above
+        """Add a part, all of it or nothing."""
+        if part.free:
+            return admit_anywhere(map, self.admission, part.load, self.limit, since=self.since)
+        return admit(self.admission.at(part.ops), part.load, self.limit, since=self.since)
+
+
+def admit_anywhere(
+    map: ShardMap, admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
+    together: bool = True,
+) -> Step[list[Receipt]]:  # fmt: skip
+    """Add *items* that have neither key nor id to one shard that has room: all are asked, and then one is waited for,
+    and the others asked anew each second. As `admit`. Only what a script has refused goes to another shard.
+    """
+    start = (yield from current_time()) if since is None else since
+
+    def add(ops: PartOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
+        here = admission.at(ops)
+        return admit(here, items, limit, since=start, together=together, elsewhere=elsewhere)
+
+    def elsewhere() -> Step[list[Receipt] | None]:
+        for ops in map.round():
+            try:
+                return (yield from add(ops, None))
+            except QueueFull:
+                continue
+            except Sealed as error:
+                yield from map.refused(ops, error)
+        return None
+
+    while True:
+        parts = map.round()
+        part, full = parts[0], None
+        try:
+            for part in parts:
+                try:
+                    return (yield from add(part, None))
+                except QueueFull as error:
+                    full = error
+            if limit is None and full is not None:
+                raise full
+            part = parts[0]
+            return (yield from add(part, limit, elsewhere))
+        except Sealed as error:
+            yield from map.refused(part, error)
+
+
+def enqueue_many(
+    map: ShardMap, jobs: Iterable[Any], way: Freely | AsRoomIs, bind: Callable[[list[Receipt]], object]
+) -> Step[list[Receipt]]:
+    """Add all jobs, part by part, each to one shard; return their receipts. If a part fails, the error's `receipts`
+    are those of all jobs in their order, `None` for each that is not known to be in.
+    """
+    jobs = checks.listed(jobs)
+    left = deque(_divided(map, jobs, range(len(jobs)), way))  # all are checked
+    receipts: list[Receipt | None] = [None] * len(jobs)
+    late: NotDurable | None = None
+    if not map.known and (yield from map.look()):
+        left = deque(_divided(map, jobs, range(len(jobs)), way))
+    try:
+        while left:
+            part = left.popleft()
+            if there := (yield from _there(map, part, jobs)):
+                for place in there:
+                    receipts[place] = Receipt(job_id(jobs[place].id), False)
+                bind([receipt for place in there if (receipt := receipts[place]) is not None])
+                rest = [place for place in part.places if place not in there]
+                left.extendleft(reversed(list(_batches(part.ops, jobs, rest, way))))
+                continue
+            try:
+                made = yield from way.add(map, part, list(left)[:1])
+            except NotDurable as error:
+                late, made = error, error.receipts or error.answers[0]
+            except Sealed as error:
+                yield from map.refused(part.ops, error)
+                again = sorted(place for one in (part, *left) for place in one.places)
+                left = deque(_divided(map, jobs, again, way))
+                continue
+            bind(made)
+            if isinstance(part.places, range):
+                receipts[part.places.start : part.places.stop] = made
+                continue
+            for place, receipt in zip(part.places, made, strict=True):
+                receipts[place] = receipt
+    except Exception as error:
+        in_it = sum(receipt is not None for receipt in receipts)
+        error.add_note(f"headrace: {in_it} jobs of this enqueue_many are in the queue: error.receipts")
+        error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
+        raise
+    found = [receipt for receipt in receipts if receipt is not None]
+    if late is not None:
+        late.receipts = found
+        raise late
+    return found
+
+
+def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
+    """Ask the shards that only give away which jobs' ids they have; return the places of these jobs."""
+    asked: dict[int, dict[int, str]] = defaultdict(dict)
+    table = map.table
+    for place in part.places if len(table.parts) > len(table.takers) else ():
+        if is_new(jobs[place]):
+            for one in map.before(jobs[place], part.ops.shard.number):
+                asked[one.shard.number][place] = job_id(jobs[place].id)
+    return map.there(asked)
+
+
+def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs) -> Iterator[_Part]:
+    """Yield jobs, part by part: those without id and key in whole parts, one shard after the other."""
+    consecutive = places if isinstance(places, range) and _payloads(jobs) else None
+    bins: dict[int, list[int]] = defaultdict(list)
+    others: list[int] = []
+    for place in places if consecutive is None else ():
+        name = named(jobs[place]) if is_new(jobs[place]) else None
+        if name is None:
+            others.append(place)
+        else:
+            bins[map.of(job_key(name)).shard.number].append(place)
+    for number, some in bins.items():
+        yield from _batches(map.at(number), jobs, some, way)
+    free = others if consecutive is None else consecutive  # no list of these, nor a look at each
+    most = way.most(map)
+    for start in range(0, len(free), most):
+        yield from _batches(map.of(None), jobs, free[start : start + most], way, free=True)
+
+
+def _payloads(jobs: Sequence[Any]) -> bool:
+    """Tell whether there is no `NewJob` among them."""
+    return not any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
+
+
+def _batches(
+    ops: PartOps, jobs: Sequence[Any], places: Sequence[int], way: Freely | AsRoomIs, *, free: bool = False
+) -> Iterator[_Part]:
+    done = 0
+    some = jobs[places.start : places.stop] if isinstance(places, range) else [jobs[place] for place in places]
+    for load, number in way.cut(ops, some):
+        yield _Part(ops, places[done : done + number], load, free)
+        done += number
+
+
+def _pack(ahead: Sequence[_Part]) -> None:
+    for part in ahead:
+        _ = part.load.body

@@ -1,0 +1,93 @@
+"""The role that follows the table of a queue's shards: new ones are served, those that are gone are left.
+
+It also goes on with a change of their number where the client that began it has stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace._core.effects import Join, Log, Phase, Role, Sleep, Step, Wake, current_time, send
+from headrace._core.shards.map import ShardMap
+from headrace._core.shards.reshard import behind, seal, tidy
+from headrace._protocol.shards import PartOps
+from headrace.errors import HeadraceError, said
+
+if TYPE_CHECKING:
+    from headrace._core.worker.consumer import Consumer
+    from headrace._core.worker.lifecycle import Lifecycle
+    from headrace._core.worker.slots import SharedSlots
+
+LOOK_EVERY_S = 1.0  # seconds between two looks at the table
+GO_ON_AFTER_S = 5.0  # seconds after which a change that stands still is gone on with
+TIDY_EVERY_S = 60.0  # seconds between two looks for shards that are empty for long enough
+
+
+def follow(worker: Lifecycle, consumer: Consumer) -> Role:
+    """Read the table, or write it, again and again; serve the shards that are in it.
+
+    Raises `ShardsMismatch`, which ends the worker, if its number of shards is none that there was.
+    """
+    shared = consumer.shared
+    if shared is None or shared.map is None or shared.make is None:
+        return
+    known, make = shared.map, shared.make
+    changed_at = tidied_at = yield from current_time()
+    served = {ops.shard for ops in known.ordered()}
+    while worker.phase is Phase.RUNNING:
+        changed = yield from known.look()
+        now = yield from current_time()
+        if changed:
+            changed_at = now
+        there = {ops.shard: ops for ops in known.ordered()}
+        if new := [make(ops) for shard, ops in there.items() if shard not in served]:
+            served |= there.keys()
+            shared.members = [*shared.members, *new]
+            yield Join(new)
+        yield from _line_up(shared, known)
+        for one in shared.members:
+            if not one.left and one.ops.keys.shard not in there:
+                yield from _leave(one)
+        if known.table.changing and now - changed_at >= GO_ON_AFTER_S:
+            changed_at = now
+            yield from _attempt(seal, known)
+        elif known.table.draining and now - tidied_at >= TIDY_EVERY_S:
+            tidied_at = now
+            yield from _attempt(tidy, known)
+        yield Sleep(LOOK_EVERY_S)
+
+
+def _line_up(shared: SharedSlots, known: ShardMap) -> Role:
+    """Let the consumers of an ordered queue wait for older jobs in other shards, or go on."""
+    if not known.ops.settings.ordered:
+        return
+    waiting = yield from behind(known, known.table)
+    for one in shared.members:
+        was, one.behind = one.behind, isinstance(one.ops, PartOps) and one.ops.shard.number in waiting
+        if was and not one.behind:
+            one.available = True
+            yield Wake(whose=one)
+
+
+def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
+    """Take a step of a change; whatever it meets, others may take it, or this one later."""
+    try:
+        yield from step(known)
+    except Exception as error:
+        if isinstance(error, HeadraceError):
+            raise
+        yield Log("reshard_failed", f"shards of queue {known.ops.keys.queue!r}: {said(error)}")
+
+
+def _leave(consumer: Consumer) -> Role:
+    """End the registration in a shard that is gone: it has no jobs."""
+    consumer.left, consumer.available, consumer.phase = True, False, max(consumer.phase, Phase.DRAINING)
+    yield Wake(whose=consumer)
+    while consumer.held or consumer.asking or consumer.unsettled():
+        yield Sleep(0.05)
+    if consumer.registered:
+        consumer.registered = False
+        yield from send(consumer.ops.leave(consumer.name))
+        if isinstance(consumer.ops, PartOps):
+            yield from send(consumer.ops.wipe())

@@ -1,0 +1,203 @@
+"""Changing the number of shards while everything goes on: heirs take the new jobs, what is sealed gives its own away.
+
+1. The table names heirs for all shards that take jobs: `opening`, and `sealing`. Nothing else changes yet.
+2. The heirs learn how each queue is declared, and whether it is paused.
+3. Each queue is sealed in each of the old shards: from then on an enqueue there is refused, before any write, and goes
+   to the heir. What is sealed stays sealed: so an id that is not there never comes to be there, and a client that has
+   asked for it may add it to the heir.
+4. The table says that the heirs are `open`, and the old shards `draining`: clients that read it ask first, in place of
+   being refused. It is written only if no queue was noted meanwhile of which step 3 did not know.
+5. Old shards are worked off like all others. One in which nothing was for ten minutes, as long as calls are known by
+   their records, leaves the table, which keeps what it had counted.
+
+Each step may be done twice, by several at a time, and any client goes on where another has stopped: the table says
+where that is, and is only ever replaced by the next version of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from headrace._core.effects import Step, scan, send, send_all
+from headrace._core.queue.calls import schedules
+from headrace._core.shards.map import ShardMap
+from headrace._model.shards import PARTS_AT_MOST, SHARDS_AT_MOST, Part, Resharding, Table, Totals, tags
+from headrace._protocol.keys import queue_of
+from headrace._protocol.limits import RECORD_S
+from headrace._protocol.op import Op
+from headrace._protocol.shards import Drained, PartOps
+from headrace.errors import ConfigurationError
+
+R = TypeVar("R")
+OPS_AT_ONCE = 100  # in one round trip
+LEAST = 2  # shards: a queue with one has no table
+
+
+def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
+    """Change the number of shards, or go on with a change; return how far it is."""
+    yield from known.look()
+    while (table := known.table).changing or (shards is not None and len(table.takers) != shards):
+        if table.changing:
+            yield from seal(known)
+        elif shards is not None:
+            yield from begin(known, shards)
+    yield from tidy(known)
+    left = yield from jobs_left(known)
+    table = known.table
+    return Resharding(len(table.takers), len(table.draining), left)
+
+
+def checked(shards: int) -> int:
+    """Return a number of shards that there may be. Raises `ConfigurationError`."""
+    if not LEAST <= shards <= SHARDS_AT_MOST:
+        raise ConfigurationError(f"reshard({shards}): give {LEAST}-{SHARDS_AT_MOST}; a queue with one shard is another")
+    return shards
+
+
+def begin(known: ShardMap, shards: int) -> Step[None]:
+    """Name heirs in the table, for all that take jobs."""
+    table = known.table
+    there = len(table.parts)
+    if there + shards > PARTS_AT_MOST:
+        raise ConfigurationError(
+            f"reshard({shards}): {there} shards are in the table, and {PARTS_AT_MOST} may be: wait until some of those "
+            "that are draining have gone; headrace shards shows them"
+        )
+    yield from known.change(table, table.divided(shards))
+
+
+def seal(known: ShardMap) -> Step[None]:
+    """Seal the old shards, and open their heirs."""
+    while (table := known.table).changing:
+        old, heirs = ([known.at(part.number) for part in some] for some in (table.takers, table.heirs))
+        for name in sorted(table.queues):
+            yield from _prepare([ops.of(name) for ops in old], [ops.of(name) for ops in heirs])
+        yield from _all([ops.of(name).seal(table.version) for name in sorted(table.queues) for ops in old])
+        yield from known.change(table, table.handed_over(), len(table.queues))
+
+
+def _prepare(old: Sequence[PartOps], heirs: Sequence[PartOps]) -> Step[None]:
+    """Tell the heirs of one queue what they are to know of it."""
+    told = yield from _all([ops.seal(0) for ops in old])
+    fields = max((one.fields for one in told), key=len)
+    paused = any(one.paused for one in told)
+    new = yield from _all([ops.inherit([*fields, *(("paused", "1") if paused else ())]) for ops in heirs])
+    if not (paused and any(new)):
+        return
+    if not any(one.paused for one in (yield from _all([ops.seal(0) for ops in old]))):  # it was resumed meanwhile
+        yield from _all([ops.pause(False) for ops in heirs])
+
+
+def _move_schedules(known: ShardMap, old: PartOps) -> Step[None]:
+    """Have the schedules in a shard that is draining go on in those to which their names belong."""
+    for one in (yield from schedules(old)):
+        yield from move_schedule(old, known.of(one.name).of(str(old.keys.queue)), one.name)
+
+
+def move_schedule(old: PartOps, heir: PartOps, name: str) -> Step[bool]:
+    """Have a schedule go on in another shard, with its next tick; true if it was there."""
+    handed = yield from send(old.hand_schedule(name))
+    if handed is None:
+        return False
+    new = yield from send(heir.take_schedule(name, *handed))
+    if not (yield from send(old.unschedule(name))) and new:  # it was ended meanwhile
+        yield from send(heir.unschedule(name))
+    return True
+
+
+def gather_schedule(known: ShardMap, to: PartOps, name: str) -> Step[bool]:
+    """Have a schedule that is in an older shard go on in this one, which takes jobs; true if there was one."""
+    found = False
+    for part in known.table.before(name, to.shard.number):
+        if part.number < to.shard.number:
+            found |= yield from move_schedule(known.at(part.number), to, name)
+    return found
+
+
+def tidy(known: ShardMap) -> Step[None]:
+    """Move schedules out of old shards; take those out of the table that were empty for long enough."""
+    for part in known.table.draining:
+        for name in sorted(known.table.queues):
+            yield from _move_schedules(known, known.at(part.number).of(name))
+    empty: list[tuple[Part, dict[str, Drained]]] = []
+    for part in known.table.draining:
+        found = yield from _drained(known, part, known.table.queues)
+        if found is not None:
+            empty.append((part, found))
+    if not empty:
+        return
+    there = yield from _keys(known)
+    for part, found in empty:
+        names = [name for name, number in there if number == part.number]
+        others = {name for name in map(queue_of, names) if name} - found.keys()  # that no client has used
+        if any(":result:" in name or ":flow:" in name for name in names):  # it is kept for its time
+            continue
+        if others:
+            more = yield from _drained(known, part, others)
+            if more is None:
+                continue
+        else:
+            more = {}
+        yield from _remove(known, part, {name: one.totals for name, one in (found | more).items()})
+
+
+def _drained(known: ShardMap, part: Part, names: frozenset[str] | set[str]) -> Step[dict[str, Drained] | None]:
+    """Ask whether queues have been empty in a shard for long enough; `None` if one has not."""
+    makers = [known.at(part.number).of(name) for name in sorted(names)]
+    yield from _all([ops.seal(known.table.version) for ops in makers])  # a failover may have lost that
+    found = yield from _all([ops.drained() for ops in makers])
+    if any(one.seconds is None or one.seconds < RECORD_S for one in found):
+        return None
+    return dict(zip(sorted(names), found, strict=True))
+
+
+def behind(known: ShardMap, table: Table) -> Step[set[int]]:
+    """Return the numbers of the shards of an ordered queue whose jobs wait, as there are older ones of their keys."""
+    old = [part for part in table.parts if part.state in {"sealing", "draining"}]
+    asked = [part for part in old if part.state == "draining"]
+    found = yield from _all([known.at(part.number).drained() for part in asked])
+    empty = {part.number for part, one in zip(asked, found, strict=True) if not one.entries}
+    busy = [part for part in old if part.number not in empty]  # what is not sealed yet may get more
+    return {
+        part.number for part in table.parts
+        if any(one.number < part.number and one.first <= part.last and part.first <= one.last for one in busy)
+    }  # fmt: skip
+
+
+def _remove(known: ShardMap, part: Part, totals: dict[str, Totals]) -> Step[None]:
+    """Take a shard out of the table, and then remove what is left of it."""
+    table = known.table
+    if part not in table.parts or not (yield from known.change(table, table.without(part.number, totals))):
+        return  # another client was there before
+    yield from _all([known.at(part.number).of(name).wipe() for name in sorted(totals)])
+
+
+def _keys(known: ShardMap) -> Step[list[tuple[str, int]]]:
+    """Scan for all keys of the shards of the group."""
+    keys, cursor = known.ops.keys, 0
+    pattern = f"{known.ops.namespace}:{{{keys.group}~*"
+    found: list[tuple[str, int]] = []
+    while True:
+        cursor, names = yield from scan(cursor, pattern)
+        found += tags(names, keys.group)
+        if not cursor:
+            return found
+
+
+def jobs_left(known: ShardMap) -> Step[int]:
+    """Count the jobs of this queue in the shards that are draining."""
+    counts = yield from _all([known.at(part.number).counts() for part in known.table.draining])
+    return sum(one.present for one in counts)
+
+
+def _all(ops: Sequence[Op[R]]) -> Step[list[R]]:
+    answers: list[R] = []
+    for some in _some(ops):
+        answers += yield from send_all(some)
+    return answers
+
+
+def _some(ops: Sequence[Op[R]]) -> Iterator[Sequence[Op[R]]]:
+    for start in range(0, len(ops), OPS_AT_ONCE):
+        yield ops[start : start + OPS_AT_ONCE]

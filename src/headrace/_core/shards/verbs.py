@@ -1,0 +1,458 @@
+"""The verbs of a sharded queue, which is several queues that share a table: each call goes to the shard of its job, or
+to all of them.
+
+A shard is a queue, and keeps every promise of one. What is said of several is said of each at its own instant.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from attrs import define, evolve, field
+
+from headrace._core.effects import Sleep, Step, current_time, send, send_all
+from headrace._core.queue import calls, results
+from headrace._core.queue.bulk import Choose, bulk
+from headrace._core.queue.conditional import admit
+from headrace._core.queue.plain import EXPIRED_PER_SCRIPT, MOVED_PER_SCRIPT
+from headrace._core.queue.results import UNKNOWN, End
+from headrace._core.shards.enqueue import AsRoomIs, Freely, admit_anywhere, enqueue_many
+from headrace._core.shards.leasing import ShardedPeer
+from headrace._core.shards.listing import ShardedPages
+from headrace._core.shards.map import ShardMap, Shards, anywhere, named
+from headrace._core.shards.reshard import gather_schedule
+from headrace._core.shards.transfer import Targets, hand_over
+from headrace._model.bulk import Bulk
+from headrace._model.checks import Context
+from headrace._model.durability import Durability
+from headrace._model.event import Event
+from headrace._model.job import Claim, NewJob
+from headrace._model.receipt import Receipt
+from headrace._model.shards import Sealed, apart
+from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
+from headrace._model.timing import Timing
+from headrace._protocol.admission import Admission, Item
+from headrace._protocol.handing import handing
+from headrace._protocol.keys import Keys, job_id
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Delay, Ops
+from headrace._protocol.shards import PartOps, WholeOps
+from headrace.errors import ConfigurationError, NotDurable
+
+R = TypeVar("R")
+ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and in the end
+
+
+@define(eq=False)
+class Sharded:
+    """A queue of several shards. *sound* tells whether the node of these keys has answered lately."""
+
+    ops: WholeOps
+    sound: Callable[[Keys], bool] = anywhere
+    map: ShardMap = field(init=False)
+    told: bool = field(default=False, init=False)
+    """Whether messages tell of the ends of jobs."""
+    _targets: Targets = field(factory=Targets, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.map = ShardMap(self.ops, self.sound)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is nothing to ask the server before the first call."""
+        return self.map.known
+
+    def ready(self) -> Step[None]:
+        """Read the table, if that was not done, or write it. Raises `ShardsMismatch`."""
+        if not self.map.known:
+            yield from self.map.look()
+
+    def fresh(self) -> Step[None]:
+        """Read the table, before what concerns all shards."""
+        yield from self.map.look()
+
+    def parts(self) -> Sequence[PartOps]:
+        """Return the makers of operations of each shard."""
+        return self.map.ordered()
+
+    def at(self, claim: Claim) -> PartOps:
+        """Return the maker of the operations that settle a claim."""
+        return self.map.at(claim.job.shard)
+
+    # -- which shards ------------------------------------------------------------------------------
+
+    def _each(self, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]) -> Step[bool]:
+        """Send an operation about jobs of an id to the shards where there may be one; true if there was."""
+        self.map.where(id, key)  # they are checked
+        yield from self.fresh()
+        name, tiers = self.map.where(id, key)
+        ops = [op(part, name) for tier in tiers for part in tier]
+        return any((yield from send_all(ops)) if ops else ())
+
+    def _all(self, op: Callable[[Ops], Op[R]]) -> Step[list[R]]:
+        """Send an operation to all shards, in one round trip to each node."""
+        yield from self.fresh()
+        return (yield from send_all([op(ops) for ops in self.parts()]))
+
+    def _sum(self, call: Callable[[Ops], Step[int]], numbers: Iterable[int] | None = None) -> Step[int]:
+        """Make a call to one shard after the other; return the number of jobs it changed."""
+        if numbers is None:
+            yield from self.fresh()
+        done = 0
+        for ops in self.parts() if numbers is None else map(self.map.at, numbers):
+            done += yield from call(ops)
+        return done
+
+    def _by_ids(self, call: Callable[[Ops, Sequence[str]], Step[int]], ids: Sequence[str]) -> Step[int]:
+        """Make a call about jobs to one shard after the other, or about all."""
+        if not ids:
+            return (yield from self._sum(lambda ops: call(ops, ())))
+        for one in ids:
+            job_id(one)
+        yield from self.fresh()
+        there: dict[int, list[str]] = defaultdict(list)
+        for one in ids:
+            name, tiers = self.map.where(one)
+            for ops in (ops for tier in tiers for ops in tier):
+                there[ops.shard.number].append(name)
+        return (
+            yield from self._sum(
+                lambda ops: call(ops, there[ops.keys.shard.number if ops.keys.shard else 0]), sorted(there)
+            )
+        )
+
+    # -- producing, leasing, settling --------------------------------------------------------------
+
+    def enqueue(
+        self, job: NewJob[Any], add: Callable[[PartOps], Step[list[Receipt]]], *, asks: bool
+    ) -> Step[list[Receipt]]:
+        """Add one job to its shard, by *add*, unless another one that may have its id does: *asks* if `add` itself
+        finds that out.
+        """
+        yield from self.ready()
+        while True:
+            part = self.map.of(named(job))
+            for one in self.map.before(job, part.shard.number):
+                if asks:
+                    with suppress(Sealed):  # it is not there
+                        return (yield from add(one))
+                elif (yield from send(one.present([job_id(job.id)])))[0]:
+                    return [Receipt(job_id(job.id), False)]
+            try:
+                return (yield from add(part))
+            except Sealed as error:
+                yield from self.map.refused(part, error)
+
+    def admit(
+        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
+    ) -> Step[list[Receipt]]:
+        """Add one job under conditions, as `enqueue`; one that any shard may have to one that has room."""
+        since = yield from current_time()
+        if admission.most and named(job) is None:
+            yield from self.ready()
+            return (yield from admit_anywhere(self.map, admission, [item], limit, since=since, together=False))
+
+        def add(ops: Ops) -> Step[list[Receipt]]:
+            return admit(admission.at(ops), [item], limit, since=since, together=False)
+
+        return (yield from self.enqueue(job, add, asks=asks))
+
+    def enqueue_many(
+        self, jobs: Iterable[Any], context: Context | None, bind: Callable[[list[Receipt]], object],
+        durable: Durability | None,
+    ) -> Step[list[Receipt]]:  # fmt: skip
+        """Add all jobs, part by part, each to one shard; return their receipts. If a part fails, the error's `receipts`
+        are those of all jobs in their order, `None` for each that is not known to be in.
+        """
+        return enqueue_many(self.map, jobs, Freely(context, durable), bind)
+
+    def admit_many(
+        self, admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None,
+        bind: Callable[[list[Receipt]], object],
+    ) -> Step[list[Receipt]]:  # fmt: skip
+        """Add all jobs as `enqueue_many`, as far as there is room; *limit* is for each part, or for the *whole*."""
+        since = (yield from current_time()) if whole else None
+        return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
+
+    def peer(self) -> ShardedPeer:
+        """Make what leases without a worker."""
+        return ShardedPeer(self.map, self._targets)
+
+    def complete_many(
+        self, claims: Sequence[Claim], fenced: bool | None, durable: Durability | None
+    ) -> Step[list[bool]]:
+        """Complete all claims, shard by shard."""
+        there: dict[int, list[int]] = defaultdict(list)
+        for place, claim in enumerate(claims):
+            there[claim.job.shard].append(place)
+        verdicts, late = [False] * len(claims), None
+        for number, places in there.items():
+            build = partial(self.map.at(number).complete, fenced=fenced)
+            try:
+                some = yield from calls.each(build, [claims[place] for place in places], durable)
+            except NotDurable as error:
+                some, late = error.answers, error
+            for place, verdict in zip(places, some, strict=True):
+                verdicts[place] = verdict
+        if late is not None:
+            late.answers = verdicts
+            raise late
+        return verdicts
+
+    # -- one job -----------------------------------------------------------------------------------
+
+    def find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
+        """Find a job: in its own shard, then in all others."""
+        self.map.where(id, key)  # they are checked
+        yield from self.fresh()
+        name, tiers = self.map.where(id, key)
+        for tier in filter(None, tiers):
+            looked = yield from send_all([ops.seek(name, "") for ops in tier])
+            for ops, (found, cursor) in zip(tier, looked, strict=True):
+                if found is None and cursor:
+                    found = yield from calls.find(ops, name)  # noqa: PLW2901 - page by page
+                if found is not None:
+                    return found
+        return None
+
+    def cancel(self, id: str, key: str | None) -> Step[bool]:
+        """Remove a job, or those of this id in all shards."""
+        return self._each(id, key, lambda ops, name: ops.cancel(name))
+
+    def reschedule(self, id: str, delay: Delay) -> Step[bool]:
+        """Give a delayed job another delay."""
+        return self._each(id, None, lambda ops, name: ops.reschedule(name, delay))
+
+    def position(self, id: str, key: str | None) -> Step[int | None]:
+        """Count the jobs in front of one, in its shard. Raises `ConfigurationError` if the shard is not known."""
+        name, number = apart(job_id(id))
+        if number is None and key is None:
+            raise ConfigurationError(
+                f"position of {id!r}: there is no order between shards; give key=, for its position in the key's shard"
+            )
+        self.map.where(id, key)
+        yield from self.fresh()
+        for ops in self.map.where(id, key)[1][0]:
+            if (there := (yield from calls.position(ops, name))) is not None:
+                return there
+        return None
+
+    def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
+        """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
+
+        One that was there, and of which then nothing is known, has ended.
+        """
+        job_id(id)
+        start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        while True:
+            end = (yield from self._ends([id], own=own)).get(id)
+            own = own or end is None
+            rest = start + timeout - (yield from current_time())
+            if end is not None and (own or end is not UNKNOWN or rest <= 0):
+                return end
+            if rest <= 0:
+                waited = f" within {timeout:g} s" if timeout else ""
+                raise TimeoutError(f"job {id!r} has not ended{waited}; it goes on")
+            yield Sleep(min(next(looks), rest))
+
+    def results(self, ids: Sequence[str], timeout: float | None) -> Step[dict[str, bytes]]:
+        """Fetch kept results; wait up to *timeout* seconds for those that are missing and may still come."""
+        start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        left, found, there = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
+        while True:
+            ends = yield from self._ends(left, own=False)
+            found |= {one: end.result for one, end in ends.items() if end.result is not None}
+            there.update(one for one in left if one not in ends)
+            left = [one for one in left if one not in ends or (ends[one] is UNKNOWN and one not in there)]
+            rest = start + (timeout or 0.0) - (yield from current_time())
+            if not left or rest <= 0:
+                return found
+            yield Sleep(min(next(looks), rest))
+
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - none is
+        """Read what became of jobs that were enqueued; those that have not ended are not in the answer."""
+        return self._ends(ids, own=True)
+
+    def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
+        """Read what became of jobs; those that have not ended are not in the answer."""
+        yield from self.fresh()
+        ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
+        asked = {one: self.map.where(one) for one in ids}
+        for tier in (0, 1):
+            there: dict[int, list[str]] = defaultdict(list)
+            for one, (_, tiers) in asked.items():
+                for ops in tiers[tier] if tier < len(tiers) and ends.get(one) is UNKNOWN else ():
+                    there[ops.shard.number].append(one)
+            for number, some in there.items():
+                looked = yield from results.look(self.map.at(number), [asked[one][0] for one in some], own=own)
+                for one in some:
+                    end = looked.get(asked[one][0])
+                    if end is None:
+                        ends.pop(one, None)  # it is there
+                    elif end is not UNKNOWN:
+                        ends[one] = end
+        return ends
+
+    # -- all jobs ----------------------------------------------------------------------------------
+
+    def counts(self) -> Step[Counts]:
+        """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
+        shards, counts = yield from self.part_counts()
+        return summed([shards.table.gone(self.ops.keys.queue), *counts])
+
+    def part_counts(self) -> Step[tuple[Shards, list[Counts]]]:
+        """Return the shards, and of each the number of its jobs, and of those in its outbox."""
+        yield from self.fresh()
+        now = self.map.now
+        ops: list[Op[Any]] = [make(part) for part in now.parts.values() for make in (PartOps.counts, handing)]
+        found = yield from send_all(ops)
+        return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
+
+    def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
+        """Tell whether one of these follow-ups is for another shard than that of the job that ends."""
+        return any(self.at(claim).away(job) for job in then)
+
+    def hand_over(self, claim: Claim) -> Step[list[str]]:
+        """Send what is in the outbox of a job's shard on its way; what fails is sent by the next that looks."""
+        return hand_over(self.map, [self.at(claim)], self._targets, pages=1)
+
+    def pages(self, state: str, limit: int) -> ShardedPages:
+        """List the jobs in *state*."""
+        return ShardedPages(self.fresh, self.parts, state, limit)
+
+    def cancel_payload(self, payload: bytes) -> Step[int]:
+        """Remove the jobs of a payload."""
+        return self._sum(lambda ops: calls.cancel_payload(ops, payload))
+
+    def redrive(self, ids: Sequence[str]) -> Step[int]:
+        """Send dead letters back to their shards, but those whose ids are taken there, or in another of their range."""
+        return self._by_ids(self._redrive, ids)
+
+    def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
+        choose, cursor, done = self._chooser(ops, "redrive", some), "", 0
+        if choose is None:
+            return (yield from calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT))
+        while True:
+            step = yield from bulk(ops, "redrive", "dead", "", "", cursor, choose)
+            done, cursor = done + step.done, step.cursor
+            if not cursor:
+                return done
+
+    def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:
+        """Make what chooses the dead letters of a shard that may be redriven, of *some* ids or of all, while others
+        have jobs of its range, too; `None` where it may have them all.
+        """
+        table = self.map.table
+        if action != "redrive" or not isinstance(ops, PartOps) or len(table.parts) == len(table.takers):
+            return None
+        return partial(self._free, ops.shard.number, frozenset(some))
+
+    def _free(self, number: int, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
+        """Tell which of these jobs of a shard are of *some* ids, if any are given, that no other shard has."""
+        names = [apart(one.job.id) for one in found]
+        free = [not some or name in some for name, _ in names]
+        asked: dict[int, dict[int, str]] = defaultdict(dict)
+        for place, one in enumerate(found):
+            if free[place] and names[place][1] is None:  # one that was given no id is nowhere else
+                for part in self.map.table.before(one.job.key or one.job.id, number):
+                    asked[part.number][place] = names[place][0]
+        taken = yield from self.map.there(asked)
+        return [one and place not in taken for place, one in enumerate(free)]
+
+    def purge_dead(self, ids: Sequence[str]) -> Step[int]:
+        """Remove dead letters."""
+        return self._by_ids(lambda ops, some: calls.by_ids(ops.purge_dead, some, JOBS_PER_SCRIPT), ids)
+
+    def expire(self, ids: Sequence[str]) -> Step[int]:
+        """End leases."""
+        return self._by_ids(lambda ops, some: calls.by_ids(ops.expire, some, EXPIRED_PER_SCRIPT), ids)
+
+    def move(self, to: str, ids: Sequence[str]) -> Step[int]:
+        """Move waiting jobs to another queue of the group, each to the shard of the same number."""
+        return self._by_ids(lambda ops, some: calls.by_ids(partial(ops.move, to), some, MOVED_PER_SCRIPT), ids)
+
+    def bulk(self, action: str, state: str, reason: str, kind: str, cursor: str) -> Step[Bulk]:
+        """Take one step of a bulk action: in one shard after the other."""
+        number, _, inner = cursor.partition(":") if cursor else ("0", "", "")
+        if not number.isdigit():
+            raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
+        yield from self.fresh()
+        numbers = [ops.shard.number for ops in self.map.ordered() if ops.shard.number >= int(number)]
+        if not numbers:
+            raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
+        at = numbers[0]
+        ops, inner = self.map.at(at), inner if at == int(number) else ""
+        step = yield from bulk(ops, action, state, reason, kind, inner, self._chooser(ops, action))
+        after = f"{at}:{step.cursor}" if step.cursor else f"{numbers[1]}:" if len(numbers) > 1 else ""
+        return Bulk(step.looked, step.matched, step.done, after)
+
+    def purge(self) -> Step[int]:
+        """Remove the jobs that wait."""
+        return self._sum(calls.purge)
+
+    def delete(self) -> Step[int]:
+        """Remove everything but the table."""
+        return self._sum(lambda ops: calls.until_done(ops.delete))
+
+    def pause(self, pause: bool) -> Step[bool]:
+        """Pause or resume all shards; false if they were so already."""
+        changed = False
+        yield from self.fresh()
+        while True:
+            now = self.map.now
+            changed |= any((yield from send_all([ops.pause(pause) for ops in now.parts.values()])))
+            if not (yield from self.map.look(now.table)):  # or there are shards that it did not reach
+                return changed
+
+    def paused(self) -> Step[bool]:
+        """Tell whether a shard is paused."""
+        return any((yield from self._all(lambda ops: ops.paused())))
+
+    def levels(self) -> Step[int]:
+        """Return the number of priority levels."""
+        return max((yield from self._all(lambda ops: ops.levels())))
+
+    def fail_worker(self, name: str) -> Step[int]:
+        """Declare a worker dead, in all shards."""
+        return self._sum(lambda ops: calls.until_done(lambda: ops.fail_worker(name)))
+
+    def repair(self) -> Step[Repairs]:
+        """Mend what foreign commands broke."""
+        yield from self.fresh()
+        found = Repairs()
+        for ops in self.parts():
+            found += yield from calls.repair(ops)
+        return found
+
+    def workers(self) -> Step[list[WorkerState]]:
+        """List the registrations of workers, one for each shard."""
+        return [worker for some in (yield from self._all(lambda ops: ops.workers())) for worker in some]
+
+    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Step[bool]:
+        """Make a job recur, in the shard of the schedule's name."""
+        self.map.of(job_id(name)).schedule(name, timing, missed, job)  # all is checked
+        yield from self.fresh()
+        ops = self.map.of(name)
+        known = yield from gather_schedule(self.map, ops, name)
+        return (yield from calls.schedule(ops, ops.schedule(name, timing, missed, job))) and not known
+
+    def unschedule(self, name: str) -> Step[bool]:
+        """End a schedule."""
+        return self._each(name, name, lambda ops, name: ops.unschedule(name))
+
+    def schedules(self) -> Step[list[Schedule]]:
+        """List the schedules of all shards, the next due first."""
+        yield from self.fresh()
+        found: list[Schedule] = []
+        for ops in self.parts():
+            found += yield from calls.schedules(ops)
+        return sorted(found, key=lambda one: one.next_due)
+
+    def declarations(self) -> list[Op[Any]]:
+        """Make the operations that say how the queue is meant to be used, one for each shard."""
+        return [ops.declare(serving=False) for ops in self.parts()]

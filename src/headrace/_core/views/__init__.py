@@ -1,0 +1,1 @@
+"""Views of queues for pages, terminals and `headrace.inspect`."""

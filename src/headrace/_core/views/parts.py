@@ -1,0 +1,85 @@
+"""The parts of queues, for what looks at them: a queue is one part, a sharded one has as many as it has shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from headrace._core.effects import Step, send_all
+from headrace._core.views.catalogue import Catalogue
+from headrace._model.codec import Codec, chosen
+from headrace._model.settings import QueueSettings
+from headrace._model.shards import Part, Table
+from headrace._model.state import Counts
+from headrace._protocol import view_ops
+from headrace._protocol.keys import Keys
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import PartOps, table
+from headrace._protocol.view_ops import About
+
+
+@define(eq=False)
+class Parts:
+    """Maker of the operations of each part, for as many priority levels as it is known to have."""
+
+    catalogue: Catalogue
+    codecs: Mapping[str, Codec[Any]]
+    abouts: dict[str, About] = field(factory=dict[str, About], init=False)  # what was read last, by the prefix of keys
+    past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)  # by queue, what gone shards have counted
+
+    def whole(self, name: str) -> Ops:
+        """Make the operations of a queue without shards. Raises `ConfigurationError` for what is no name."""
+        return self._make(Keys.of(name, self.catalogue.namespace))
+
+    def _make(self, keys: Keys) -> Ops:
+        known = self.abouts.get(keys.prefix)
+        settings = QueueSettings(priorities=known.levels if known else 1)
+        codec = self.codecs.get(keys.queue, chosen(None))
+        return (Ops if keys.shard is None else PartOps)(keys, settings, codec, self.catalogue.namespace)
+
+    def of(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
+        """Make the operations of each part of these queues, by queue.
+
+        Where shards were seen, or nothing yet, the group's table tells which there are: one script a queue.
+        """
+        keys = {name: Keys.of(name, self.catalogue.namespace) for name in names}
+        asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
+        tables = (yield from send_all([table(keys[name], note=False) for name in asked])) if asked else []
+        found = {name: Table.parse("", rows) for name, rows in zip(asked, tables, strict=True)}
+        shards = {name: one.parts for name, one in found.items() if one is not None}
+        self.past |= {name: one.gone(name) for name, one in found.items() if one is not None}
+        return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, ()))] for name in names}
+
+    def _keys(self, keys: Keys, shards: Iterable[Part]) -> list[Keys]:
+        some = [keys.at(part) for part in shards]
+        return [keys, *some] if not some or self.catalogue.plain(keys.queue) else some
+
+    def levelled(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
+        """Like `of`, for the levels that they have now."""
+        parts = yield from self.of(names)
+        every = [ops for name in names for ops in parts[name]]
+        abouts = yield from send_all([view_ops.about(ops) for ops in every])
+        self.abouts.update(zip((ops.keys.prefix for ops in every), abouts, strict=True))
+        return {name: [self._make(ops.keys) for ops in parts[name]] for name in names}
+
+    def about(self, parts: Sequence[Ops]) -> list[About]:
+        """Return what was read of these parts."""
+        return [self.abouts[ops.keys.prefix] for ops in parts]
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget what was read of other queues."""
+        known = set(names)
+        self.abouts = {prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known}
+        self.past = {name: one for name, one in self.past.items() if name in known}
+
+
+def place(cursor: str, parts: int) -> tuple[int, str]:
+    """Read where to go on in a listing of several parts, one after the other. Raises `ValueError`."""
+    if parts == 1:
+        return 0, cursor
+    number, _, inner = cursor.partition(":") if cursor else ("0", "", "")
+    if not number.isdecimal() or int(number) >= parts:
+        raise ValueError(f"cursor {cursor!r:.100}: give that of the page before")
+    return int(number), inner

@@ -1,0 +1,435 @@
+"""The views of `headrace.inspect`, as generators of effects: written once for both colours, bounded in what they read.
+
+`Views` is the one reader of a process: it keeps what was read for a moment, for all viewers, and the counts of
+earlier looks, for rates. Nothing is read but on demand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from headrace._core.effects import Step, current_time, scan, send, send_all
+from headrace._core.flows import sharded as flow_shards
+from headrace._core.queue import calls
+from headrace._core.views.catalogue import SCANS_PER_LOOK, Catalogue
+from headrace._core.views.parts import Parts, place
+from headrace._core.views.redaction import Redact, Showing
+from headrace._model.checks import count
+from headrace._model.codec import Codec, chosen
+from headrace._model.flow import FlowState
+from headrace._model.shards import apart, number_in
+from headrace._model.shown import one_line
+from headrace._model.state import Counts, JobState, Schedule, WorkerState, summed
+from headrace._model.trends import KEPT, Every, Trends, together
+from headrace._model.views import (
+    ENDED,
+    DeadGroup,
+    DeadPage,
+    JobsPage,
+    JobView,
+    Overview,
+    QueuePage,
+    QueueView,
+    RunsPage,
+    ShardView,
+    WorkerView,
+)
+from headrace._protocol import view_ops
+from headrace._protocol.flow_ops import FlowOps
+from headrace._protocol.keys import job_id, run_in, run_pattern
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+
+R = TypeVar("R")
+STATES = ("waiting", "running", "delayed", "dead")
+TRAIL = 60  # looks that are remembered of each queue, for rates
+RATE_S = 60.0  # seconds over which rates are told
+QUEUES_AT_ONCE = 50  # in one round trip
+KEPT_AT_MOST = 256  # views
+JOBS_AT_MOST = 200  # on a page
+DEAD_PAGES = 10  # of 200 dead letters each: those that are grouped
+IDS_SHOWN = 20  # of a group of dead letters
+WORKER_JOBS = 20  # of a worker that are shown
+LEASED_LOOKED_AT = 400  # leased jobs, for those of one worker
+RUNS_AT_ONCE = 50
+PARTS_A_PAGE = 8  # calls for a page at most
+NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
+
+
+def reason_key(reason: str) -> str:
+    """Name the group of dead letters to which one of this *reason* belongs."""
+    return hashlib.sha256(_common(reason).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _common(reason: str) -> str:
+    """Return what dead letters of one cause have in common: the first line of the reason, numbers aside."""
+    first = reason.strip().partition("\n")[0][:300]
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", first)
+
+
+class Views:
+    """Maker of all views of one namespace. *fresh*: seconds for which what was read is shown again."""
+
+    def __init__(
+        self, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None, fresh: float,
+        refusals: tuple[type[Exception], ...],
+    ) -> None:  # fmt: skip
+        self._catalogue = Catalogue(namespace)
+        self._parts = Parts(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
+        self.namespace, self.fresh = namespace, fresh
+        self.showing = Showing(redact)
+        self._refusals = refusals
+        self._trails: dict[str, deque[tuple[float, int, int]]] = {}
+        self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
+
+    def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]]) -> Step[R]:
+        """Return what was read under *key* a moment ago, or what *build* reads now; its error is kept, too."""
+        now = yield from current_time()
+        at, value, error = self._kept.get(key, NOTHING_KEPT)
+        if at is None or now - at >= self.fresh:
+            error = None
+            try:
+                read: Any = yield from build()
+                value = read
+            except Exception as raised:  # of a server that is away, say: not to be tried by each viewer in turn
+                error = raised
+            if len(self._kept) >= KEPT_AT_MOST:
+                self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self.fresh}
+            self._kept[key] = ((yield from current_time()), value, error)
+        if error is not None:
+            raise error
+        found: R = value
+        return found
+
+    def forget(self) -> None:
+        """Read everything anew from now on: something was changed."""
+        self._kept.clear()
+        self._catalogue.forget()
+
+    # -- queues --------------------------------------------------------------------------------------
+
+    def overview(self) -> Step[Overview]:
+        """Read the overview."""
+        return (yield from self.kept(("overview",), self._overview))
+
+    def _overview(self) -> Step[Overview]:
+        names = yield from self._catalogue.look()
+        views: list[QueueView] = []
+        broken: dict[str, str] = {}
+        for start in range(0, len(names), QUEUES_AT_ONCE):
+            some = names[start : start + QUEUES_AT_ONCE]
+            try:
+                views += yield from self._queues(some)
+            except self._refusals:  # of one of them: a key of another type, say
+                for name in some:
+                    try:
+                        views += yield from self._queues([name])
+                    except self._refusals as error:
+                        broken[name] = one_line(str(error))
+        known = set(names)
+        self._parts.keep(known)
+        self._trails = {name: trail for name, trail in self._trails.items() if name in known}
+        now = max((one.now for one in self._parts.abouts.values()), default=0.0)
+        return Overview(now, tuple(views), self._catalogue.whole, broken)
+
+    def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
+        """Read some queues in two round trips: scripts want the streams of all levels, and know when one is missing."""
+        return (yield from self._read((yield from self._parts.levelled(names))))
+
+    def _read(self, parts: Mapping[str, Sequence[Ops]]) -> Step[list[QueueView]]:
+        ops: list[Op[Any]] = []
+        for one in (one for some in parts.values() for one in some):
+            ops += (one.measure(), one.workers())
+        replies: Iterator[Any] = iter((yield from send_all(ops)))
+        return [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
+
+    def _view(
+        self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float], list[WorkerState]]]
+    ) -> QueueView:
+        """Make a queue's view of what was read of its parts."""
+        abouts = self._parts.about(parts)
+        counts = summed([self._parts.past.get(name, Counts()), *(counts for (counts, _), _ in read)])
+        now = max(about.now for about in abouts)
+        trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
+        if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):
+            trail.clear()  # another queue of this name, or the clock went back
+        if not trail or now - trail[-1][0] >= 0.5:
+            trail.append((now, counts.enqueued, counts.completed))
+        recent = [one for one in trail if now - one[0] <= RATE_S]
+        rates: dict[str, float] = {}
+        if len(recent) > 1:
+            (start, *before), (end, *after) = recent[0], recent[-1]
+            rates = dict(zip(("enqueued", "completed"), _rates(start, end, before, after), strict=True))
+        steps = list(trail)
+        line = tuple(_rates(a[0], b[0], a[1:], b[1:]) for a, b in pairwise(steps))
+        shards = tuple(
+            ShardView(ops.keys.shard.number, counts, lag, about.paused)
+            for ops, about, ((counts, lag), _) in zip(parts, abouts, read, strict=True)
+            if ops.keys.shard is not None
+        )
+        return QueueView(
+            name, counts, max(lag for (_, lag), _ in read), any(about.paused for about in abouts),
+            max(about.levels for about in abouts), _by_name(one for _, workers in read for one in workers),
+            rates, line, shards,
+        )  # fmt: skip
+
+    def queue(self, name: str) -> Step[QueuePage]:
+        """Read one queue."""
+        self._parts.whole(name)  # refused before anything is sent
+
+        def build() -> Step[QueuePage]:
+            parts = yield from self._of(name)
+            (view,) = yield from self._read({name: parts})
+            abouts = self._parts.about(parts)
+            schedules: list[Schedule] = []
+            for ops in parts:
+                schedules += yield from calls.schedules(ops)
+            schedules.sort(key=lambda one: one.next_due)
+            declared = max(abouts, key=lambda about: about.declaration)
+            return QueuePage(abouts[0].now, view, declared.declared, declared.declaration, tuple(schedules))
+
+        return (yield from self.kept(("queue", name), build))
+
+    def schedules(self, names: Sequence[str]) -> Step[dict[str, list[Schedule]]]:
+        """Read the schedules of these queues, by queue; at most 500 of each."""
+        for name in names:
+            self._parts.whole(name)  # refused before anything is sent
+
+        def build() -> Step[dict[str, list[Schedule]]]:
+            found: dict[str, list[Schedule]] = {}
+            for start in range(0, len(names), QUEUES_AT_ONCE):
+                some = names[start : start + QUEUES_AT_ONCE]
+                parts = yield from self._parts.of(some)
+                replies = iter((yield from send_all([ops.schedules() for name in some for ops in parts[name]])))
+                found |= {name: [one for _ in parts[name] for one in next(replies)] for name in some}
+            return found
+
+        return (yield from self.kept(("schedules", *names), build))
+
+    def trends(self, name: str, every: Every, number: int | None) -> Step[Trends]:
+        """Read the trends of a queue."""
+        if every not in KEPT:
+            raise ValueError(f"every {every!r}: give 'minute' or 'hour'")
+        if number is not None:
+            count("number", number, most=KEPT[every])
+        self._parts.whole(name)  # refused before anything is sent
+
+        def build() -> Step[Trends]:
+            parts = (yield from self._parts.of([name]))[name]
+            return together(
+                (yield from send_all([view_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
+            )
+
+        return (yield from self.kept(("trends", name, every, number), build))
+
+    # -- jobs ----------------------------------------------------------------------------------------
+
+    def jobs(self, name: str, state: str, cursor: str, limit: int) -> Step[JobsPage]:
+        """Read a page of the jobs in one state."""
+        if state not in STATES:
+            raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}")
+        self._parts.whole(name).listing(state, cursor, limit)  # refused before anything is sent
+        if limit > JOBS_AT_MOST:
+            raise ValueError(f"limit {limit}: give at most {JOBS_AT_MOST}")
+
+        def build() -> Step[JobsPage]:
+            parts = yield from self._of(name)
+            at, inner = place(cursor, len(parts))
+            states, reads, now = list[JobState[Any]](), 0, 0.0
+            while at < len(parts) and len(states) < limit and reads < PARTS_A_PAGE:
+                some, inner, now = yield from send(view_ops.page(parts[at], state, inner, limit - len(states)))
+                states += some
+                reads += bool(some or inner)  # it ends with the jobs that are parked, with each level, and at 1 MiB
+                at += not inner
+            more = inner if len(parts) == 1 else f"{at}:{inner}" if at < len(parts) else ""
+            return JobsPage(now, name, state, tuple(self.showing.job(one) for one in states), more)
+
+        return (yield from self.kept(("jobs", name, state, cursor, limit), build))
+
+    def _of(self, name: str) -> Step[list[Ops]]:
+        """Make the operations of each part of a queue, for the levels that it has now."""
+        return (yield from self._parts.levelled([name]))[name]
+
+    def job(self, name: str, id: str) -> Step[JobView | None]:
+        """Read one job."""
+        self._parts.whole(name)  # refused before anything is sent
+        job_id(id)
+
+        def build() -> Step[JobView | None]:
+            gone: JobView | None = None
+            for ops, its in _asked((yield from self._of(name)), id):
+                found = yield from self._one(ops, its)
+                if found is not None and not found.ended:
+                    return found
+                gone = gone or found
+            return gone
+
+        return (yield from self.kept(("job", name, id), build))
+
+    def _one(self, ops: Ops, id: str) -> Step[JobView | None]:
+        """Read one job of a part, by its id there."""
+        state, token, cursor = yield from send(view_ops.seek(ops, id, ""))
+        while state is None and cursor:
+            state, token, cursor = yield from send(view_ops.seek(ops, id, cursor))
+        if state is None or state.state in ENDED:
+            result = yield from send(ops.result(id))
+            return None if state is None and result is None else self.showing.gone(ops.keys.queue, id, state, result)
+        until = position = None
+        if state.state == "leased" and state.entry:
+            holding = yield from send(view_ops.lease_of(ops, state.entry))
+            until = holding.until if holding is not None and holding.worker == state.worker else None
+        if state.state in ("waiting", "parked"):
+            position = yield from calls.position(ops, id)
+        return self.showing.job(state, token=token or None, until=until, position=position, whole=True)
+
+    def find(self, id: str, names: Sequence[str]) -> Step[list[str]]:
+        """Read in which of these queues there is a job of this id; of dead letters, the newest 1,000 or 1 MiB."""
+        job_id(id)
+        for name in names:
+            self._parts.whole(name)  # refused before anything is sent
+
+        def build() -> Step[list[str]]:
+            found: list[str] = []
+            for start in range(0, len(names), QUEUES_AT_ONCE):
+                some = names[start : start + QUEUES_AT_ONCE]
+                parts = yield from self._parts.levelled(some)
+                asked = {name: _asked(parts[name], id) for name in some}
+                states = iter((yield from send_all([ops.find(its) for name in some for ops, its in asked[name]])))
+                found += (name for name in some if [None for _ in asked[name] if next(states) is not None])
+            return found
+
+        return (yield from self.kept(("find", id, *names), build))
+
+    # -- dead letters --------------------------------------------------------------------------------
+
+    def dead(self, name: str) -> Step[DeadPage]:
+        """Group the dead letters of a queue by reason."""
+        self._parts.whole(name)  # refused before anything is sent
+
+        def build() -> Step[DeadPage]:
+            parts = yield from self._of(name)
+            groups, seen, now = yield from self._grouped(parts)
+            counts = yield from send_all([ops.counts() for ops in parts])
+            shown = [self._group(key, states) for key, states in groups.items()]
+            shown.sort(key=lambda one: (-one.number, one.reason))
+            return DeadPage(now, name, tuple(shown), seen, max(seen, sum(one.dead for one in counts)))
+
+        return (yield from self.kept(("dead", name), build))
+
+    def dead_ids(self, name: str, key: str) -> Step[list[str]]:
+        """Read the ids of the dead letters of one group, as far as `dead` looks."""
+        groups, _, _ = yield from self._grouped((yield from self._of(name)))
+        return [state.job.id for state in groups.get(key, ())]
+
+    def _grouped(self, parts: Sequence[Ops]) -> Step[tuple[dict[str, list[JobState[Any]]], int, float]]:
+        groups: dict[str, list[JobState[Any]]] = {}
+        seen, now = 0, 0.0
+        for number, ops in enumerate(parts):
+            cursor, most = "", (DEAD_PAGES * JOBS_AT_MOST - seen) // (len(parts) - number)  # what others left, too
+            for _ in range(DEAD_PAGES):
+                states, cursor, now = yield from send(view_ops.page(ops, "dead", cursor, min(most, JOBS_AT_MOST)))
+                seen, most = seen + len(states), most - len(states)
+                for state in states:
+                    groups.setdefault(reason_key(state.reason or ""), []).append(state)
+                if not cursor or most <= 0:
+                    break
+        return groups, seen, now
+
+    def _group(self, key: str, states: list[JobState[Any]]) -> DeadGroup:
+        moments = [state.since or 0.0 for state in states]
+        first = states[0]
+        reason = one_line(self.showing.text("reason", first.reason or "", first.job), 300)
+        ids = tuple(state.job.id for state in states[:IDS_SHOWN])
+        return DeadGroup(key, reason, len(states), min(moments), max(moments), ids)
+
+    # -- workers -------------------------------------------------------------------------------------
+
+    def worker(self, name: str, worker: str) -> Step[WorkerView | None]:
+        """Read a worker of a queue, and which jobs it has leased."""
+        self._parts.whole(name)  # refused before anything is sent
+
+        def build() -> Step[WorkerView | None]:
+            parts = yield from self._of(name)
+            there = [one for some in (yield from send_all([ops.workers() for ops in parts])) for one in some]
+            state = next((one for one in there if one.name == worker), None)
+            if state is None:
+                return None
+            mine, looked = list[JobState[Any]](), 0
+            for ops in parts:
+                cursor = ""
+                while looked < LEASED_LOOKED_AT and len(mine) < min(WORKER_JOBS, state.leased):
+                    states, cursor, _ = yield from send(view_ops.page(ops, "running", cursor, JOBS_AT_MOST))
+                    mine += (one for one in states if one.worker == worker)
+                    looked += len(states)
+                    if not cursor:
+                        break
+            return WorkerView(state, tuple(self.showing.job(one) for one in mine[:WORKER_JOBS]))
+
+        return (yield from self.kept(("worker", name, worker), build))
+
+    # -- flows ---------------------------------------------------------------------------------------
+
+    def _flow(self, name: str, stages: list[str]) -> FlowOps:
+        flow = FlowOps(name, self.namespace, None, (), 1000, 86400, False)
+        for stage in stages:
+            flow.declare(stage, (), (), {})
+        return flow
+
+    def _stages(self, flow: str) -> Step[list[str]]:
+        names = yield from self._catalogue.look()
+        return [name.partition("/")[2] for name in names if name.startswith(f"{flow}/")]
+
+    def runs(self, flow: str, cursor: str) -> Step[RunsPage]:
+        """Read some runs of a flow, as a scan of the server finds them."""
+        self._flow(flow, [])  # refused before anything is sent
+        if not cursor.isdigit() and cursor:
+            raise ValueError(f"cursor {cursor!r}: give that of the page before")
+
+        def build() -> Step[RunsPage]:
+            stages, at, found = (yield from self._stages(flow)), int(cursor or 0), set[tuple[int | None, str]]()
+            for _ in range(SCANS_PER_LOOK):
+                at, keys = yield from scan(at, run_pattern(flow, self.namespace))
+                found |= {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
+                if at == 0 or len(found) >= RUNS_AT_ONCE:
+                    break
+            names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
+            known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
+            states = (yield from flow_shards.read_at(known, names)) if names else {}
+            about = yield from send(view_ops.about(self._parts.whole(flow)))
+            runs = [state for some in states.values() for state in some.values()]
+            return RunsPage(about.now, flow, tuple(stages), tuple(runs), str(at) if at else "")
+
+        return (yield from self.kept(("runs", flow, cursor), build))
+
+    def run(self, flow: str, id: str) -> Step[FlowState | None]:
+        """Read one run of a flow, or one of its children."""
+        self._flow(flow, []).run(id)  # refused before anything is sent
+
+        def build() -> Step[FlowState | None]:
+            stages = yield from self._stages(flow)
+            return (yield from flow_shards.read(self._flow(flow, stages or ["-"]), [id]))[0]
+
+        return (yield from self.kept(("run", flow, id), build))
+
+
+def _rates(start: float, end: float, before: Any, after: Any) -> tuple[float, float]:
+    took = max(end - start, 0.001)
+    enqueued, completed = ((b - a) / took for a, b in zip(before, after, strict=True))
+    return enqueued, completed
+
+
+def _by_name(workers: Iterable[WorkerState]) -> tuple[WorkerState, ...]:
+    return tuple(sorted(workers, key=lambda one: one.name))
+
+
+def _asked(parts: Sequence[Ops], id: str) -> list[tuple[Ops, str]]:
+    """Return the parts where a job of this id may be, and the id by which each knows it."""
+    bare, number = apart(id)
+    return [(ops, id) for ops in parts if ops.keys.shard is None] + [
+        (ops, bare) for ops in parts if ops.keys.shard is not None and number in (None, ops.keys.shard.number)
+    ]

@@ -1,0 +1,1 @@
+"""The engines that drive a worker's roles: threads and asyncio."""

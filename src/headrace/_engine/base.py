@@ -1,0 +1,296 @@
+"""The base of both engines: the part of a worker's run that is the same with threads and with tasks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from headrace._api.worker import left_behind
+from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import ALONE_AT_MOST, Farewell, Lifecycle, many
+from headrace._core.worker.roles import HEEDS, Channel, all_roles
+from headrace._core.worker.together import Together, by_place
+from headrace._engine.hooks import Hook
+from headrace._net.base.executor import BaseExecutor
+from headrace._net.base.pool import SPARE_S
+from headrace._net.base.retries import RETRY_PAUSE_S
+from headrace._protocol.op import Op
+from headrace._telemetry import log
+from headrace._telemetry.worker import WorkerTelemetry
+from headrace.errors import NotDurable, said
+
+Unit = list[Held]
+PULSE_WITHIN_S = 1.0  # seconds that a server has to answer a heartbeat, at least: it may be busy
+LAGS_EVERY_S = 60.0  # seconds between two messages that settlements are not durable
+LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
+
+
+class Event(Protocol):
+    """An event that a role sleeps on, of threads or of tasks."""
+
+    def set(self) -> None:
+        """Wake the role."""
+
+
+class _OneOf:
+    """The event of a role of several consumers, for one of these."""
+
+    def __init__(self, event: Event, together: Together, consumer: Consumer) -> None:
+        self._event, self._together, self._consumer = event, together, consumer
+
+    def set(self) -> None:
+        """Wake the role, if this consumer may be what it waits for."""
+        if self._together.take_in(self._consumer):
+            self._event.set()
+
+
+class _Heeding:
+    """The event of a role that sleeps on while there is nothing for it to do."""
+
+    def __init__(self, event: Event, consumer: Consumer, heeds: Callable[[Consumer], bool]) -> None:
+        self._event, self._consumer, self._heeds = event, consumer, heeds
+
+    def set(self) -> None:
+        """Wake the role, if there is something to do."""
+        if self._heeds(self._consumer):
+            self._event.set()
+
+
+class BaseEngine(ABC):
+    """One run of a worker: its phases, the events that wake its roles, and its telemetry."""
+
+    executors: Any  # by channel
+    stopping: Any  # set when the worker begins to stop
+    fetchers = 1  # roles that fetch, for each consumer
+
+    def __init__(self, lifecycle: Lifecycle, executors: Mapping[Channel, BaseExecutor], trace_parent: str) -> None:
+        self.lifecycle = lifecycle
+        self._trace_parent = trace_parent
+        self.error: BaseException | None = None
+        self._failing = threading.Lock()
+        self.finished = False
+        self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
+        self._asked = False  # to stop
+        self._gave_up = False  # the server, as it did not answer
+        self._lagged = float("-inf")  # when it was logged that a settlement is not durable
+        self._hurried = False  # calls to nodes out of reach end soon, as it is stopping
+        self._outage = executors["work"].outage
+        # Heartbeats are tried again soon: after an outage, peers count the time without one.
+        executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
+        # A server that hangs is found out before peers declare this worker dead: another may have its address by now.
+        executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
+        executors["work"].durable = lifecycle.settings.durable
+        self._where = executors["blocking"].place
+        if len(self._parts()) > ALONE_AT_MOST:  # each beats for itself, and needs no connection of its own for that
+            executors["pulse"].combine()
+        if many(lifecycle):
+            executors["work"].combine()
+            for channel in ("work", "blocking"):
+                executors[channel].connections.keep = SPARE_S
+        settings = executors["work"].pool.connection_kwargs
+        self._telemetries = {
+            consumer.ops.keys.part("jobs"): WorkerTelemetry(consumer, settings, trace_parent)
+            for consumer in lifecycle.consumers
+        }
+        self._all: list[Event] = []
+        self._events: dict[int, list[Event]] = {id(consumer): [] for consumer in lifecycle.consumers}
+        self._running: dict[str, list[Any]] = {}  # threads, or tasks, by the role that they run
+
+    def _begin(self) -> None:
+        """Start every role."""
+        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place):
+            self._running.setdefault(name, []).append(self._role(name, role, whose, channel))
+
+    def join(self, consumers: Sequence[Consumer]) -> None:
+        """Start the roles of consumers that come while the worker runs: of shards that are new."""
+        if self.lifecycle.phase is not Phase.RUNNING:
+            return
+        for consumer in consumers:
+            telemetry = WorkerTelemetry(consumer, self.executors["work"].pool.connection_kwargs, self._trace_parent)
+            self._telemetries[consumer.ops.keys.part("jobs")] = telemetry
+            self._events[id(consumer)] = []
+            self._seat(consumer)
+        self.lifecycle.join(consumers)
+        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers):
+            self._running.setdefault(name, []).append(self._launch(self._role(name, role, whose, channel)))
+
+    @abstractmethod
+    def _seat(self, consumer: Consumer) -> None:
+        """Give a consumer the slots of those that it shares them with, or its own."""
+
+    @abstractmethod
+    def _launch(self, role: Any) -> Any:
+        """Start the thread or task of a role, and return it."""
+
+    def _place(self, consumer: Consumer) -> Hashable:
+        return self._where(consumer.ops.keys)
+
+    def _parts(self) -> list[list[Consumer]]:
+        """Return the consumers by place, such as a node of a cluster: no role serves those of two."""
+        return by_place(self.lifecycle.consumers, self._place)
+
+    @abstractmethod
+    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> Any:
+        """Make the thread or task that runs a role."""
+
+    def wakes(self, event: Event, name: str, whose: Consumer | Together | None) -> None:
+        """Add the event that the role of this *name* sleeps on, and whose it is."""
+        self._all.append(event)
+        if isinstance(whose, Together):
+            for consumer in whose.consumers:
+                self._events[id(consumer)].append(_OneOf(event, whose, consumer))
+        elif whose is not None:
+            self._events[id(whose)].append(_Heeding(event, whose, HEEDS[name]) if name in HEEDS else event)
+
+    def wake(self, consumer: object = None) -> None:
+        """Wake the roles of *consumer*, or all."""
+        for event in self._events.get(id(consumer), self._all):
+            event.set()
+        if isinstance(consumer, Consumer) and consumer.shared is not None:
+            other = consumer.shared.next()
+            for event in self._events[id(other)] if other is not None else ():
+                event.set()
+
+    def telemetry(self, consumer: Consumer) -> WorkerTelemetry:
+        """Return the telemetry of this consumer."""
+        return self._telemetries[consumer.ops.keys.part("jobs")]
+
+    def answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any], since: float) -> None:
+        """Record a round trip that began at *since*."""
+        for op, reply in zip(ops, replies, strict=True):
+            telemetry = self._telemetries.get(op.keys[0])
+            if telemetry is not None:
+                telemetry.answered(op, reply, since)
+
+    def not_durable(self, error: NotDurable) -> list[Any]:
+        """Log that what was settled has not come as far as it should, once a minute at most; return the answers."""
+        now = time.monotonic()
+        if now - self._lagged >= LAGS_EVERY_S:
+            self._lagged = now
+            log.say("not_durable", "%s", error)
+        return error.answers
+
+    def failed(self, error: BaseException, channel: Channel) -> None:
+        """Stop the worker, as a role ended by *error*, which `run()` will raise; ignore an error that a stop causes."""
+        self.wake()  # whatever waits for that role's end
+        if self._gave_up or self._hurried or self.lifecycle.phase >= Phase.STOPPED:
+            return
+        if channel == "blocking" and self.lifecycle.phase is not Phase.RUNNING:
+            return  # closed under its blocked read, it may raise anything
+        with self._failing:
+            first, self.error = self.error is None, self.error or error
+        # The others fail of the same, as a rule, and at the same moment.
+        log.say("role_failed", "%s", said(error), error=error, level=None if first else logging.DEBUG)
+        self.drain()
+
+    def perform(self, effect: Effect, consumer: Consumer | None) -> Any:
+        """Perform an effect that needs no waiting, for a role of *consumer*."""
+        match effect:
+            case Start(units):
+                self.start(consumer, units)
+            case Wake(everyone, whose):
+                self.wake(None if everyone else whose or consumer)
+            case TakeBack():
+                return self.take_back(consumer)
+            case Abort(held):
+                self.abort(held)
+            case Join(consumers):
+                self.join(consumers)
+            case Log(event, text):
+                log.say(event, "%s", text)
+            case _:
+                raise TypeError(f"{effect!r} is not performed by an engine")
+        return None
+
+    @abstractmethod
+    def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
+        """Run the handler on these units, as slots become free."""
+
+    @abstractmethod
+    def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
+        """Return the units that have not started, which no longer will, and whether another one has a slot."""
+
+    @abstractmethod
+    def abort(self, held: Sequence[Held]) -> None:
+        """Tell the handlers of these jobs to give up."""
+
+    @abstractmethod
+    def _stop_waiting(self) -> None:
+        """End the blocked reads: a read that goes on could still take a job's wake-up away from other workers."""
+
+    def stop(self) -> None:
+        """Drain; if called again, halt."""
+        if self._asked:
+            self.halt()
+        else:
+            self._asked = True
+            self.drain()
+
+    def drain(self) -> None:
+        """Take nothing new, and let handlers finish."""
+        begins = self.lifecycle.phase < Phase.DRAINING
+        self.lifecycle.advance_to(Phase.DRAINING)
+        self.stopping.set()
+        if begins:
+            self._say_stopping()
+        for consumer in self.lifecycle.consumers:
+            self.abort(consumer.endless())
+        self.wake()
+        self._stop_waiting()
+
+    def _say_stopping(self) -> None:
+        consumers = self.lifecycle.consumers
+        running = sum(bool(held.started) for consumer in consumers for held in list(consumer.held.values()))
+        waits = f", and waits for {running} that run; told again, it gives them back" if running else ""
+        words = "%s takes no more jobs%s"
+        log.say("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
+
+    def halt(self) -> None:
+        """Release all jobs now; handlers are told, async ones cancelled."""
+        self.lifecycle.advance_to(Phase.HALTING)
+        for consumer in self.lifecycle.consumers:
+            self.abort(list(consumer.held.values()))
+        self.drain()
+
+    def _over(self, farewell: Farewell, now: float) -> bool:
+        """Tell whether a stop gives up the server.
+
+        On a cluster one node may be out of reach while others answer: once no handler runs, calls to it end soon.
+        """
+        over = farewell.over(now, self._outage.answers)
+        if not self._hurried and len(self._parts()) > 1 and farewell.idle(now) >= LEAVE_WITHIN_S:
+            self._hurried = True
+            for executor in self.executors.values():
+                executor.budget = LEAVE_WITHIN_S
+        return over
+
+    def _farewell(self, now: float) -> Farewell:
+        return Farewell(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)
+
+    def _stopped(self) -> None:
+        """Finish the run: everything has ended."""
+        self.error = self.error or left_behind(self.lifecycle)
+        self.finished = True
+        worker = self.lifecycle.consumers[0].worker
+        back: dict[str, int] = {}
+        for one in self.lifecycle.consumers:
+            if one.given_back:  # by all shards of a queue
+                back[str(one.ops.keys.queue)] = back.get(one.ops.keys.queue, 0) + one.given_back
+        what = ", ".join(f"{number} of {queue!r}" for queue, number in back.items()) or "nothing"
+        log.say("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
+
+
+class BaseRoleDriver:
+    """The base of the drivers of one role: its consumer, its connection, and the event it sleeps on."""
+
+    def __init__(self, engine: Any, name: str, whose: Consumer | Together | None, channel: Channel, event: Any) -> None:
+        self._consumer = None if isinstance(whose, Together) else whose
+        self._engine, self._executor = engine, engine.executors[channel]
+        self._channel: Channel = channel
+        self._event = event
+        engine.wakes(event, name, whose)

@@ -1,0 +1,463 @@
+"""One run of an `AsyncWorker`: its roles and handlers as tasks, and in a thread those that keep jobs ours."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from headrace._core.effects import (
+    Abort,
+    BlockThen,
+    Effect,
+    Held,
+    Join,
+    Log,
+    Now,
+    Phase,
+    Receive,
+    Role,
+    Send,
+    Sleep,
+    Start,
+    TakeBack,
+    Wake,
+)
+from headrace._core.verdicts import overran
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.roles import Channel
+from headrace._core.worker.slots import first_of
+from headrace._core.worker.together import Together
+from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
+from headrace._engine.functions import is_async
+from headrace._engine.hooks import Hook, hook_failed, surrounded
+from headrace._engine.pulse import Pulse
+from headrace._engine.stalls import StallWatch
+from headrace._engine.thread_pool import Threads
+from headrace._model.job import Job
+from headrace._model.settings import KIND, HandlerSettings
+from headrace._net.aio.cluster import executor_of
+from headrace._net.aio.driver import AsyncDriver
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.aio.subscription import AsyncSubscription
+from headrace._net.base.connections import Attend
+from headrace._protocol.op import Op
+from headrace._telemetry.worker import WorkerTelemetry
+from headrace.errors import NotDurable, OutcomeUnknown
+
+# Since Python 3.12 a task may begin as it is made: a handler that waits for nothing ends without a turn of the loop.
+AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+
+
+class _Slots:
+    """The slots of one consumer: units that wait for one, and those that run."""
+
+    __slots__ = (
+        "around",
+        "backlog",
+        "call",
+        "consumer",
+        "of",
+        "over",
+        "plain",
+        "running",
+        "sharing",
+        "task",
+        "tasks",
+        "telemetry",
+        "threaded",
+        "threads",
+    )
+
+    def __init__(
+        self, consumer: Consumer, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry, of: _Slots | None
+    ) -> None:
+        handler = consumer.handler
+        self.consumer, self.telemetry = consumer, telemetry
+        self.backlog: deque[Unit] = deque()
+        self.of = of or self  # those of the first that shares them
+        self.sharing: list[_Slots] = [self] if of is None else of.sharing
+        self.running = 0  # of all that share them
+        self.over: list[tuple[Unit, BaseException | None, Any]] = []  # has ended, and is not yet taken in
+        self.tasks: dict[int, tuple[Any, Unit]] = {}  # by unit; the loop keeps only weak references to them
+        self.threads: Threads | None = None
+        self.call: Callable[[Any], Awaitable[Any]] = handler.function
+        name = f"headrace-{handler.queue}"
+        # Without a factory of the user's, what create_task() would do but its own frames and a name for each.
+        self.task: Callable[[Any], Any] = (
+            partial(asyncio.Task, loop=loop, name=name, **AT_ONCE)
+            if loop.get_task_factory() is None
+            else partial(loop.create_task, name=name)
+        )
+        self.plain: Callable[[Any], bool] = _always  # whether a call is for a thread, if there are threads
+        if handler.kinds:
+            self.threads = Threads(handler.function, name, loop, telemetry)
+            self.call = partial(_routed, handler)
+            threaded = {kind for kind, one in handler.kinds.items() if not is_async(one.function)}
+            self.plain = lambda job: next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
+        elif not is_async(handler.function):
+            self.threads = Threads(handler.function, name, loop, telemetry)
+        elif handler.deadline is not None:
+            self.call = partial(_timed, handler.function, handler.deadline)
+        self.around = handler.around
+        self.call = surrounded(self.call, self.around)
+        self.threaded = surrounded(self._in_thread, self.around)
+
+    def in_thread(self, unit: Unit) -> bool:
+        """Tell whether the handler of this unit is a plain function, which runs in a thread."""
+        return self.threads is not None and self.plain(unit[0].job)
+
+    def _in_thread(self, argument: Any) -> asyncio.Future[Any]:
+        """Call a plain function within its middleware: in a thread, with the context of the task that calls."""
+        assert self.threads is not None  # noqa: S101
+        return self.threads.submit(partial(copy_context().run, self.consumer.handler.function, argument))
+
+
+def _always(_argument: object) -> bool:
+    return True
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+async def _routed(handler: HandlerSettings, job: Job) -> Any:
+    one = handler.takes(job) or handler
+    return await (one.function(job) if one.deadline is None else _timed(one.function, one.deadline, job))
+
+
+async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, argument: Any) -> Any:
+    limit = asyncio.timeout(deadline)
+    try:
+        async with limit:
+            return await function(argument)
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(overran(deadline)) from None
+        raise
+
+
+async def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
+    """Call the hooks of the end, the last first; return the first error that there is."""
+    while hooks:
+        hook = hooks.pop()
+        try:
+            if inspect.isawaitable(made := hook()):
+                await made
+        except asyncio.CancelledError:
+            raise
+        except BaseException as raised:
+            hook_failed(hook, raised)
+            error = error or raised
+    return error
+
+
+class Engine(BaseEngine):
+    """One run of a worker."""
+
+    fetchers = 2  # while one waits for the server, the other takes in what it has answered
+
+    def __init__(
+        self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        limit = lifecycle.settings.max_outage
+        work = executor_of(url, client, limit, attend=attend)
+        pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
+        # The connections of blocked reads are known, and closed one by one: they are no others'.
+        self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
+        super().__init__(lifecycle, self.executors, trace_parent)
+        self.stopping = asyncio.Event()
+        self._subscriptions: dict[tuple[str, ...], AsyncSubscription] = {}  # by channels
+        self._finishing: asyncio.Task[None] | None = None
+        self.forsaken: Callable[[], None] | None = None  # called at the end, once nobody waits for it any more
+        self._slots: dict[int, _Slots] = {}
+        for one in lifecycle.consumers:
+            self._seat(one)
+        self.pulse = Pulse(pulse)
+        self._begin()
+        self.pulse.run(StallWatch(lifecycle, self.pulse, self._handles).run(), "headrace-stalls")
+
+    def _seat(self, consumer: Consumer) -> None:
+        of = self._slots.get(id(first_of(consumer)))
+        made = _Slots(consumer, self._loop, self.telemetry(consumer), of)
+        self._slots = {**self._slots, id(consumer): made}  # another thread may look through it
+        if of is not None:
+            of.sharing.append(made)
+
+    def _launch(self, role: asyncio.Future[None]) -> asyncio.Future[None]:
+        return role
+
+    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> asyncio.Future[None]:
+        if channel == "pulse":
+            there = PulseDriver(self, name, whose, channel, self.pulse.event())
+            return self.pulse.run(there.run(role), f"headrace-{name}")
+        driver = RoleDriver(self, name, whose, channel, asyncio.Event())
+        return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
+
+    async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None) -> list[Any]:
+        """Send operations in one round trip, until they are answered."""
+        since = time.perf_counter()
+        replies: list[Any] | None = None
+        while replies is None:
+            with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
+                try:
+                    replies = await executor.run_all(ops, within=within)
+                except NotDurable as error:
+                    replies = self.not_durable(error)
+        self.answered(ops, replies, since)
+        return replies
+
+    async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
+        """Block on the server, and send what follows that."""
+        try:
+            rung, reply = await executor.wait_then(effect)
+        except OutcomeUnknown:  # as in `send`
+            return True, None
+        if reply is not None:
+            self.answered([effect.op], [reply], time.perf_counter())
+        return rung, reply
+
+    def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
+        """Run the handler on these units, as slots become free."""
+        slots = self._slots[id(consumer)]
+        slots.backlog.extend(units)
+        self._fill(slots)
+
+    def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
+        """Return the units that have not started, which no longer will, and whether another one has a slot."""
+        slots = self._slots[id(consumer)]
+        units = list(slots.backlog)
+        slots.backlog.clear()
+        return units, slots.of.running > 0
+
+    def abort(self, held: Sequence[Held]) -> None:
+        """Cancel the tasks whose jobs are all lost; threads can only be told."""
+        if not held:  # as of most of many queues, as the worker stops
+            return
+        for one in held:
+            one.job.lost.set()
+        for slots in self._slots.values():
+            for run, unit in list(slots.tasks.values()):
+                if not isinstance(run, asyncio.Task) or slots.in_thread(unit):
+                    continue
+                if not run.cancelling() and all(x.job.lost for x in unit):
+                    run.cancel()  # pyright: ignore[reportUnknownMemberType]
+                    run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
+
+    def _handles(self, task: Any) -> tuple[Unit, Callable[..., Any]] | None:
+        """Return the unit that *task* works on, and its handler's function; asked from another thread."""
+        for slots in self._slots.values():
+            for run, unit in list(slots.tasks.values()):
+                if run is task:
+                    return unit, slots.consumer.of(unit[0]).function
+        return None
+
+    def _fill(self, slots: _Slots) -> None:
+        """Start waiting units, as far as there are slots."""
+        consumer, limit, batch = slots.consumer, slots.consumer.handler.concurrency, slots.consumer.handler.batch
+        while slots.backlog and slots.of.running < limit:
+            unit = slots.backlog.popleft()
+            jobs = consumer.begin(unit, time.monotonic())  # what began before may have taken long
+            if not jobs:
+                self.wake(slots.consumer)
+                continue
+            slots.of.running += 1
+            argument = jobs if batch else jobs[0]
+            if slots.threads is None or not slots.plain(argument):
+                run: Any = slots.task(self._run(slots, unit, argument, slots.call))
+            elif slots.around:
+                run = slots.task(self._run(slots, unit, argument, slots.threaded))
+            else:
+                run = slots.threads.run(unit, argument)
+                run.add_done_callback(partial(self._thread_ended, slots, unit))
+            if not run.done():
+                slots.tasks[id(unit)] = run, unit
+
+    async def _run(self, slots: _Slots, unit: Unit, argument: Any, call: Callable[[Any], Awaitable[Any]]) -> None:
+        """Call a handler, and take in its end: one task."""
+        error: BaseException | None = None
+        result: Any = None
+        if id(unit) not in slots.tasks:  # it begins as it is made
+            slots.tasks[id(unit)] = asyncio.current_task(), unit
+        try:
+            telemetry = slots.telemetry
+            span = telemetry.on and not telemetry.passes(unit, argument)
+            result = await (telemetry.call_async(call, unit, argument) if span else call(argument))
+        except BaseException as raised:  # judged, whatever it is
+            error = raised
+        slots.tasks.pop(id(unit), None)
+        self._ended(slots, unit, error, result)
+        if isinstance(error, KeyboardInterrupt):  # Ctrl-C without a signal handler ends the program
+            self._loop.call_soon(_raise, error)
+
+    def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
+        """Take in the end of a cancelled task, which may not have begun."""
+        if slots.tasks.pop(id(unit), None) is not None:
+            self._ended(slots, unit, asyncio.CancelledError(), None)
+
+    def _thread_ended(self, slots: _Slots, unit: Unit, run: Any) -> None:
+        error = run.exception()
+        del slots.tasks[id(unit)]
+        self._ended(slots, unit, error, None if error is not None else run.result())
+
+    def _ended(self, slots: _Slots, unit: Unit, error: BaseException | None, result: Any) -> None:
+        slots.over.append((unit, error, result))
+        if len(slots.over) == 1:
+            asyncio.get_running_loop().call_soon(self._take_in, slots)
+
+    def _take_in(self, slots: _Slots) -> None:
+        """Take in all ends of one turn of the event loop."""
+        over, slots.over = slots.over, []
+        slots.of.running -= len(over)
+        now, finished = time.monotonic(), slots.consumer.finished
+        for unit, error, result in over:
+            finished(unit, now, error, result)
+        slots.consumer.slot_freed()
+        sharing = slots.sharing
+        if len(sharing) > 1:
+            sharing.append(sharing.pop(0))  # another is the first to fill them the next time
+        for one in list(sharing):
+            if one.backlog:
+                self._fill(one)
+        self.wake(slots.consumer)
+
+    def subscription(self, channels: Sequence[str]) -> AsyncSubscription:
+        """Return the connection that listens on these channels."""
+        found = self._subscriptions.get(key := tuple(channels))
+        return found or self._subscriptions.setdefault(key, AsyncSubscription(self.executors["work"]))
+
+    def _stop_waiting(self) -> None:
+        self.executors["blocking"].stop_waiting()  # its reads alone: the connections of others are not closed
+
+    def runs_this(self) -> bool:
+        """Tell whether one of our handlers is the caller."""
+        task = asyncio.current_task()
+        return any(run is task for slots in self._slots.values() for run, _ in slots.tasks.values())
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended: it has finished, or its event loop was closed under it."""
+        return self.finished or self._loop.is_closed()
+
+    async def finish(self) -> None:
+        """Wait until everything is settled or released, and closed. A cancelled caller does not end that."""
+        if not self.finished and (self._finishing is None or self._finishing.done()):
+            self._finishing = asyncio.create_task(self._end(), name="headrace-finish")
+        if self._finishing is not None:
+            await asyncio.shield(self._finishing)
+
+    async def _end(self) -> None:
+        try:
+            await self._wind_up()
+        except asyncio.CancelledError:  # a loop that is being closed cancels everything once, and waits for it
+            self.halt()
+            await self._wind_up()
+
+    async def _wind_up(self) -> None:
+        farewell = self._farewell(time.monotonic())
+        tasks = self._running
+        await self._await([*tasks["fetch"], *tasks["wait"]], farewell)
+        self.lifecycle.advance_to(Phase.STOPPED)
+        self.wake()
+        for task in tasks["listen"]:
+            task.cancel()
+        await self._await([*chain(*tasks.values())], farewell)
+        leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
+        await self._await(leaving, farewell)
+        every = [(slots, *run) for slots in self._slots.values() for run in slots.tasks.values()]
+        halted: list[asyncio.Task[Any]] = [run for slots, run, unit in every if not slots.in_thread(unit)]
+        if halted:  # threads are not waited for
+            await asyncio.wait(halted, timeout=1)
+        for slots in self._slots.values():
+            if slots.threads is not None:
+                slots.threads.close()
+        for subscription in self._subscriptions.values():
+            await subscription.close()
+        await self.executors["work"].close()
+        await self.pulse.close()
+        self.error = await call_stops(self.stops, self.error)
+        self._stopped()
+        if self.forsaken is not None:
+            self.forsaken()
+
+    async def _await(self, tasks: Sequence[asyncio.Future[None]], farewell: Farewell) -> None:
+        """Wait until the tasks have ended, or the server is given up. Cancelling the caller does not cancel them."""
+        left = {task for task in tasks if not task.done()}
+        while left:
+            _, left = await asyncio.wait(left, timeout=0.05)
+            if left and self._over(farewell, time.monotonic()):
+                for task in left:
+                    task.cancel()
+
+
+class RoleDriver(BaseRoleDriver, AsyncDriver):
+    """The driver of one role, in its task."""
+
+    _engine: Engine
+
+    async def run(self, role: Role) -> None:
+        """Drive a role to its end."""
+        try:
+            await self._drive(role)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self._engine.failed(error, self._channel)
+
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
+        match effect:
+            case Now():
+                return time.monotonic()
+            case Send(ops, within):
+                return await self._engine.send(ops, self._executor, within)
+            case Sleep(seconds):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._event.wait()
+                self._event.clear()
+                return None
+            case BlockThen():
+                return await self._engine.wait(effect, self._executor)
+            case Receive(channels, seconds):
+                return await self._engine.subscription(channels).receive(channels, seconds)
+            case Start(units):
+                self._engine.start(self._consumer, units)
+                if self._channel == "blocking":  # what came alone begins before this role goes on
+                    await asyncio.sleep(0)
+                return None
+            case Wake() | TakeBack() | Abort() | Join() | Log():
+                return self._engine.perform(effect, self._consumer)
+            case _:
+                return await super()._perform(effect, end)
+
+
+class PulseDriver(RoleDriver):
+    """The driver of a role in the pulse: what concerns the worker's loop is performed there."""
+
+    def _failed(self, error: BaseException) -> None:
+        self._engine.pulse.tell(self._engine.failed, error, self._channel)
+
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:
+        match effect:
+            case Abort(held):
+                for one in held:  # at once: handlers in threads look at it
+                    one.job.lost.set()
+                self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
+            case Wake():
+                self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
+            case _:
+                return await super()._perform(effect, end)
+        return None

@@ -1,0 +1,77 @@
+"""Threads for the plain functions among an `AsyncWorker`'s handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from headrace._engine.base import Unit
+from headrace._telemetry.worker import WorkerTelemetry
+from headrace.errors import said
+
+
+class Threads:
+    """Daemon threads that run a plain function, as many as ever ran at once. A hanging one keeps no process alive."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry
+    ) -> None:
+        self._function, self._name, self._loop, self._telemetry = function, name, loop, telemetry
+        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._threads = self._busy = 0
+
+    def run(self, unit: Unit, argument: Any) -> asyncio.Future[Any]:
+        """Call the function in a thread, recorded."""
+        return self.submit(partial(self._observed, unit, argument))
+
+    def _observed(self, unit: Unit, argument: Any) -> Any:
+        observed = self._telemetry.on
+        return self._telemetry.call(self._function, unit, argument) if observed else self._function(argument)
+
+    def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call *call* in a thread."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._busy += 1
+        future.add_done_callback(self._free)
+        if self._busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._calls.put((future, call))
+        return future
+
+    def _free(self, _future: object) -> None:
+        self._busy -= 1
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = function()
+            except StopIteration as raised:  # no future takes it
+                error = RuntimeError(f"the handler raised {said(raised)}")
+            except BaseException as raised:  # judged, whatever it is
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_settle, future, result, error)
+            del call, future, function, result, error  # they may be large
+
+    def close(self) -> None:
+        """End the idle threads; the others end after their call."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,354 @@
+"""One run of a `Worker`: its roles and handlers as threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from headrace._core.effects import (
+    Abort,
+    BlockThen,
+    Effect,
+    Held,
+    Join,
+    Log,
+    Now,
+    Phase,
+    Receive,
+    Role,
+    Send,
+    Sleep,
+    Start,
+    TakeBack,
+    Wake,
+)
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.roles import Channel
+from headrace._core.worker.slots import first_of, leads
+from headrace._core.worker.together import Together
+from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
+from headrace._engine.hooks import Hook, hook_failed, surrounded
+from headrace._net.base.connections import Attend
+from headrace._net.sync.cluster import executor_of
+from headrace._net.sync.driver import Driver
+from headrace._net.sync.executor import Executor
+from headrace._net.sync.subscription import Subscription
+from headrace._protocol.op import Op
+from headrace.errors import NotDurable, OutcomeUnknown
+
+HAND_OVER_S = 3e-5  # seconds for which a role rests that has started a handler: its thread needs the interpreter's lock
+
+
+def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
+    """Call the hooks of the end, the last first; return the first error that there is."""
+    while hooks:
+        hook = hooks.pop()
+        try:
+            hook()
+        except BaseException as raised:
+            hook_failed(hook, raised)
+            error = error or raised
+    return error
+
+
+class Bell:
+    """An event on which one thread sleeps: what `threading.Event` does in Python, for any number of them, is done here
+    by a lock that is free once it is set.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake the thread, or let it not sleep the next time."""
+        if self._lock.locked():
+            with suppress(RuntimeError):  # another thread has just set it
+                self._lock.release()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep so long, or until it is set, and unset it."""
+        self._lock.acquire(timeout=max(0.0, seconds))
+
+
+class Engine(BaseEngine):
+    """One run of a worker."""
+
+    def __init__(
+        self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
+    ) -> None:
+        limit = lifecycle.settings.max_outage
+        work = executor_of(url, client, limit, attend=attend)
+        blocking = executor_of(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
+        pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
+        self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
+        super().__init__(lifecycle, self.executors, trace_parent)
+        self.stopping = threading.Event()
+        self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # by channels
+        self._finish = threading.Lock()
+        self._putting = threading.Lock()  # shards that share slots keep the order of their units
+        self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit | RoleDriver] | None]] = {}
+        self._begun: dict[int, set[int]] = {}  # by consumer, the units that wait for a slot, or have one
+        for one in lifecycle.consumers:
+            self._seat(one)
+        self._runners = [
+            self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
+            for consumer in filter(leads, lifecycle.consumers)
+            for number in range(consumer.handler.concurrency)
+        ]
+        self._begin()
+
+    def _seat(self, consumer: Consumer) -> None:
+        first = id(first_of(consumer))
+        self._units[id(consumer)] = self._units.setdefault(first, queue.SimpleQueue())
+        self._begun[id(consumer)] = self._begun.setdefault(first, set())
+
+    def _launch(self, role: RoleDriver) -> RoleDriver:
+        role.start()
+        return role
+
+    def begin(self) -> None:
+        """Start the threads. The worker knows its engine by now: the first handler may ask it to stop."""
+        for one in [*self._runners, *chain(*self._running.values())]:
+            one.start()
+
+    def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
+        return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
+
+    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> RoleDriver:
+        driver = RoleDriver(self, name, whose, channel, role)
+        if name == "wait" and isinstance(whose, Consumer) and whose.shared is None and whose.handler.concurrency > 1:
+            driver.hands_over = True
+            number = whose.handler.concurrency
+            driver.thread = self._thread(f"{whose.handler.queue}-{number}", self._handle, whose, driver)
+        else:
+            driver.thread = self._thread(name, driver.drive)
+        return driver
+
+    def send(self, ops: Sequence[Op[Any]], executor: Executor, within: float | None = None) -> list[Any]:
+        """Send operations in one round trip, until they are answered or the worker has stopped."""
+        since = time.perf_counter()
+        replies: list[Any] | None = None
+        while replies is None:
+            if self._gave_up:
+                raise TimeoutError("the worker has stopped")
+            with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
+                try:
+                    replies = executor.run_all(ops, within=within)
+                except NotDurable as error:
+                    replies = self.not_durable(error)
+        self.answered(ops, replies, since)
+        return replies
+
+    def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
+        """Block on the server, and send what follows that."""
+        time.sleep(HAND_OVER_S)
+        try:
+            rung, reply = executor.wait_then(effect)
+        except OutcomeUnknown:  # as in `send`
+            return True, None
+        if reply is not None:
+            self.answered([effect.op], [reply], time.perf_counter())
+        return rung, reply
+
+    def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
+        """Run the handler on these units, as slots become free."""
+        assert consumer is not None  # noqa: S101
+        put, begun = self._units[id(consumer)].put, self._begun[id(consumer)]
+        with self._putting:
+            for unit in units:
+                begun.add(id(unit))
+                put((consumer, unit))
+
+    def hand_over(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
+        """Let a thread that has nothing to do drive a role on, so that the one which has driven it may handle *unit*:
+        a job that comes alone waits for no other thread. False if none is free.
+        """
+        begun = self._begun[id(consumer)]
+        with self._putting:
+            if len(begun) >= consumer.handler.concurrency:
+                return False
+            begun.add(id(unit))
+            self._units[id(consumer)].put((consumer, driver))
+        return True
+
+    def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
+        """Return the units that have not started, which no longer will, and whether another one has a slot."""
+        units, waiting = self._units[id(consumer)], list[Unit]()
+        others: list[tuple[Consumer, Unit | RoleDriver]] = []
+        with self._putting:
+            with suppress(queue.Empty):
+                while True:
+                    item = units.get_nowait()
+                    if item is None:
+                        continue
+                    if item[0] is consumer and not isinstance(item[1], RoleDriver):
+                        waiting.append(item[1])
+                    else:
+                        others.append(item)
+            begun = self._begun[id(consumer)]
+            begun.difference_update(map(id, waiting))
+            for item in others:  # of the shards that share these slots, in their order
+                units.put(item)
+        return waiting, bool(begun)
+
+    def abort(self, held: Sequence[Held]) -> None:
+        """Tell the handlers of these jobs to give up; a thread cannot be stopped."""
+        for one in held:
+            one.job.lost.set()
+
+    def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
+        """Run the handler on unit after unit, and drive a role in between: the threads of a queue's slots, and one."""
+        units, begun = self._units[id(consumer)], self._begun[id(consumer)]
+        handler, batch = consumer.handler, consumer.handler.batch
+        function = surrounded(handler.function, handler.around)
+        telemetry, shared = self.telemetry(consumer), consumer.shared is not None
+        item = units.get() if driver is None else (consumer, driver)
+        while item is not None:
+            consumer, unit = item
+            if isinstance(unit, RoleDriver):
+                item = unit.drive()
+                continue
+            if shared:
+                telemetry = self.telemetry(consumer)
+            error: BaseException | None = None
+            result: Any = None
+            if jobs := consumer.begin(unit, time.monotonic()):
+                argument: Any = jobs if batch else jobs[0]
+                try:
+                    result = telemetry.call(function, unit, argument) if telemetry.on else function(argument)
+                except BaseException as raised:  # judged, whatever it is
+                    error = raised
+                consumer.finished(unit, time.monotonic(), error, result)
+            begun.discard(id(unit))
+            consumer.slot_freed()  # behind that: a role says that it is stuck, and then looks whether it is
+            self.wake(consumer)
+            item, unit, jobs, argument, error, result = None, [], [], None, None, None  # they may be large
+            item = units.get()
+
+    def subscription(self, channels: Sequence[str]) -> Subscription:
+        """Return the connection that listens on these channels."""
+        found = self._subscriptions.get(key := tuple(channels))
+        return found or self._subscriptions.setdefault(key, Subscription(self.executors["work"]))
+
+    def _unsubscribe(self) -> None:
+        for subscription in list(self._subscriptions.values()):
+            subscription.close()
+
+    def _stop_waiting(self) -> None:
+        self.executors["blocking"].stop_waiting()
+
+    def runs_this(self) -> bool:
+        """Tell whether one of our handlers is the caller."""
+        roles = (role.thread for role in self._running["wait"] if role.hands_over)
+        return threading.current_thread() in (*self._runners, *roles)
+
+    def finish(self) -> None:
+        """Wait until everything is settled or released, or no server answers, and close."""
+        with self._finish:
+            if self.finished:
+                return
+            farewell = self._farewell(time.monotonic())
+            # A read may have been connecting as drain() closed what it found.
+            self._await(self._running["wait"], farewell, self._stop_waiting)
+            self._await(self._running["fetch"], farewell)
+            self.lifecycle.advance_to(Phase.STOPPED)
+            self.wake()
+            for consumer in filter(leads, self.lifecycle.consumers):
+                for _ in range(consumer.handler.concurrency):
+                    self._units[id(consumer)].put(None)
+            self._unsubscribe()
+            # Again and again: redis-py opens a connection anew that is closed just before it is read.
+            self._await([*chain(*self._running.values())], farewell, self._unsubscribe)
+            leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
+            for role in leaving:
+                role.start()
+            self._await(leaving, farewell)
+            for executor in self.executors.values():
+                executor.close()
+            self.error = call_stops(self.stops, self.error)
+            self._stopped()
+
+    def _await(self, roles: Sequence[RoleDriver], farewell: Farewell, prod: Callable[[], None] | None = None) -> None:
+        """Wait until these roles have ended. If the server is given up first, all calls to it end, too."""
+        for role in roles:
+            while not role.ended.is_set() and not self._gave_up:
+                if prod is not None:
+                    prod()
+                role.ended.wait(0.02)
+                if self._over(farewell, time.monotonic()):
+                    self._gave_up = True
+                    for executor in self.executors.values():
+                        executor.give_up()
+
+
+class RoleDriver(BaseRoleDriver, Driver):
+    """The driver of one role, in a thread: the same to its end, or one after the other."""
+
+    _engine: Engine
+    thread: threading.Thread  # the first
+    hands_over = False  # whether the thread may handle what the role has leased, and another drives on
+
+    def __init__(
+        self, engine: Engine, name: str, whose: Consumer | Together | None, channel: Channel, role: Role
+    ) -> None:
+        super().__init__(engine, name, whose, channel, Bell())
+        self._role = role
+        self.ended = threading.Event()
+        self.ended.set()  # it has not begun
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.ended.clear()
+        self.thread.start()
+
+    def drive(self) -> tuple[Consumer, Unit] | None:
+        """Drive the role to its end, or until the caller is to handle a unit, and another thread drives on."""
+        answer: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                effect = self._role.send(answer) if error is None else self._role.throw(error)
+                answer = error = None
+                if isinstance(effect, Start) and (mine := self._mine(effect.units)) is not None:
+                    return mine
+                try:
+                    answer = self._perform(effect)
+                except BaseException as raised:
+                    error = raised
+        except StopIteration:
+            pass
+        except BaseException as failed:
+            self._engine.failed(failed, self._channel)
+        self.ended.set()
+        return None
+
+    def _mine(self, units: Sequence[Unit]) -> tuple[Consumer, Unit] | None:
+        """Return the unit that the caller is to handle, if there is one, and another thread is free to drive on."""
+        consumer = self._consumer
+        if not self.hands_over or consumer is None or len(units) != 1:
+            return None
+        return (consumer, units[0]) if self._engine.hand_over(consumer, units[0], self) else None
+
+    def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
+        match effect:
+            case Now():
+                return time.monotonic()
+            case Send(ops, within):
+                return self._engine.send(ops, self._executor, within)
+            case Sleep(seconds):
+                return self._event.sleep(seconds)
+            case BlockThen():
+                return self._engine.wait(effect, self._executor)
+            case Receive(channels, seconds):
+                return self._engine.subscription(channels).receive(channels, seconds)
+            case Start() | Wake() | TakeBack() | Abort() | Join() | Log():
+                return self._engine.perform(effect, self._consumer)
+            case _:
+                return super()._perform(effect, end)

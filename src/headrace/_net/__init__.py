@@ -1,0 +1,1 @@
+"""The network: connections, retries, executors and clusters."""

@@ -1,0 +1,250 @@
+"""The same as `_net/sync/cluster`, under asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import redis
+import redis.asyncio
+from redis import exceptions as errors
+
+from headrace._core.effects import BlockAmong, BlockThen
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.base.cluster.address import Seeds, names_cluster, seeds
+from headrace._net.base.cluster.base import BaseClusterExecutor
+from headrace._net.base.cluster.scatter import Batch, Scatter, Scattered, refused
+from headrace._net.base.cluster.slots import ASK_SLOTS, ASK_WITHIN_S, Node, slot_of
+from headrace._net.base.connections import Attend
+from headrace._net.base.lanes import Lane, Meanwhile
+from headrace._net.base.retries import Trip
+from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.op import Arg, Op, pack
+from headrace._protocol.prepared import Prepared
+from headrace._protocol.waiting import rung
+from headrace._telemetry.client import Outage
+
+R = TypeVar("R")
+
+
+def executor_of(
+    url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
+    attend: Attend | None = None, *, shares: bool = False,
+) -> AsyncExecutor:  # fmt: skip
+    """Like `_net/sync/cluster.executor_of`."""
+    if names_cluster(url, client):
+        return AsyncClusterExecutor(seeds(url, client, redis.asyncio.ConnectionPool), budget, outage)
+    return AsyncExecutor(url, client, budget, outage, attend, shares=shares)
+
+
+class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
+    """Like `ClusterExecutor`, for asyncio. Calls wait for their turn node by node."""
+
+    _links: dict[Node, AsyncExecutor]
+
+    def __init__(self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None) -> None:
+        pool = seeds.pool(redis.asyncio.ConnectionPool, seeds.nodes[0])
+        super().__init__(None, SimpleNamespace(connection_pool=pool), budget, outage)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        self._scattered(seeds)
+        self._learning = asyncio.Lock()
+
+    def _link(self, node: Node) -> AsyncExecutor:
+        """Like `ClusterExecutor._link`."""
+        link = self._links.get(node)
+        if link is None:
+            pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(redis.asyncio.ConnectionPool, node))
+            link = self._linked(node, AsyncExecutor(None, pool, self.budget, self.outage))
+        return link
+
+    async def _refresh(self) -> None:
+        """Like `ClusterExecutor._refresh`."""
+        since = time.monotonic()
+        async with self._learning:
+            if self.slots.asked >= since:
+                return  # another task has, meanwhile
+            last: Exception = errors.ConnectionError("the cluster has no nodes")
+            for node in self.slots.places():
+                try:
+                    self.slots.learn((await self._link(node).send([ASK_SLOTS], within=ASK_WITHIN_S))[0], node)
+                except (errors.RedisError, OSError) as error:
+                    self.slots.suspect(node)
+                    last = error
+                else:
+                    for link in self._left():
+                        await link.connections.disconnect(inuse_connections=False)
+                    return
+            raise last
+
+    async def _refresh_quietly(self) -> None:
+        if self.slots.due():
+            with suppress(errors.RedisError, OSError):
+                await self._refresh()
+
+    async def _turn(self, trip: Trip) -> asyncio.Semaphore:
+        """Like `AsyncExecutor._turn`, among the trips to the node of the first operation: one that is out of reach
+        takes no turn from the others.
+        """
+        node = self.slots.owner(slot_of(trip.ops[0].keys[0])) if trip.ops else None
+        return await (super()._turn(trip) if node is None else self._link(node)._turn(trip))  # noqa: SLF001
+
+    async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        assert isinstance(trip, Scattered)  # noqa: S101
+        if trip.lasting is not None:
+            trip.lasting.begin()
+        return await self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
+
+    async def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
+        """Like `ClusterExecutor._complete`."""
+        if scatter.unknown:
+            await self._refresh()
+        while batches := scatter.batches():
+            for batch, answers in await self._talk(batches, trip, meanwhile):
+                scatter.take(batch, answers)
+            meanwhile = None
+            if scatter.stale and scatter.unknown:
+                await self._refresh_quietly()
+        if scatter.stale:
+            await self._refresh_quietly()
+        return scatter.answered()
+
+    async def _talk(
+        self, batches: Sequence[Batch], trip: Trip, meanwhile: Meanwhile
+    ) -> list[tuple[Batch, Sequence[Any] | Exception]]:
+        """Like `ClusterExecutor._talk`."""
+        first, *others = batches
+        if not others:
+            return [(first, await self._exchanged(first, trip, meanwhile))]
+        talks = [self._exchanged(first, trip, meanwhile), *(self._exchanged(batch, trip, None) for batch in others)]
+        tasks = [asyncio.ensure_future(talk) for talk in talks]
+        try:
+            await asyncio.wait(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return [(batch, task.result()) for batch, task in zip(batches, tasks, strict=True)]
+
+    async def _exchanged(self, batch: Batch, trip: Trip, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
+        link = self._link(batch.node)
+        try:
+            left = await link._try_waiting(trip)  # noqa: SLF001
+            answers = await link.send(batch.commands, meanwhile, trip.leaves, left)
+        except (errors.RedisError, OSError) as cut:
+            refusal = await link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None  # noqa: SLF001
+            if refusal is not None:
+                raise refusal from cut
+            return cut
+        trip.answered()
+        if refused(answers) and (refusal := await link._refusal(batch.ops)) is not None:  # noqa: SLF001
+            raise refusal
+        return answers
+
+    async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+        result: R = (await self.run_all([prepared.of(item)]))[0]
+        return result
+
+    async def send(
+        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Like `ClusterExecutor.send`."""
+        return await self._link(self.slots.places()[0]).send(commands, meanwhile, leaves, within)
+
+    async def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
+        """Like `ClusterExecutor.scan`."""
+        if not self.slots.complete:
+            await self._refresh()
+        node, at = self._scanned(cursor)
+        reply = (await self._link(node).send([command(at)], within=within))[0]
+        return self._scanned_on(cursor, reply)
+
+    async def source(self, channels: Sequence[str]) -> Any:
+        """Like `Executor.source`."""
+        slot = slot_of(channels[0])
+        if not self.slots.sound(slot):
+            await self._refresh_quietly()
+        return (await self._home(slot)).pool
+
+    async def _home(self, slot: int) -> AsyncExecutor:
+        """Like `ClusterExecutor._home`."""
+        if self.slots.owner(slot) is None:
+            await self._refresh()
+        return self._link(self._owner(slot))
+
+    async def wait(self, command: tuple[Arg, ...]) -> bool:
+        """Like `Executor.wait`."""
+        slot = self._waited(command)
+        try:
+            link = await self._home(slot)
+            return self._rang(slot, (await link._block([pack(command)], None))[0])  # noqa: SLF001
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            await self._refresh_quietly()
+            await asyncio.sleep(0.01)
+            return True
+
+    async def wait_among(self, effect: BlockAmong) -> list[str]:
+        """Like `Executor.wait_among`; all keys are of one group."""
+        slot = slot_of(next(iter(effect.keys)))
+        try:
+            link = await self._home(slot)
+            reply = (await link._block([pack(effect.command)], None))[0]  # noqa: SLF001
+            self._rang(slot, reply)
+            return rung(reply, effect.keys)
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            await self._refresh_quietly()
+            await asyncio.sleep(0.01)
+            return list(effect.keys)
+
+    async def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
+        """Like `Executor.wait_then`."""
+        lane, trip, found = self._lane(effect.op), Scattered([effect.op]), True
+        slot = slot_of(effect.op.keys[0])
+        try:
+            link = await self._home(slot)
+            scatter = Scatter(self.slots, trip, [lane])
+            (batch,) = scatter.batches()
+            commands = [pack(effect.command), *batch.commands]
+            reply, *answers = await link._block(commands, trip.leaves)  # noqa: SLF001
+            trip.answered()
+            found = self._rang(slot, reply)
+            scatter.take(batch, answers)
+            replies = await self._complete(scatter, trip)
+        except Exception as error:
+            if self._waits_no_more:
+                await self._undo_riding(effect, lane)
+                return False, None
+            await self._refresh_quietly()
+            await asyncio.sleep(0.01)
+            replies = await self._again(error, trip, [lane], None)
+        else:
+            self._lanes.give(trip.ops, [lane])
+        return bool(found), self._answered(trip, replies)[0]
+
+    def stop_waiting(self) -> None:
+        """Like `Executor.stop_waiting`; once is enough."""
+        self._waits_no_more = True
+        for link in list(self._links.values()):
+            link.stop_waiting()
+
+    async def close(self, last: Sequence[Op[Any]] = ()) -> None:
+        """Like `Executor.close`."""
+        try:
+            await super().close(last)
+        finally:
+            closing = [link.connections.disconnect() for link in list(self._links.values())]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await asyncio.gather(*closing)
+
+    async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
+        with suppress(Exception):  # all of it expires
+            if last:
+                async with asyncio.timeout(ASK_WITHIN_S):
+                    await self._attempt(Scattered(last), [Lane() for _ in last], None)
+        for command in clearing:
+            with suppress(Exception):
+                link = await self._home(slot_of(command[1]))
+                await link.send([pack(command)], within=ASK_WITHIN_S)

@@ -1,0 +1,136 @@
+"""Coalescing: concurrent awaited calls of one operation, sent as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from attrs import define, field
+from redis import exceptions as errors
+
+from headrace._net.base.retries import Trip, known
+from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.op import Op
+
+COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
+COALESCED_AT_MOST = 500  # items of one joint call, but for its last
+T = TypeVar("T")
+Waiting = tuple[Any, "asyncio.Future[Any]"]
+
+
+@define(eq=False)
+class Coalescer:
+    """The concurrent calls of one operation. Some are under way, each in its caller's task; later ones wait, and are
+    sent as one: with 1,000 awaits at once a job costs a twentieth of a call of its own.
+    """
+
+    run_all: Callable[..., Awaitable[list[Any]]]
+    join: Callable[[Sequence[Any]], Op[Any]]
+    under_way: int = 0
+    waiting: deque[Waiting] = field(factory=deque[Waiting])
+    tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
+    loop: asyncio.AbstractEventLoop = field(init=False)  # asked once for all that wait: it takes a system call
+
+    async def run(self, op: Op[Any], within: float | None = None) -> Any:
+        """Run *op*, alone or joined with others, in *within* seconds; return its decoded reply."""
+        if self.under_way >= COALESCE_ABOVE and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
+            future = self.wait(op)
+            return await future if within is None else await self._answer_within(op, future, within)
+        return (await self.alone(self.run_all([op], within=within)))[0]
+
+    async def alone(self, call: Awaitable[T]) -> T:
+        """Await a call that need not wait for others."""
+        if not self.under_way:
+            self.loop = asyncio.get_running_loop()
+        self.under_way += 1
+        try:
+            return await call
+        finally:
+            self._next()
+
+    def wait(self, call: Any) -> asyncio.Future[Any]:
+        """Let an operation wait, to be joined with others; the future has its decoded reply."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self.waiting.append((call, future))
+        return future
+
+    async def _answer_within(self, op: Op[Any], future: asyncio.Future[Any], within: float) -> Any:
+        """Wait for the answer to *op*, which others may wait for longer."""
+        try:
+            async with asyncio.timeout(within):
+                return await future
+        except TimeoutError:
+            if not future.cancelled():
+                raise
+        trip = Trip([op], within, spent=within)
+        if all(one is not future for _, one in self.waiting):
+            trip.leaves()
+        late = errors.TimeoutError(f"no answer within {within:g} s")
+        known(late, trip)
+        raise late
+
+    def _next(self) -> None:
+        """Send the calls that wait, now that one is no longer under way."""
+        if self.waiting:
+            task = asyncio.create_task(self._send(), name="headrace-coalescer")
+            self.tasks.add(task)  # the loop keeps only a weak reference
+            task.add_done_callback(self.tasks.discard)
+        else:
+            self.under_way -= 1
+
+    async def _send(self) -> None:
+        """Send the waiting calls as one."""
+        some: list[Waiting] = []
+        try:
+            items = self._take(some)
+            if some:
+                self._answer(some, (await self.run_all([self.join(items)]))[0])
+        except BaseException as error:
+            for _, future in some:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                self._next()
+                raise
+        self.loop.call_soon(self._next)  # behind the callers that were answered: their next calls join it
+
+    def _take(self, some: list[Waiting]) -> list[Any]:
+        """Move calls that wait, and were not cancelled, to *some*; return their items."""
+        items: list[Any] = []
+        size = 0
+        while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
+            op, future = waiting = self.waiting.popleft()
+            if not future.done():
+                some.append(waiting)
+                items += op.items
+                size += op.size
+        return items
+
+    def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
+        at = 0
+        for op, future in some:
+            end = at + len(op.items)
+            if not future.done():
+                future.set_result(replies[at:end])
+            at = end
+
+
+@define(eq=False)
+class ItemCoalescer(Coalescer):
+    """The concurrent calls of an operation of one item each, which stands for the call; its answer is that item's."""
+
+    def _take(self, some: list[Waiting]) -> list[Any]:
+        size = 0
+        while self.waiting and len(some) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
+            item, future = waiting = self.waiting.popleft()
+            if not future.done():
+                some.append(waiting)
+                size += len(item)
+        return [item for item, _ in some]
+
+    def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
+        for (_, future), reply in zip(some, replies, strict=True):
+            if not future.done():
+                future.set_result(reply)

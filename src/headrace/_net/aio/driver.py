@@ -1,0 +1,124 @@
+"""The driver of `_core`'s generators: performs each effect and sends its answer back."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace._api.inspector import scanned, scanning
+from headrace._core.effects import (
+    AwaitEnds,
+    AwaitRoom,
+    Block,
+    BlockAmong,
+    Effect,
+    ForgetEnds,
+    Now,
+    Overlap,
+    PassTurn,
+    Scan,
+    Send,
+    Sleep,
+    Step,
+    Undo,
+    Undoable,
+    WatchEnds,
+)  # fmt: skip
+from headrace._model.checks import seconds
+from headrace._net.aio.cluster import executor_of
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.aio.line import Lines
+from headrace._net.base.connected import Connected, Timeout, least
+from headrace._protocol.op import Op
+from headrace._telemetry.client import Span
+
+if TYPE_CHECKING:
+    from headrace._net.aio.waiters import AsyncWaiters
+
+R = TypeVar("R")
+
+
+class AsyncDriver(Connected):
+    """Like `Driver`, for asyncio."""
+
+    _lines: Lines | None = None
+
+    @cached_property
+    def _executor(self) -> AsyncExecutor:
+        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True))
+        made.within = self._within
+        return made
+
+    if TYPE_CHECKING:
+
+        @cached_property
+        def _waiters(self) -> AsyncWaiters: ...
+
+    async def _run(self, op: Op[R], span: Span | None = None, timeout: Timeout = None) -> R:
+        within = None if timeout is None else seconds("timeout", timeout, zero=False)
+        if span is None:
+            return await self._executor.run(op, within=within)
+        with span:
+            return span.done(await self._executor.run(op, within=within))
+
+    async def _drive(self, call: Step[R], span: Span | None = None, timeout: Timeout = None) -> R:
+        within = None if timeout is None else seconds("timeout", timeout, zero=False)
+        if span is not None:
+            with span:
+                return span.done(await self._drive(call, None, timeout))
+        end = None if within is None else time.monotonic() + within
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = await self._perform(effect, end)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect, answer = call.send(answer), None  # what was answered may be large
+        except StopIteration as done:
+            value: R = done.value
+            return value
+        finally:
+            if self._lines is not None:
+                self._lines.leave()
+
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
+        within = None if end is None else max(0.001, end - time.monotonic())
+        match effect:
+            case Send(ops, bound) if len(ops) > 1 or bound is not None:
+                return await self._executor.run_all(ops, within=least(within, bound))
+            case Send(ops):
+                return [await self._executor.run(ops[0], within=within)]
+            case Now():
+                return time.monotonic()
+            case Overlap(op, meanwhile):
+                return await self._executor.run(op, meanwhile, within)
+            case Undoable():
+                effect.answer = await self._executor.run_whole(effect.op, effect.undo)
+                return effect.answer
+            case Block(command):
+                return await self._executor.wait(command)
+            case BlockAmong():
+                return await self._executor.wait_among(effect)
+            case AwaitRoom(command, seconds):
+                if self._lines is None or not self._lines.of_this_loop:
+                    self._lines = Lines(self._executor.wait)
+                return await self._lines.wait(command, seconds)
+            case PassTurn():
+                return None if self._lines is None else self._lines.leave()
+            case Sleep(seconds):
+                return await self._executor.sleep(seconds)
+            case Undo(ops):
+                return self._executor.undo(ops)
+            case WatchEnds(names, seconds):
+                return await self._waiters.waiter(names, seconds)
+            case AwaitEnds(waiter, seconds):
+                return await self._waiters.wait(waiter, seconds)
+            case ForgetEnds(waiter):
+                return await self._waiters.ignore(waiter)
+            case Scan(cursor, pattern):
+                return scanned(await self._executor.scan(cursor, scanning(pattern), within))
+            case _:
+                raise TypeError(f"{effect!r} is for a worker's driver")

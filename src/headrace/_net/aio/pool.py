@@ -1,0 +1,131 @@
+"""The connections of an executor, under asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis import exceptions as errors
+from redis.asyncio.retry import Retry as AsyncNoRetry
+from redis.backoff import NoBackoff
+
+from headrace._net.aio.sentinel import AsyncManager
+from headrace._net.base.connections import Attend, own_pool, refused
+from headrace._net.base.pool import SHARED, BasePool, destination, unreadable
+from headrace._telemetry.client import Outage
+
+CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more would only open more connections
+
+
+class AsyncPool(BasePool):
+    """Like `Pool`, for asyncio."""
+
+    def __init__(
+        self, url: str | None, theirs: Any, outage: Outage | None = None, attend: Attend | None = None
+    ) -> None:
+        if url is not None:
+            theirs = redis.asyncio.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
+        maker = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
+
+        async def connect(connection: Any, kind: Any) -> None:
+            assert attend is not None  # noqa: S101
+            connection.path = attend()
+            try:
+                await kind.connect(connection)
+            except redis.ConnectionError as error:
+                if not refused(error):
+                    raise
+                connection.path = await asyncio.to_thread(attend, refused=True)
+                await kind.connect(connection)
+
+        super().__init__(maker, outage, attend and connect)
+        maker.connection_class = writing(maker.connection_class)
+        self.origin = theirs
+        # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
+        maker.connection_kwargs["socket_timeout"] = None
+        self.at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    @classmethod
+    def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> AsyncPool:
+        """Like `Pool.shared`, among those on the event loop that is running."""
+        try:
+            where = asyncio.get_running_loop(), destination(url, theirs, attend)
+        except RuntimeError:  # none is: it is not known yet which one's they will be
+            return cls(url, theirs, attend=attend)
+        return SHARED.join(where, user, lambda: cls(url, theirs, attend=attend))
+
+    async def take(self) -> Any:
+        """Like `Pool.take`."""
+        connection, looked_at = self._newest()
+        try:
+            for spare in self._spare():
+                await self.drop(spare)
+            if lost(connection) or (looked_at and not await quiet(connection)):
+                await connection.disconnect(nowait=True)
+            if not connection.is_connected:
+                await connection.connect()
+        except BaseException:
+            await self.drop(connection)
+            raise
+        return connection
+
+    def _is_open(self, connection: Any) -> bool:
+        return connection.is_connected and not lost(connection)
+
+    async def drop(self, connection: Any) -> None:
+        """Like `Pool.drop`."""
+        self._all.discard(connection)
+        await connection.disconnect(nowait=True)
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        """Like `Pool.disconnect`."""
+        closing = [connection.disconnect() for connection in self._emptied(inuse_connections)]
+        await asyncio.gather(*closing, return_exceptions=True)
+
+
+def lost(connection: Any) -> bool:
+    """Tell whether the event loop has lost a connection, or is about to close its socket."""
+    writer = connection._writer  # noqa: SLF001 - redis-py takes it for connected until it reads
+    return writer is not None and writer.transport.is_closing()
+
+
+def abort(connection: Any) -> None:
+    """End a connection without a goodbye: what waits for it finds that it has ended."""
+    writer = connection._writer  # noqa: SLF001
+    if writer is not None:
+        writer.transport.abort()
+
+
+def writing(kind: Any) -> Any:
+    """Make a class of connections like *kind* that write nothing to one that is lost.
+
+    asyncio of Python 3.12, and of 3.13 before 3.13.8, would watch the number of its socket from then on, and never read
+    from the next connection that gets this number (https://github.com/python/cpython/issues/136234).
+    """
+
+    def send_packed_command(connection: Any, *args: Any, **options: Any) -> Any:
+        if lost(connection):
+            raise errors.ConnectionError("the connection was lost before this was written")
+        return kind.send_packed_command(connection, *args, **options)
+
+    return type(kind.__name__, (kind,), {"send_packed_command": send_packed_command})
+
+
+async def quiet(connection: Any) -> bool:
+    """Like `_net/sync/pool.quiet`."""
+    readable: Any = getattr(connection, "can_read", None) or connection.can_read_destructive  # its name before 8
+    with suppress(errors.ConnectionError, errors.TimeoutError, OSError):
+        return not await readable()
+    return False
+
+
+async def replies(connection: Any, number: int) -> list[Any]:
+    """Like `_net/sync/pool.replies`."""
+    read = connection._parser.read_response  # noqa: SLF001
+    try:
+        return [await read() for _ in range(number)]
+    except OSError as error:
+        raise unreadable(error) from error

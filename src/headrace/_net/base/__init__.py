@@ -1,0 +1,1 @@
+"""What the executors of threads and of asyncio share."""

@@ -1,0 +1,145 @@
+"""The server of a queue or worker, from the arguments or, when it is needed, the environment; joined, if embedded."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import redis
+import redis.asyncio
+
+from headrace._net.base.cluster.address import names_cluster
+from headrace._net.base.connections import Attend
+from headrace.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from headrace._embedded.server import EmbeddedServer
+
+E = TypeVar("E")
+Client = redis.Redis | redis.RedisCluster
+AsyncClient = redis.asyncio.Redis | redis.asyncio.RedisCluster
+OF_CLUSTERS: dict[type, type] = {redis.Redis: redis.RedisCluster, redis.asyncio.Redis: redis.asyncio.RedisCluster}
+
+
+class Address:
+    """Address of a server: a URL, a client's own, or what the environment says when it is needed.
+
+    Joins the embedded server that the URL names. Nothing is looked up or opened before `join` or `open`.
+    """
+
+    def __init__(self, url: str | None, client: Any = None) -> None:
+        self.url, self.client = url, client
+        self.embedded: EmbeddedServer | None = None
+        self.executor: Any = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, url: str | None, client: object, wanted: type, asker: object) -> Address:
+        """Make the address of *url*, or *client*, which must be a *wanted*, or else the environment. Refuses *url*
+        beside *client*.
+        """
+        if client is None:
+            return cls(None if url is None else given(url))
+        if url is not None:
+            raise ValueError("give url= or client=, not both")
+        if not isinstance(client, (wanted, OF_CLUSTERS.get(wanted, wanted))):
+            raise TypeError(
+                f"client must be a {wanted.__module__}.{wanted.__name__} for {type(asker).__name__}, "
+                f"not {type(client).__module__}.{type(client).__name__}"
+            )
+        return cls(None, client)
+
+    def open(self, make: Callable[[Address], E]) -> E:
+        """Return the executor for this address, the same to all threads; *make* is called by the first."""
+        with self._lock:
+            if self.executor is None:
+                self.join()
+                self.executor = make(self)
+        executor: E = self.executor
+        return executor
+
+    @property
+    def target(self) -> str | None:
+        """The URL to connect to; `None` for a client's own. Raises `ConfigurationError` if none is named."""
+        if self.embedded is not None:
+            return f"unix://{self.embedded.path}"
+        return None if self.client is not None else given(self.url)
+
+    @property
+    def attend(self) -> Attend | None:
+        """The callback that keeps the joined embedded server running, if there is one."""
+        return None if self.embedded is None else self.embedded.attend
+
+    def join(self) -> str | None:
+        """Join the embedded server, if the URL names one; return the URL to connect to."""
+        url = self.target
+        if self.embedded is None and url is not None and url.startswith("embedded:"):
+            self.embedded = _embedded(url.removeprefix("embedded:") or ".")
+        return self.target
+
+    def leave(self) -> None:
+        """Forget the executor, which is closed, and leave the embedded server."""
+        self.executor = None
+        if self.embedded is not None:
+            self.embedded.leave()
+            self.embedded = None
+
+
+def _embedded(folder: str) -> EmbeddedServer:
+    """Join the embedded server of *folder*, where the platform has what that takes (`fcntl`: not on Windows)."""
+    try:
+        from headrace._embedded.server import EmbeddedServer
+    except ModuleNotFoundError as error:
+        if error.name != "fcntl":
+            raise
+        raise ConfigurationError(
+            "embedded servers need a POSIX system: give the URL of a Redis or Valkey server (redis://…)"
+        ) from error
+    return EmbeddedServer.join(folder)
+
+
+def given(url: str | None, option: str = "pass url=", besides: str = ", or client=") -> str:
+    """Return the URL to use: the one given, else `HEADRACE_URL`, else `REDIS_URL`."""
+    found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
+    if not found:
+        raise ConfigurationError(
+            f"no server named: {option} (redis://…, rediss://…, redis+cluster://… of a cluster, unix://…, or "
+            f"embedded:DIR for a private one){besides}, or set HEADRACE_URL or REDIS_URL"
+        )
+    if not isinstance(found, str):
+        raise TypeError(f"url must be a str, not {type(found).__name__}")
+    if not re.match(r"(rediss?(\+cluster)?|unix|embedded):", found):
+        shown = re.sub(r".*@", "…@", found)  # without a password
+        raise ConfigurationError(
+            f"url {shown!r}: give redis://…, rediss://…, unix://…, "
+            "redis+cluster://…, rediss+cluster://… or embedded:DIR"
+        )
+    return found
+
+
+def shown(url: str) -> str:
+    """Return *url* without its secrets."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition(":")[0] + "://…"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}:{'//' if '//' in url else ''}{host}{parts.path}"
+
+
+def shown_settings(client: Any) -> str:
+    """Return the address of a client's server."""
+    if names_cluster(None, client):
+        nodes = sorted({f"{node.host}:{node.port}" for node in client.nodes_manager.startup_nodes.values()})
+        return f"redis+cluster://{','.join(nodes)}"
+    pool = client.connection_pool
+    settings = pool.connection_kwargs
+    if service := getattr(pool, "service_name", None):
+        return f"{service} (by Sentinel)"
+    if path := settings.get("path"):
+        return f"unix://{path}"
+    return f"redis://{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{settings.get('db') or 0}"

@@ -1,0 +1,1 @@
+"""Clusters: slots, seeds, and calls that are scattered over nodes."""

@@ -1,0 +1,97 @@
+"""Connection settings and pools of our own, made from a URL or from a client's."""
+
+from __future__ import annotations
+
+import selectors
+from functools import cache, partialmethod
+from ssl import SSLSocket
+from typing import Any, Protocol
+
+from headrace._net.base.sentinel import Manager, managed, watched
+from headrace._net.base.sockets import socket_of
+from headrace._protocol.limits import BLOCK_S
+from headrace._telemetry.client import Outage
+
+
+class Attend(Protocol):
+    """A callback that starts the embedded server if need be, and returns its socket's path.
+
+    It is called before each connection, and again with *refused* if none could be made.
+    """
+
+    def __call__(self, *, refused: bool = False) -> str: ...
+
+
+AT_LEAST_S = BLOCK_S + 2.0  # seconds of a socket's timeout: a blocked read ends before that
+NOT_COPIED = {  # settings of a client that are ours to set, or make no sense in another pool
+    "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
+    "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
+    "oss_cluster_maint_notifications_handler", "maintenance_state", "maintenance_notification_hash",
+    "orig_host_address", "orig_socket_timeout", "orig_socket_connect_timeout", "himport_registry",
+    "connection_pool", "command_packer", "parser_class", "encoding", "encoding_errors",
+}  # fmt: skip
+
+
+def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Make connection settings of our own from a client's."""
+    ours = {key: value for key, value in settings.items() if key not in NOT_COPIED}
+    timeout = settings.get("socket_timeout")
+    ours["socket_timeout"] = max(timeout or 10.0, AT_LEAST_S)
+    ours["decode_responses"] = False
+    return ours if ours.keys() & {"driver_info", "lib_name", "lib_version"} else ours | _driver()
+
+
+@cache
+def _driver() -> dict[str, Any]:
+    """Return what connections tell servers of redis-py: left to itself it reads its version from disk for each."""
+    try:
+        from redis.driver_info import DriverInfo
+    except ImportError:
+        return {}
+    return {"driver_info": DriverInfo()}
+
+
+def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manager) -> Any:
+    """Make a pool of our own to the server of *theirs*; one of Sentinel has a watch on which server is the primary."""
+    ours = own_settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
+    kind = theirs.connection_class
+    if hasattr(theirs, "sentinel_manager"):
+        sentinel = managed(theirs, own_settings, manager)
+        if sentinel is not theirs.sentinel_manager:
+            kind = watched(kind, sentinel.watch)
+        ours |= {"is_master": theirs.is_master, "connection_class": kind}
+        return type(theirs)(theirs.service_name, sentinel, retry=retry, **ours)
+    return plain(connection_class=kind, retry=retry, **ours)
+
+
+def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
+    """Make a class of connections like *kind* that sets `outage.opened` once one was accepted; *connect* replaces its
+    method.
+    """
+    greet = "on_connect_check_health" if hasattr(kind, "on_connect_check_health") else "on_connect"
+
+    def opened(connection: Any, *args: Any, **options: Any) -> Any:
+        outage.opened = True
+        if speaks_first(connection):
+            connection._parser.on_connect(connection)  # noqa: SLF001 - redis-py reads only after it has written
+            return connection.read_response()
+        return getattr(kind, greet)(connection, *args, **options)
+
+    more = {} if connect is None else {"connect": partialmethod(connect, kind)}
+    return type(kind.__name__, (kind,), {greet: opened, **more})
+
+
+def speaks_first(connection: Any) -> bool:
+    """Tell whether the server has said something already: why it takes no client. Once it has closed, a command that we
+    send breaks the connection before that is read. With TLS a server may speak first anyway.
+    """
+    writer, sock = getattr(connection, "_writer", None), socket_of(connection)
+    if sock is None or isinstance(sock, SSLSocket) or (writer is not None and writer.get_extra_info("ssl_object")):
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock.fileno(), selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
+def refused(error: BaseException) -> bool:
+    return isinstance(error.__context__, (FileNotFoundError, ConnectionRefusedError))

@@ -1,0 +1,134 @@
+"""The base of both executors: lanes, retries, and the state of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from redis import exceptions as errors
+
+from headrace._model.durability import Durability
+from headrace._net.base.lanes import Lane, shared
+from headrace._net.base.pool import SHARED
+from headrace._net.base.retries import RETRY_PAUSE_S, Patience, Trip, bound
+from headrace._net.base.sentinel import PAUSE_S
+from headrace._protocol.keys import Keys
+from headrace._protocol.lasting import Lasting
+from headrace._protocol.op import Op
+from headrace._protocol.prepared import Prepared
+
+SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
+CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
+
+
+class BaseExecutor:
+    """The base of `Executor` and `AsyncExecutor`: lanes, retries, and the state of the server."""
+
+    sharded = False  # whether channels of events are those of a slot, as on a cluster
+    _trip: type[Trip] = Trip
+
+    def __init__(self, connections: Any, budget: float) -> None:
+        self.connections = connections  # a `Pool`, or an `AsyncPool`
+        self.pool = pool = connections.maker
+        self.timeout: float = connections.timeout
+        behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
+        self.budget, self.pause = budget, PAUSE_S if behind_sentinel else RETRY_PAUSE_S
+        self.durable: Durability | None = None  # what settlements wait for, unless they say it themselves
+        self._can_wait: set[Durability] = set()  # as the server has said
+        self.within: float | None = None  # seconds that bound each trip, its last attempt included
+        self.outage = connections.outage
+        self._lanes = shared(pool)
+        self._blocked: set[Any] = set()  # connections on which a read blocks
+        self._waits_no_more = False
+        self._prefixes: set[str] = set()  # of the records of our calls
+
+    def hasten(self, seconds: float) -> None:
+        """Wait no longer than so many seconds for an answer from now on, nor for a connection."""
+        self.timeout = min(self.timeout, seconds)
+        settings = self.pool.connection_kwargs
+        settings["socket_connect_timeout"] = min(settings.get("socket_connect_timeout") or seconds, seconds)
+        if settings["socket_timeout"] is not None:
+            settings["socket_timeout"] = min(settings["socket_timeout"], seconds)
+
+    def combine(self) -> None:
+        """Let calls share round trips from now on, on few connections."""
+        raise NotImplementedError
+
+    def sound(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
+        """Tell whether the node of these keys has answered lately, as far as is known."""
+        return True
+
+    def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
+        """Return the address of the node of these keys; `None` if it is not known."""
+        settings = self.pool.connection_kwargs
+        path: str | None = settings.get("path")
+        return path or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+
+    def place(self, keys: Keys) -> Hashable:  # noqa: ARG002 - there is one
+        """Return the place of a queue's keys, such as a primary: queues of one place may share a blocked read."""
+        return None
+
+    def _lasting(self, ops: Sequence[Op[Any]]) -> Lasting | None:
+        """Return what a round trip of these operations waits for, beside the answers."""
+        for op in ops:
+            if op.lasting is not None:
+                return op.lasting
+            if self.durable is not None and op.name in SETTLING:
+                return Lasting(self.durable)
+        return None
+
+    def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
+        self._prefixes.add(op.lane_prefix)
+        return self._lanes.take(op.lane_prefix)
+
+    def _clearing(self) -> list[tuple[str, ...]]:
+        """Make commands that delete the records of free lanes. Records expire, so none are made during an outage."""
+        prefixes, self._prefixes = self._prefixes - {""}, set()
+        keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
+        return [("DEL", *some) for some in keys if some]
+
+    def _last(self) -> bool:
+        """Leave the connections to other users; tell whether there are none."""
+        return SHARED.leave(self.connections, self)
+
+    def leads(self, source: Any, _channels: Sequence[str]) -> bool:
+        """Tell whether connections of *source*, a pool of `source`, lead to the server of these channels."""
+        return source is self.pool
+
+    def redirected(self, error: errors.MovedError) -> None:
+        """Take in that the slot of a channel is served elsewhere."""
+        raise error
+
+    def missed(self, channels: Sequence[str]) -> None:
+        """Take in that the server of these channels was not to be reached."""
+
+    def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
+        """Record the failure of the first attempt, and return the counter of the others."""
+
+        def limit() -> float:
+            return bound(self.outage, self.budget if trip.within is None else trip.within)
+
+        patience = Patience(self.outage, limit, self.timeout, trip)
+        patience.failed(error)
+        for lane in lanes:
+            lane.repeated = True
+        self.outage.begins()
+        return patience
+
+    def _heard(self) -> None:
+        """Record that the server has answered."""
+        self.outage.answers += 1
+        if self.outage.since:
+            self.outage.over()
+
+    def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
+        """Decode the replies. Raises `NotDurable`, with what was decoded."""
+        self._heard()
+        answers = [op.decode(reply) for op, reply in zip(trip.ops, replies, strict=True)]
+        if trip.lasting is not None:
+            trip.lasting.judge(answers)
+        return answers
+
+
+def undecoded(reply: Any) -> Any:
+    return reply

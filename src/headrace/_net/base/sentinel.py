@@ -1,0 +1,248 @@
+"""The primary behind Sentinel: found by asking all Sentinels at once, and left at once when they name another.
+
+Sentinel names another primary seconds before it demotes the former one, which goes on to answer; one that was frozen
+answers when it wakes. Both would acknowledge what is then lost. So a thread for each Sentinel listens to what that
+publishes, and looks every second; when the primary is another, all connections to the former one are closed under their
+calls, which are sent again under their numbers, and an answer that comes from it nevertheless does not count.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet, WeakValueDictionary
+
+import redis
+import redis.asyncio.sentinel
+import redis.sentinel
+from attrs import frozen
+from redis import exceptions as errors
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError
+
+from headrace._net.base.sockets import cut, socket_of
+from headrace._protocol.op import pack
+from headrace._telemetry import log
+
+Place = tuple[str, int]  # host and port
+Copied = Callable[[dict[str, Any]], dict[str, Any]]
+LOOK_EVERY_S = 1.0  # seconds between two looks at a Sentinel, unless it has published something
+ANSWER_WITHIN_S = 1.0  # seconds for a Sentinel's answer
+FIND_WITHIN_S = 2.0  # seconds to wait for the first answer of any
+LINGER_S = 10.0  # seconds without a connection, after which nothing is watched any more
+CHANNELS = ("+switch-master", "+promoted-slave")  # the primary is another; the one chosen for it has become one
+PAUSE_S = 0.5  # seconds between two attempts of a call, at most: there is another primary in a second or two
+
+
+@frozen
+class Report:
+    """The answer of one Sentinel: where the primary is, by which configuration."""
+
+    epoch: int
+    primary: Place
+
+
+class Watch:
+    """The primary of a service, as its Sentinels say; shared by all executors of this process."""
+
+    def __init__(self, service: str, sentinels: Mapping[Place, Any], others: int, forced: str | None) -> None:
+        self.service = service
+        self.primary: Place | None = None
+        self._sentinels, self._forced = sentinels, forced
+        self._others = others
+        self._epoch = -1
+        self._reports: dict[Place, Report] = {}
+        self._connections: WeakSet[Any] = WeakSet()
+        self._lock = threading.Lock()
+        self._found = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._pid, self._wanted = os.getpid(), 0.0
+
+    @property
+    def watching(self) -> bool:
+        """Whether this process watches, and knows the primary."""
+        return self.primary is not None and bool(self._threads) and self._pid == os.getpid()
+
+    def find(self) -> Place:
+        """Return where the primary is; wait for the first answer of a Sentinel. Raises `MasterNotFoundError`."""
+        self._begin()
+        self._found.wait(FIND_WITHIN_S)
+        primary = self.primary
+        if primary is None:
+            places = ", ".join(f"{host}:{port}" for host, port in self._sentinels)
+            raise MasterNotFoundError(f"no Sentinel of {places} names the primary of {self.service!r}")
+        return primary
+
+    def _begin(self) -> None:
+        """Watch, unless this process does already."""
+        self._wanted = time.monotonic()
+        if self._threads and self._pid == os.getpid():
+            return
+        if self._pid != os.getpid():  # a fork copied it, without its threads; another of its threads may have the lock
+            self._lock, self._found, self._pid, self._threads = threading.Lock(), threading.Event(), os.getpid(), []
+            self._connections = WeakSet()
+        with self._lock:
+            if not self._threads:
+                self.primary, self._epoch, self._reports = None, -1, {}
+                self._found.clear()
+                self._threads = [
+                    threading.Thread(target=self._watch, args=(place,), name="headrace-sentinel", daemon=True)
+                    for place in self._sentinels
+                ]
+                for thread in self._threads:
+                    thread.start()
+
+    def add(self, connection: Any) -> None:
+        """Take in a connection, which is about to be made."""
+        with self._lock:
+            self._connections.add(connection)
+
+    def leads(self, connection: Any) -> bool:
+        """Tell whether a connection leads to the primary."""
+        return (connection.host, connection.port) == self.primary
+
+    def _watch(self, place: Place) -> None:
+        """Listen to one Sentinel, and look what it says, for as long as there are connections."""
+        looking, listening = self._sentinels[place](), self._sentinels[place]()
+        while self._goes_on():
+            try:
+                _subscribe(listening)
+                self._take(place, self._look(looking))
+                ready = listening.can_read(timeout=LOOK_EVERY_S)
+                while ready:
+                    listening.read_response()
+                    ready = listening.can_read(timeout=0)
+            except (errors.RedisError, OSError):
+                self._take(place, None)
+                looking.disconnect()
+                listening.disconnect()
+                time.sleep(LOOK_EVERY_S / 2)
+        looking.disconnect()
+        listening.disconnect()
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if threading.current_thread() not in self._threads:
+                return False  # another thread has found that nothing is to be watched
+            used = any(socket_of(connection) is not None for connection in self._connections)
+            if used:
+                self._wanted = time.monotonic()
+            elif time.monotonic() - self._wanted > LINGER_S:
+                self._threads = []
+                return False
+            return True
+
+    def _look(self, connection: Any) -> Report | None:
+        """Ask a Sentinel; `None` if what it says is not to be relied on."""
+        ask = [pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)), pack(("SENTINEL", "MASTER", self.service))]
+        connection.send_packed_command([b"".join(ask)])
+        address, said = connection.read_response(), connection.read_response()
+        if not address:
+            return None
+        words = {bytes(key): bytes(value) for key, value in zip(said[::2], said[1::2], strict=True)}
+        if int(words.get(b"num-other-sentinels", b"0")) < self._others:
+            return None
+        host, port = self._forced or bytes(address[0]).decode(), int(address[1])
+        return Report(int(words.get(b"config-epoch", b"0")), (host, port))
+
+    def _take(self, place: Place, report: Report | None) -> None:
+        """Take in what a Sentinel says: the latest configuration counts, and an earlier one if most agree on it."""
+        with self._lock:
+            if report is None:
+                self._reports.pop(place, None)
+            else:
+                self._reports[place] = report
+            said = Counter(self._reports.values())
+            if not said:
+                return
+            best = max(said, key=lambda one: (one.epoch, said[one], one.primary == self.primary))
+            if best.epoch < self._epoch and 2 * said[best] <= len(self._sentinels):
+                return  # a Sentinel that was cut off knows nothing of the last failover
+            former, self.primary, self._epoch = self.primary, best.primary, best.epoch
+            self._found.set()
+            stale = [one for one in self._connections if not self.leads(one)]
+        if former not in (None, best.primary):
+            (host, port), words = best.primary, "Sentinel names another primary of %r: %s:%d"
+            log.say("primary_changed", words, self.service, host, port, service=self.service)
+        for connection in stale:
+            cut(connection)
+
+
+class Manager:
+    """Asks a `Watch` for the primary, in place of redis-py's `Sentinel`."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def discover_master(self, _service: str) -> Place:
+        """Return the address of the primary."""
+        return self.watch.find()
+
+
+_WATCHES: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
+
+
+def managed(pool: Any, copied: Copied, manager: type[Manager]) -> Any:
+    """Return what asks for the primary of *pool*, one of redis-py's: a `Watch`'s, unless it is the user's own way.
+
+    *copied*: copies the settings of a connection. *manager*: the class of its colour.
+    """
+    theirs: Any = pool.sentinel_manager
+    for usual in (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel):
+        if isinstance(theirs, usual) and pool.is_master and _finder(type(theirs)) is _finder(usual):
+            return manager(_watch(pool.service_name, theirs, copied))
+    return theirs
+
+
+def _finder(kind: Any) -> Any:
+    """Return the method of a class of redis-py's, or one below it, that finds the primary."""
+    return kind.discover_master
+
+
+def _watch(service: str, theirs: Any, copied: Copied) -> Watch:
+    """Return the watch of a service, the same to all executors of this process."""
+    sentinels: dict[Place, Any] = {}
+    known: list[Hashable] = []
+    for client in theirs.sentinels:
+        pool = client.connection_pool
+        settings = pool.connection_kwargs
+        place = settings["host"], int(settings["port"])
+        sentinels[place] = _maker(pool.connection_class, copied(settings))
+        known.append((place, settings.get("username"), settings.get("password")))
+    forced = getattr(theirs, "_force_master_ip", None)
+    key = service, tuple(known), theirs.min_other_sentinels, forced
+    return _WATCHES.setdefault(key, Watch(service, sentinels, theirs.min_other_sentinels, forced))
+
+
+def _maker(kind: Any, settings: dict[str, Any]) -> Any:
+    """Return what makes connections for threads to a Sentinel, from what clients of either colour have."""
+    secure = issubclass(kind, (redis.SSLConnection, redis.asyncio.SSLConnection))
+    ours: Any = redis.SSLConnection if secure else redis.Connection
+    settings |= {"socket_timeout": ANSWER_WITHIN_S, "socket_connect_timeout": ANSWER_WITHIN_S, "protocol": 2}
+    return lambda: ours(**settings, retry=Retry(NoBackoff(), 0))
+
+
+def _subscribe(connection: Any) -> None:
+    """Subscribe to what Sentinel publishes, unless that is done, or we may not."""
+    if socket_of(connection) is None:
+        connection.connect()
+        connection.send_packed_command([pack(("SUBSCRIBE", *CHANNELS))])
+        with suppress(errors.ResponseError):
+            for _ in CHANNELS:
+                connection.read_response()
+
+
+def watched(kind: Any, watch: Watch) -> Any:
+    """Make a class of connections like *kind*, which *watch* knows of."""
+
+    def connect_to(connection: Any, address: Place) -> Any:
+        watch.add(connection)
+        return kind.connect_to(connection, address)
+
+    return type(kind.__name__, (kind,), {"connect_to": connect_to})

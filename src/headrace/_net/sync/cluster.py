@@ -1,0 +1,279 @@
+"""An executor for clusters: each operation goes to the node that serves its slot.
+
+- The connections of a node are an `Executor`'s, used only to send. Lanes, retries and their budget are the cluster's:
+  a call keeps its number wherever it goes, and its record moves with the slot, so that it never acts twice.
+- Operations of one round trip that concern several nodes are sent to all at once, by threads. Those that were answered
+  are not sent again while another's node is out of reach.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import redis
+from redis import exceptions as errors
+from redis.cluster import ClusterNode
+
+from headrace._core.effects import BlockAmong, BlockThen
+from headrace._net.base.cluster.address import Seeds, names_cluster, seeds, seeds_of
+from headrace._net.base.cluster.base import BaseClusterExecutor
+from headrace._net.base.cluster.scatter import Batch, Scatter, Scattered, refused
+from headrace._net.base.cluster.slots import ASK_SLOTS, ASK_WITHIN_S, Node, slot_of
+from headrace._net.base.connections import Attend
+from headrace._net.base.lanes import Lane, Meanwhile
+from headrace._net.base.retries import Rider, Trip
+from headrace._net.sync.executor import Executor
+from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.op import Arg, Op, pack
+from headrace._protocol.prepared import Prepared
+from headrace._protocol.waiting import rung
+from headrace._telemetry.client import Outage
+
+R = TypeVar("R")
+
+
+def executor_of(
+    url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
+    attend: Attend | None = None, *, shares: bool = False,
+) -> Executor:  # fmt: skip
+    """Make the executor for a server, or for the cluster that *url* or *client* names."""
+    if names_cluster(url, client):
+        return ClusterExecutor(seeds(url, client, redis.ConnectionPool), budget, outage)
+    return Executor(url, client, budget, outage, attend, shares=shares)
+
+
+@contextmanager
+def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
+    """Yield a client of redis-py's for what is no operation: of a server, or of the cluster that *url* names."""
+    make: Any = redis.Redis  # from_url is half annotated
+    if names_cluster(url, None):
+        url, nodes = seeds_of(url)
+        node: Any = ClusterNode  # not annotated
+        make, options = redis.RedisCluster, options | {"startup_nodes": [node(*place) for place in nodes]}
+    try:
+        client = make.from_url(url, **options)
+    except errors.RedisClusterException as error:  # which is no RedisError: none of the nodes has answered
+        raise errors.ConnectionError(str(error)) from error
+    with client:
+        try:
+            yield client
+        finally:
+            if make is redis.RedisCluster:
+                client.disconnect_connection_pools()  # which `close` leaves to the collector
+
+
+class ClusterExecutor(BaseClusterExecutor, Executor):
+    """Runs operations on the nodes of a cluster."""
+
+    _links: dict[Node, Executor]
+
+    def __init__(self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None) -> None:
+        pool = seeds.pool(redis.ConnectionPool, seeds.nodes[0])
+        super().__init__(None, SimpleNamespace(connection_pool=pool), budget, outage)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        self._scattered(seeds)
+        self._learning = threading.Lock()
+
+    def _link(self, node: Node) -> Executor:
+        """Return the connections of one node."""
+        link = self._links.get(node)
+        if link is None:
+            pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(redis.ConnectionPool, node))
+            link = self._linked(node, Executor(None, pool, self.budget, self.outage))
+        return link
+
+    def _refresh(self) -> None:
+        """Learn the map of the cluster, from any node that answers. Raises the last error, if none does."""
+        since = time.monotonic()
+        with self._learning:
+            if self.slots.asked >= since:
+                return  # another thread has, meanwhile
+            last: Exception = errors.ConnectionError("the cluster has no nodes")
+            for node in self.slots.places():
+                try:
+                    self.slots.learn(self._link(node).send([ASK_SLOTS], within=ASK_WITHIN_S)[0], node)
+                except (errors.RedisError, OSError) as error:
+                    self.slots.suspect(node)
+                    last = error
+                else:
+                    for link in self._left():
+                        link.connections.disconnect(inuse_connections=False)
+                    return
+            raise last
+
+    def _refresh_quietly(self) -> None:
+        if self.slots.due():
+            with suppress(errors.RedisError, OSError):
+                self._refresh()
+
+    def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+        assert isinstance(trip, Scattered)  # noqa: S101
+        if trip.lasting is not None:
+            trip.lasting.begin()
+        return self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
+
+    def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
+        """Send what is left of an attempt, until there is nothing left. Raises what an operation met."""
+        if scatter.unknown:
+            self._refresh()
+        while batches := scatter.batches():
+            for batch, answers in self._talk(batches, trip, meanwhile):
+                scatter.take(batch, answers)
+            meanwhile = None
+            if scatter.stale and scatter.unknown:
+                self._refresh_quietly()
+        if scatter.stale:
+            self._refresh_quietly()
+        return scatter.answered()
+
+    def _talk(
+        self, batches: Sequence[Batch], trip: Trip, meanwhile: Meanwhile
+    ) -> list[tuple[Batch, Sequence[Any] | Exception]]:
+        """Send all batches at once; return their answers, or why there are none."""
+        first, *others = batches
+        found: list[tuple[Batch, Sequence[Any] | Exception]] = []
+        raised: list[BaseException] = []
+
+        def talk(batch: Batch) -> None:
+            try:
+                found.append((batch, self._exchanged(batch, trip, None)))
+            except BaseException as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=talk, args=(batch,), name="headrace-node", daemon=True) for batch in others]
+        for thread in threads:
+            thread.start()
+        found.append((first, self._exchanged(first, trip, meanwhile)))
+        for thread in threads:
+            thread.join()
+        if raised:
+            raise raised[0]
+        return found
+
+    def _exchanged(self, batch: Batch, trip: Trip, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
+        link = self._link(batch.node)
+        try:
+            left = link._try_waiting(trip)  # noqa: SLF001
+            answers = link.send(batch.commands, meanwhile, trip.leaves, left)
+        except (errors.RedisError, OSError) as cut:
+            refusal = link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None  # noqa: SLF001
+            if refusal is not None:
+                raise refusal from cut
+            return cut
+        trip.answered()
+        if refused(answers) and (refusal := link._refusal(batch.ops)) is not None:  # noqa: SLF001
+            raise refusal
+        return answers
+
+    def run_prepared(self, prepared: Prepared[R], item: bytes, rider: Rider | None = None) -> R:
+        """Like `Executor.run_prepared`."""
+        result: R = self.run_all([prepared.of(item)], rider=rider)[0]
+        return result
+
+    def send(
+        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Send packed commands that concern no slot to any node."""
+        return self._link(self.slots.places()[0]).send(commands, meanwhile, leaves, within)
+
+    def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
+        """Scan a node after the other, in steps."""
+        if not self.slots.complete:
+            self._refresh()
+        node, at = self._scanned(cursor)
+        reply = self._link(node).send([command(at)], within=within)[0]
+        return self._scanned_on(cursor, reply)
+
+    def source(self, channels: Sequence[str]) -> Any:
+        """Like `Executor.source`."""
+        slot = slot_of(channels[0])
+        if not self.slots.sound(slot):
+            self._refresh_quietly()
+        return self._home(slot).pool
+
+    def _home(self, slot: int) -> Executor:
+        """Return the connections of the node that serves *slot*."""
+        if self.slots.owner(slot) is None:
+            self._refresh()
+        return self._link(self._owner(slot))
+
+    def wait(self, command: tuple[Arg, ...]) -> bool:
+        """Like `Executor.wait`."""
+        slot = self._waited(command)
+        try:
+            link = self._home(slot)
+            return self._rang(slot, link._block([pack(command)], None)[0])  # noqa: SLF001
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            self._refresh_quietly()
+            time.sleep(0.01)
+            return True
+
+    def wait_among(self, effect: BlockAmong) -> list[str]:
+        """Like `Executor.wait_among`; all keys are of one group."""
+        slot = slot_of(next(iter(effect.keys)))
+        try:
+            link = self._home(slot)
+            reply = link._block([pack(effect.command)], None)[0]  # noqa: SLF001
+            self._rang(slot, reply)
+            return rung(reply, effect.keys)
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            self._refresh_quietly()
+            time.sleep(0.01)
+            return list(effect.keys)
+
+    def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
+        """Like `Executor.wait_then`."""
+        lane, trip, found = self._lane(effect.op), Scattered([effect.op]), True
+        slot = slot_of(effect.op.keys[0])
+        try:
+            link = self._home(slot)
+            scatter = Scatter(self.slots, trip, [lane])
+            (batch,) = scatter.batches()
+            reply, *answers = link._block([pack(effect.command), *batch.commands], trip.leaves)  # noqa: SLF001
+            trip.answered()
+            found = self._rang(slot, reply)
+            scatter.take(batch, answers)
+            replies = self._complete(scatter, trip)
+        except Exception as error:
+            if self._waits_no_more:
+                self._undo_riding(effect, lane)
+                return False, None
+            self._refresh_quietly()
+            time.sleep(0.01)
+            replies = self._again(error, trip, [lane], None)
+        else:
+            self._lanes.give(trip.ops, [lane])
+        return bool(found), self._answered(trip, replies)[0]
+
+    def stop_waiting(self) -> None:
+        """Like `Executor.stop_waiting`."""
+        self._waits_no_more = True
+        for link in list(self._links.values()):
+            link.stop_waiting()
+
+    def close(self, last: Sequence[Op[Any]] = ()) -> None:
+        """Like `Executor.close`."""
+        try:
+            super().close(last)
+        finally:
+            for link in list(self._links.values()):
+                link.connections.disconnect()
+
+    def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
+        with suppress(Exception):  # all of it expires
+            if last:
+                self._attempt(Scattered(last), [Lane() for _ in last], None)
+        for command in clearing:
+            with suppress(Exception):
+                self._home(slot_of(command[1])).send([pack(command)], within=ASK_WITHIN_S)
+
+    def give_up(self) -> None:
+        """Like `Executor.give_up`."""
+        super().give_up()
+        for link in list(self._links.values()):
+            link.give_up()

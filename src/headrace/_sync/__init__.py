@@ -1,1 +1,0 @@
-"""The blocking colour: threads and blocking sockets. The same file names as in `_async`."""

@@ -1,0 +1,1 @@
+"""Pages and terminal: their actions and their texts."""

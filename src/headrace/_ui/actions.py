@@ -1,0 +1,236 @@
+"""Actions: what changes something, each one verb of a queue, answered with what has really happened."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+from headrace._api.aio.inspector import AsyncInspector
+from headrace._api.aio.queue import AsyncQueue
+from headrace._ui.texts import counted, jobs
+
+CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
+STEPS_WITHIN_S = 1.0  # seconds for which a bulk action goes on before it is asked to
+
+
+class Refused(ValueError):
+    """A form that asks for nothing that can be done; its text says why."""
+
+
+@frozen
+class Form:
+    """The fields of a form: each once, as text."""
+
+    fields: Mapping[str, str]
+
+    def __call__(self, name: str) -> str:
+        """Return a field; '' if it is missing."""
+        return self.fields.get(name, "")
+
+    def needed(self, name: str) -> str:
+        """Return a field that must not be empty."""
+        if not self(name):
+            raise Refused(f"{name} is missing.")
+        return self(name)
+
+    def number(self, name: str) -> float | None:
+        """Return a field as seconds; `None` if it is empty."""
+        text = self(name).strip()
+        if not text:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise Refused(f"{name} {text!r:.50}: give a number of seconds.") from None
+
+    def whole(self, name: str) -> int:
+        """Return a field that counts, at most as large as any queue; 0 if it is empty."""
+        text = self(name)
+        if text and not re.fullmatch(r"[0-9]{1,15}", text):
+            raise Refused(f"{name} {text!r:.50}: give a number.")
+        return int(text or 0)
+
+    def confirmed(self, queue: str) -> None:
+        """Check that the queue's name was typed, as for what can't be undone."""
+        if self("confirm") != queue:
+            raise Refused(f"Type the queue's name, {queue}, to confirm. Nothing was done.")
+
+
+@frozen
+class Deed:
+    """An action that was asked for: its queue, its form, and the reader."""
+
+    queue: AsyncQueue[Any]
+    form: Form
+    look: AsyncInspector
+
+    onward: dict[str, str] = field(factory=dict[str, str])
+    """The place where a bulk action goes on, and how far it has come; empty at its end."""
+
+    @property
+    def all_matching(self) -> bool:
+        """Whether all jobs in a state are meant that match, instead of one."""
+        return bool(self.form("state"))
+
+
+async def _bulk(deed: Deed, action: str, what: str) -> tuple[int, str]:
+    """Take an action for all that match, for a second; say how far it has come since it began."""
+    form, end = deed.form, time.monotonic() + STEPS_WITHIN_S
+    texts = {name: form(name) for name in ("reason", "kind")}
+    looked, matched, done, cursor, now = (
+        form.whole("looked"),
+        form.whole("matched"),
+        form.whole("done"),
+        form("cursor"),
+        0,
+    )
+    while True:
+        step = await deed.queue.bulk(action, form("state"), **texts, cursor=cursor)
+        looked, matched, cursor, now = looked + step.looked, matched + step.matched, step.cursor, now + step.done
+        if not cursor or time.monotonic() > end:
+            break
+    done += now
+    if cursor:
+        sums = {"looked": str(looked), "matched": str(matched), "done": str(done)}
+        deed.onward.update(action=action, state=form("state"), cursor=cursor, confirm=form("confirm"), **texts, **sums)
+    which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text)
+    rest = ", and it goes on" if cursor else ""
+    return (
+        now,
+        f"{done:,} of {matched:,} {what}, of {jobs(looked)} that were looked at{f' ({which})' if which else ''}{rest}.",
+    )
+
+
+async def pause(deed: Deed) -> tuple[int, str]:
+    """Hand out no more jobs."""
+    done = await deed.queue.pause()
+    return int(done), "The queue is paused." if done else "The queue was paused already."
+
+
+async def resume(deed: Deed) -> tuple[int, str]:
+    """Hand out jobs again."""
+    done = await deed.queue.resume()
+    return int(done), "Jobs are handed out again." if done else "The queue was not paused."
+
+
+async def enqueue(deed: Deed) -> tuple[int, str]:
+    """Add a job, its payload as it is typed: bytes in UTF-8."""
+    delay, level = deed.form.number("delay"), int(deed.form.number("priority") or 0)
+    named = deed.form("id") or None
+    receipt = await deed.queue.enqueue(deed.form("payload"), id=named, delay=delay, priority=level)
+    return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
+
+
+async def cancel(deed: Deed) -> tuple[int, str]:
+    """Remove one job that waits, runs or is delayed, or all in one of these states that match."""
+    if deed.all_matching:
+        deed.form.confirmed(deed.queue.name)
+        return await _bulk(deed, "cancel", "were cancelled")
+    done = await deed.queue.cancel(deed.form.needed("id"))
+    return int(done), "The job was cancelled." if done else "The job is not there any more, or dead."
+
+
+async def expire(deed: Deed) -> tuple[int, str]:
+    """End the lease of one job, or those of all that match."""
+    if deed.all_matching:
+        return await _bulk(deed, "expire", "had their leases ended")
+    done = await deed.queue.expire(deed.form.needed("id"))
+    return done, "Its lease was ended: the job is in front." if done else "The job is not leased any more."
+
+
+async def reschedule(deed: Deed) -> tuple[int, str]:
+    """Give a delayed job another due time; all that match are due at once."""
+    if deed.all_matching:
+        return await _bulk(deed, "reschedule", "are due at once")
+    done = await deed.queue.reschedule(deed.form.needed("id"), deed.form.number("delay"))
+    return int(done), "The job has another due time." if done else "The job is not delayed any more."
+
+
+async def _letters(deed: Deed) -> list[str]:
+    """Return the ids of the dead letters that are meant: one, those of a group, or none for all."""
+    if deed.form("id"):
+        return [deed.form("id")]
+    if not deed.form("group"):
+        return []
+    ids = list(dict.fromkeys(await deed.look.dead_ids(deed.queue.name, deed.form("group"))))
+    if not ids:
+        raise Refused("There is no such dead letter any more. Nothing was done.")
+    return ids
+
+
+async def redrive(deed: Deed) -> tuple[int, str]:
+    """Send dead letters back to the queue: one, those of a reason, all, or those that match."""
+    if deed.all_matching:
+        return await _bulk(deed, "redrive", "went back to the queue")
+    number = await deed.queue.redrive(*await _letters(deed))
+    return number, f"{jobs(number)} went back to the queue."
+
+
+async def purge_dead(deed: Deed) -> tuple[int, str]:
+    """Remove dead letters for good: one, those of a reason, all, or those that match."""
+    if not deed.form("id"):
+        deed.form.confirmed(deed.queue.name)
+    if deed.all_matching:
+        return await _bulk(deed, "purge_dead", "were removed")
+    number = await deed.queue.purge_dead(*await _letters(deed))
+    return number, f"{counted(number, 'dead letter')} removed."
+
+
+async def purge(deed: Deed) -> tuple[int, str]:
+    """Remove the jobs that wait."""
+    deed.form.confirmed(deed.queue.name)
+    number = await deed.queue.purge()
+    return number, f"{jobs(number)} that waited were removed."
+
+
+async def delete(deed: Deed) -> tuple[int, str]:
+    """Remove the queue with everything in it."""
+    deed.form.confirmed(deed.queue.name)
+    number = await deed.queue.delete()
+    return number, f"Queue {deed.queue.name} was deleted, with {jobs(number)}."
+
+
+async def fail_worker(deed: Deed) -> tuple[int, str]:
+    """Declare a worker dead."""
+    number = await deed.queue.fail_worker(deed.form.needed("worker"))
+    return number, f"The worker counts as dead here; {jobs(number)} of it went to the front."
+
+
+async def repair(deed: Deed) -> tuple[int, str]:
+    """Mend what foreign commands broke."""
+    found = await deed.queue.repair()
+    kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
+    return found.total, f"Mended: {kinds}." if found else "There was nothing to mend."
+
+
+Act = Callable[[Deed], Awaitable[tuple[int, str]]]
+ACTS: dict[str, Act] = {
+    "cancel": cancel, "delete": delete, "enqueue": enqueue, "expire": expire, "fail_worker": fail_worker,
+    "pause": pause, "purge": purge, "purge_dead": purge_dead, "redrive": redrive, "repair": repair,
+    "reschedule": reschedule, "resume": resume,
+}  # fmt: skip
+
+
+async def act(
+    look: AsyncInspector, server: Mapping[str, Any], namespace: str, action: str, name: str, form: Form
+) -> tuple[int, str, Mapping[str, str]]:
+    """Take an action in the queue *name* on *server* (`url` or `client`): how many, what has happened, and where a bulk
+    action goes on.
+
+    Raises `Refused`, redis-py's errors, and what the verb raises.
+    """
+    view = (await look.queue(name)).queue
+    options: dict[str, Any] = {"priorities": view.levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
+    options["shards"] = max(1, len(view.shards))
+    queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
+    queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
+    try:
+        deed = Deed(queue, form, look)
+        return *(await ACTS[action](deed)), deed.onward
+    finally:
+        look.forget()
+        await queue.close()

@@ -1,0 +1,234 @@
+"""`app`: the pages as an ASGI application, to run by itself or to mount below any prefix.
+
+Every link is relative, so no prefix need be known. Each request is judged in one order: its rights; GET
+shows, and changes nothing; POST acts, if it comes from these pages and the action is granted for the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+import redis
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from headrace._api.aio.inspector import AsyncInspector
+from headrace._core.views.redaction import Redact
+from headrace._model.codec import Codec
+from headrace._net.base.address import AsyncClient
+from headrace._telemetry import log
+from headrace._ui.actions import ACTS, Refused, act
+from headrace._ui.texts import complaint
+from headrace._ui.web.access import Access, Door, Rights, from_our_pages, rights_of
+from headrace._ui.web.forms import after, form_of
+from headrace._ui.web.pages import PAGES, NotThere, Visit
+from headrace._ui.web.rendering import environment, page
+from headrace.errors import HeadraceError
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+OUTCOMES = 500  # of actions, that are kept to be shown once
+
+
+class Pages:
+    """The pages of one namespace of one server, an ASGI application."""
+
+    def __init__(
+        self, url: str | None, client: AsyncClient | None, namespace: str, access: Access | None,
+        redact: Redact | None, codecs: Mapping[str, Codec[Any]] | None, trace_url: str, door: Door | None,
+    ) -> None:  # fmt: skip
+        self.trace_url = trace_url
+        self._server: dict[str, Any] = {"client": client} if client is not None else {"url": url}
+        self._namespace, self._access, self._door = namespace, access, door
+        self._options: dict[str, Any] = {"redact": redact, "codecs": codecs}
+        self._templates = environment()
+        self._look: AsyncInspector | None = self._reader()  # refuses bad arguments now
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._outcomes: OrderedDict[str, str] = OrderedDict()
+        folder = files("headrace._ui.web") / "static"
+        self._static = {name: (folder / name).read_bytes() for name in STATIC}
+
+    def _reader(self) -> AsyncInspector:
+        return AsyncInspector(namespace=self._namespace, **self._server, **self._options)
+
+    def _looking(self) -> AsyncInspector:
+        """Return the one reader of this process, for the event loop that runs."""
+        loop = asyncio.get_running_loop()
+        if self._look is None or self._loop not in (None, loop):
+            self._look = self._reader()
+        self._loop = loop
+        return self._look
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            try:
+                answer = await self._answer(Request(scope, receive))
+            except ClientDisconnect:
+                return
+            answer.headers.update({name: value for name, value in HEADERS.items() if name not in answer.headers})
+            await answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message: Message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def close(self) -> None:
+        """Close the connections that were opened."""
+        if self._look is not None:
+            look, self._look = self._look, None
+            await look.close()
+
+    async def _answer(self, request: Request) -> Response:
+        path = str(request.scope["path"])
+        name = path.removeprefix(str(request.scope.get("root_path", ""))).strip("/")
+        reading = request.method in ("GET", "HEAD")
+        if self._door is not None and request.method == "GET" and not name:
+            entered = self._door.enter(request)
+            if entered is not None:
+                return entered
+        if reading and name.startswith("static/"):
+            return self._file(name.removeprefix("static/"))
+        rights = await rights_of(self._access, request)
+        if not rights.any:
+            return self._closed()
+        asked = (request.scope.get("raw_path") or path.encode()).partition(b"?")[0]  # Litestar adds a slash to `path`
+        if reading and not name and not asked.endswith(b"/"):  # links are relative to the folder
+            return RedirectResponse(f"{asked.rpartition(b'/')[2].decode('ascii', 'replace')}/", 307)
+        try:
+            return await self._shown(name, request, rights)
+        except (Refused, NotThere, redis.RedisError, OSError, HeadraceError, ValueError) as error:
+            return self._error(*_told(error), rights)
+
+    async def _shown(self, name: str, request: Request, rights: Rights) -> Response:
+        if name.startswith("do/"):
+            if request.method != "POST":
+                return Response(status_code=405, headers={"allow": "POST"})
+            return await self._act(name.removeprefix("do/"), request, rights)
+        if name not in PAGES:
+            raise NotThere("There is no such page.")
+        if request.method not in ("GET", "HEAD"):
+            return Response(status_code=405, headers={"allow": "GET, HEAD"})
+        return await self._page(name, request, rights)
+
+    def _file(self, name: str) -> Response:
+        if name not in STATIC:
+            return PlainTextResponse("not found", 404)
+        return Response(self._static[name], media_type=STATIC[name], headers={"cache-control": "max-age=3600"})
+
+    def _closed(self) -> Response:
+        if self._door is None:
+            return PlainTextResponse("You may not see this.", 403)
+        return PlainTextResponse(
+            "Open the address that headrace web has printed. It is good once, in one browser; "
+            "start headrace web again for another.",
+            403,
+        )
+
+    def _error(self, status: int, text: str, rights: Rights) -> Response:
+        return page(self._templates, "error.html", {"status": status, "text": text, **self._common(rights)}, status)
+
+    def _common(self, rights: Rights, outcome: str = "") -> dict[str, Any]:
+        return {"may": rights.may, "sees": rights.sees, "namespace": self._namespace, "outcome": outcome, "here": "-"}
+
+    async def _page(self, name: str, request: Request, rights: Rights) -> Response:
+        visit = Visit(request, rights, self._looking(), self)
+        template, values = await PAGES[name](visit)
+        outcome = self._outcomes.pop(visit.asked("outcome"), "")
+        return page(self._templates, template, {**self._common(rights, outcome), "here": name, **values})
+
+    # -- acting --------------------------------------------------------------------------------------
+
+    async def _act(self, action: str, request: Request, rights: Rights) -> Response:
+        if not from_our_pages(request):
+            return self._error(403, "This did not come from these pages, so nothing was done.", rights)
+        if action not in ACTS:
+            return self._error(404, "There is no such action.", rights)
+        form = await form_of(request)
+        name = form.needed("queue")
+        if not rights.may(name, action):
+            return self._error(403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
+        number, text, onward = await act(self._looking(), self._server, self._namespace, action, name, form)
+        by = _who(request)
+        log.say(
+            "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
+        )
+        outcome = secrets.token_urlsafe(9)
+        self._outcomes[outcome] = text
+        if len(self._outcomes) > OUTCOMES:
+            self._outcomes.popitem(last=False)
+        return RedirectResponse(after(action, form, outcome, onward), 303)
+
+
+def _told(error: Exception) -> tuple[int, str]:
+    """Return the status and the text for an error."""
+    match error:
+        case NotThere():
+            return 404, str(error)
+        case Refused():
+            return 400, str(error)
+        case redis.ResponseError():
+            return 400, complaint(error)
+        case redis.RedisError() | OSError():
+            return 503, complaint(error)
+        case _:
+            return 400, complaint(error)
+
+
+def _who(request: Request) -> str:
+    """Name the user of a request: by the framework's authentication, if there is one, and by the address."""
+    user = request.scope.get("user")
+    named = str(getattr(user, "display_name", "") or getattr(user, "username", "") or "")
+    address = request.client.host if request.client else "unknown"
+    return f"{named} at {address}" if named else address
+
+
+def app(
+    url_or_client: str | AsyncClient | None = None, *, namespace: str = "headrace",
+    access: Access | None = None, redact: Redact | None = None, codecs: Mapping[str, Codec[Any]] | None = None,
+    trace_url: str = "",
+) -> Callable[[Scope, Receive, Send], Any]:  # fmt: skip
+    """Make the pages of one namespace, as an ASGI application to mount in yours, or to run by itself.
+
+    - *url_or_client*: a URL as for `Queue`, or a `redis.asyncio.Redis`; else what the environment names.
+    - *access*: a function of the request (a `starlette.requests.Request`; it may be async) that answers what that may
+      see and do: `None`, `"read"`, a set of names of actions, or a mapping from queues to one of these, in which `"*"`
+      stands for all others, and what is not named is not shown. Without it everything may be seen, and nothing done.
+    - *redact*, *codecs*: as for `headrace.inspect.Inspector`. *trace_url*: where a trace is to be seen, with
+      `{trace_id}` in it.
+
+    Nothing is read unless a page is open, and then once for all viewers. Each action is logged (`web_action`).
+    """
+    if isinstance(url_or_client, str) or url_or_client is None:
+        url, client = url_or_client, None
+    else:
+        url, client = None, url_or_client
+    if access is not None and not callable(access):
+        raise TypeError(f"access must be a function of the request, not {type(access).__name__}")
+    return Pages(url, client, namespace, access, redact, codecs, trace_url, None)

@@ -1,0 +1,211 @@
+"""The pages, each a view of the inspector. GET changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+from starlette.requests import Request
+
+from headrace._api.aio.inspector import AsyncInspector
+from headrace._core.views.views import STATES
+from headrace._model.bulk import BULK
+from headrace._model.views import JobView, Overview, QueueView
+from headrace._protocol.keys import FLOW
+from headrace._ui.web.access import Rights
+from headrace._ui.web.charts import HEIGHT, SPANS, WIDTH, charts, rows
+
+if TYPE_CHECKING:
+    from headrace._ui.web.app import Pages
+
+PER_PAGE = 50
+FOUND_AT_MOST = 50  # queues in which one id is shown
+TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
+ONWARD = ("action", "state", "cursor", "reason", "kind", "looked", "matched", "done", "confirm")  # of a bulk action
+Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
+
+
+class NotThere(LookupError):
+    """Raised for pages of what is not there, or may not be seen."""
+
+
+@frozen
+class Visit:
+    """One request for a page: what it asks for, what it may see, and the reader."""
+
+    request: Request
+    rights: Rights
+    look: AsyncInspector
+    pages: Pages
+
+    def asked(self, name: str, default: str = "") -> str:
+        """Return a query parameter."""
+        return self.request.query_params.get(name, default)
+
+    def queue(self, name: str = "name") -> str:
+        """Return the queue that is asked for. Raises `NotThere` if it may not be seen."""
+        queue = self.asked(name)
+        if not queue or not self.rights.sees(queue):
+            raise NotThere(f"There is no queue {queue!r}.")
+        return queue
+
+    async def seen(self) -> tuple[Overview, list[QueueView]]:
+        """Read the overview, and which of its queues may be seen."""
+        view = await self.look.overview()
+        return view, [queue for queue in view.queues if self.rights.sees(queue.name)]
+
+
+async def overview(visit: Visit) -> Answer:
+    """Show all queues."""
+    view, queues = await visit.seen()
+    return "overview.html", {"view": view, "queues": queues, "now": view.now}
+
+
+async def queue(visit: Visit) -> Answer:
+    """Show one queue, and a page of its jobs in one state."""
+    name, state = visit.queue(), visit.asked("state", "waiting")
+    if state not in STATES:
+        raise NotThere(f"There is no state {state!r}.")
+    page = await visit.look.queue(name)
+    counts = page.queue.counts
+    if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
+        raise NotThere(f"There is no queue {name!r}.")
+    jobs = await visit.look.jobs(name, state, visit.asked("cursor"), PER_PAGE)
+    tabs = {
+        "waiting": counts.waiting + counts.parked, "running": counts.leased, "delayed": counts.delayed,
+        "dead": counts.dead,
+    }  # fmt: skip
+    more = {
+        "page": page,
+        "bulk": [action for action, states in BULK.items() if state in states and visit.rights.may(name, action)],
+        "q": page.queue,
+        "jobs": jobs,
+        "tabs": tabs,
+        "now": page.now,
+        "first": not visit.asked("cursor"),
+    }
+    return "queue.html", more
+
+
+async def matching(visit: Visit) -> Answer:
+    """Show how far a bulk action has come, and let it go on."""
+    name, fields = visit.queue(), {name: visit.asked(name)[:1000] for name in ONWARD}
+    if visit.asked("state") not in BULK.get(fields["action"], ()):
+        raise NotThere("There is no such bulk action.")
+    counts = (await visit.look.queue(name)).queue.counts
+    there = {
+        "waiting": counts.waiting + counts.parked, "running": counts.leased, "delayed": counts.delayed,
+        "dead": counts.dead,
+    }[fields["state"]]  # fmt: skip
+    return "matching.html", {"queue": name, "fields": fields, "there": there}
+
+
+async def trends(visit: Visit) -> Answer:
+    """Show what the counts of a queue were, as charts."""
+    name, span = visit.queue(), visit.asked("span", "2h")
+    if span not in SPANS:
+        raise NotThere(f"There is no span {span!r}.")
+    _, every, number = SPANS[span]
+    found = await visit.look.trends(name, every, number)
+    more = {"charts": charts(found, number), "rows": rows(found, number), "size": (WIDTH, HEIGHT)}
+    return "trends.html", {"trends": found, "spans": SPANS, "span": span, "now": found.now, **more}
+
+
+async def job(visit: Visit) -> Answer:
+    """Show one job."""
+    name, called = visit.queue("queue"), visit.asked("id")
+    found = await visit.look.job(name, called)
+    if found is None:
+        raise NotThere(f"Nothing is known of job {called!r} in queue {name!r}: it has ended, or never was.")
+    now = (await visit.look.queue(name)).now
+    run = found.headers.get(FLOW, "").rpartition(":flow:")[2]
+    flow = name.partition("/")[0] if run and "/" in name else ""
+    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": _trace(visit, found)}
+
+
+def _trace(visit: Visit, job: JobView) -> str:
+    match = TRACE.match(job.headers.get("traceparent", ""))
+    template = visit.pages.trace_url
+    return template.replace("{trace_id}", match[1]) if match and template else ""
+
+
+async def find(visit: Visit) -> Answer:
+    """Find a job by its id in whichever queue."""
+    called = visit.asked("id").strip()
+    _, queues = await visit.seen()
+    names = await visit.look.find(called, [one.name for one in queues]) if called else []
+    return "find.html", {"id": called, "names": names[:FOUND_AT_MOST], "looked": len(queues)}
+
+
+async def workers(visit: Visit) -> Answer:
+    """Show the workers of all queues."""
+    view, queues = await visit.seen()
+    found = sorted((one for queue in queues for one in queue.workers), key=lambda one: (one.name, one.queue))
+    return "workers.html", {"workers": found, "now": view.now}
+
+
+async def worker(visit: Visit) -> Answer:
+    """Show a worker, and what it runs."""
+    name, called = visit.queue("queue"), visit.asked("name")
+    found = await visit.look.worker(name, called)
+    if found is None:
+        raise NotThere(f"There is no worker {called!r} in queue {name!r}.")
+    return "worker.html", {"view": found, "queue": name, "now": (await visit.look.queue(name)).now}
+
+
+async def schedules(visit: Visit) -> Answer:
+    """Show the schedules of all queues."""
+    view, queues = await visit.seen()
+    found = await visit.look.schedules([one.name for one in queues])
+    rows = sorted(((name, one) for name, some in found.items() for one in some), key=lambda row: row[1].next_due)
+    return "schedules.html", {"rows": rows[:1000], "now": view.now}
+
+
+async def dead(visit: Visit) -> Answer:
+    """Show the dead letters of all queues, or those of one by reason."""
+    if not visit.asked("name"):
+        view, queues = await visit.seen()
+        return "deaths.html", {"queues": [one for one in queues if one.counts.dead], "now": view.now}
+    name = visit.queue()
+    page = await visit.look.dead(name)
+    return "dead.html", {"page": page, "queue": name, "now": page.now}
+
+
+async def flows(visit: Visit) -> Answer:
+    """Show the groups of queues that may be flows."""
+    view, queues = await visit.seen()
+    groups: dict[str, list[QueueView]] = {}
+    for one in queues:
+        group, _, stage = one.name.partition("/")
+        if stage:
+            groups.setdefault(group, []).append(one)
+    return "flows.html", {"groups": groups, "now": view.now}
+
+
+async def flow(visit: Visit) -> Answer:
+    """Show some runs of a flow."""
+    name = visit.queue()
+    page = await visit.look.runs(name, visit.asked("cursor"))
+    return "flow.html", {"page": page, "now": page.now}
+
+
+async def run(visit: Visit) -> Answer:
+    """Show a run of a flow, or a child of one."""
+    name, called = visit.queue("flow"), visit.asked("id")
+    found = await visit.look.run(name, called)
+    if found is None:
+        raise NotThere(f"Nothing is known of run {called!r} of flow {name!r}.")
+    page = await visit.look.runs(name)
+    show = visit.look.views.showing.result_text
+    results = {stage: show(name, called, data) for stage, data in found.results.items()}
+    attributes = visit.look.views.showing.attributes(name, found)
+    return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, "now": page.now}
+
+
+PAGES: dict[str, Callable[[Visit], Awaitable[Answer]]] = {
+    "": overview, "queue": queue, "matching": matching, "trends": trends, "job": job, "find": find,
+    "workers": workers, "worker": worker, "schedules": schedules, "dead": dead, "flows": flows, "flow": flow,
+    "run": run,
+}  # fmt: skip
