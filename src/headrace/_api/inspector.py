@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +15,6 @@ from headrace._model.codec import Codec
 from headrace._net.base.address import Address
 from headrace._net.base.connected import Connected
 from headrace._net.base.retries import bounding
-from headrace._protocol.op import pack
-from headrace._protocol.replies import text
 from headrace.errors import HeadraceError
 
 REFUSALS = (ResponseError, HeadraceError)  # errors of one queue, where others may be sound
@@ -40,15 +38,3 @@ class BaseInspector(Connected):
     def forget(self) -> None:
         """Read everything anew at the next look: something was changed."""
         self.views.forget()
-
-
-def scanning(pattern: str) -> Callable[[int], bytes]:
-    """Return what makes the command of a scan's step of its cursor."""
-    return lambda cursor: pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
-
-
-def scanned(reply: Any) -> tuple[int, list[str]]:
-    """Decode the reply to a scan. Raises it, if it is an error."""
-    if isinstance(reply, Exception):
-        raise reply
-    return int(reply[0]), [text(key) for key in reply[1]]

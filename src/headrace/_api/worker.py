@@ -17,11 +17,11 @@ from headrace._api.tasks import BaseTask, BaseTasks, check, declared, encoder, s
 from headrace._api.tasks import handler as task_handler
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.shards.map import ShardMap
+from headrace._core.shards.slots import ShardSlots
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import PersistentConsumer
-from headrace._core.worker.slots import SharedSlots
 from headrace._engine.functions import called, is_async
 from headrace._engine.hooks import Hooked
 from headrace._model import checks, returns, settings
@@ -44,7 +44,7 @@ from headrace._protocol.recurring import Declared
 from headrace._protocol.shards import PartOps
 from headrace._telemetry import log
 from headrace._telemetry.worker import PARENTS
-from headrace.errors import ConfigurationError, LeasesLeft
+from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Seconds = float | timedelta
@@ -93,14 +93,12 @@ def _serves(handler: HandlerSettings) -> str:
     return f"{handler.queue!r} with {', '.join(functions)}, {batch}{handler.concurrency} at once"
 
 
-def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
-    """Log, and return, the error of a stopped worker that still holds jobs, as the server did not answer."""
-    leases = lifecycle.kept()
-    if not leases:
-        return None
-    error = LeasesLeft(leases)
-    log.say("leases_left", "%s", error, worker=lifecycle.consumers[0].worker)
-    return error
+def _of_all_shards(make: Callable[..., Consumer], ops: Ops) -> Sequence[Consumer]:
+    """Make the consumers of a sharded queue, one a shard, which share their slots."""
+    known = ShardMap(ops)
+    slots = ShardSlots(map=known, make=lambda ops: make(ops, shared=slots))
+    slots.members = list(map(slots.make, known.ordered()))
+    return slots.members
 
 
 def _consumer(
@@ -360,17 +358,13 @@ class BaseWorker(Hooked):
         for h in (evolve(handler.limited(), around=tuple(self._around)) for handler in self.handlers.values()):
             queue_settings = evolve(h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks)
             ops = Ops(Keys.of(h.queue, self.namespace), queue_settings, h.codec, self.namespace)
-            shared = SharedSlots(map=ShardMap(ops)) if queue_settings.shards > 1 else None
             if h.flow is not None:
                 first = not any(h.flow is flow for flow in flows)
                 flows.append(h.flow)
-                make = partial(_flow_consumer, h, self.name, named=self.named, sweeper=first, shared=shared)
+                make = partial(_flow_consumer, h, self.name, named=self.named, sweeper=first)
             else:
                 kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
                 recurring = declared(h.queue, self._tasks)
-                make = partial(_consumer, kind, h, self.name, recurring, named=self.named, shared=shared)
-            if shared is not None and shared.map is not None:
-                shared.make = make
-                shared.members = list(map(make, shared.map.ordered()))
-            consumers += [make(ops)] if shared is None else shared.members
+                make = partial(_consumer, kind, h, self.name, recurring, named=self.named)
+            consumers += _of_all_shards(make, ops) if queue_settings.shards > 1 else [make(ops)]
         return Lifecycle(self.settings, consumers)

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from headrace._api.worker import left_behind
 from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
+from headrace._core.shards.roles import shard_roles
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Farewell, Lifecycle, many
 from headrace._core.worker.roles import HEEDS, Channel, all_roles
@@ -22,12 +22,24 @@ from headrace._net.base.retries import RETRY_PAUSE_S
 from headrace._protocol.op import Op
 from headrace._telemetry import log
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import NotDurable, said
+from headrace.errors import LeasesLeft, NotDurable, said
 
 Unit = list[Held]
 PULSE_WITHIN_S = 1.0  # seconds that a server has to answer a heartbeat, at least: it may be busy
 LAGS_EVERY_S = 60.0  # seconds between two messages that settlements are not durable
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
+
+FEATURES = (shard_roles,)  # that bring roles of their own
+
+
+def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
+    """Log, and return, the error of a stopped worker that still holds jobs, as the server did not answer."""
+    leases = lifecycle.kept()
+    if not leases:
+        return None
+    error = LeasesLeft(leases)
+    log.say("leases_left", "%s", error, worker=lifecycle.consumers[0].worker)
+    return error
 
 
 class Event(Protocol):
@@ -103,7 +115,7 @@ class BaseEngine(ABC):
 
     def _begin(self) -> None:
         """Start every role."""
-        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place):
+        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place, None, FEATURES):
             self._running.setdefault(name, []).append(self._role(name, role, whose, channel))
 
     def join(self, consumers: Sequence[Consumer]) -> None:
@@ -116,7 +128,7 @@ class BaseEngine(ABC):
             self._events[id(consumer)] = []
             self._seat(consumer)
         self.lifecycle.join(consumers)
-        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers):
+        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers, FEATURES):
             self._running.setdefault(name, []).append(self._launch(self._role(name, role, whose, channel)))
 
     @abstractmethod

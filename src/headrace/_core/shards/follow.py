@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from headrace._core.effects import Join, Log, Phase, Role, Sleep, Step, Wake, current_time, send
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind, seal, tidy
+from headrace._core.shards.slots import ShardSlots, slots_of
 from headrace._protocol.shards import PartOps
 from headrace.errors import HeadraceError, said
 
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
     from headrace._core.worker.lifecycle import Lifecycle
-    from headrace._core.worker.slots import SharedSlots
 
 LOOK_EVERY_S = 1.0  # seconds between two looks at the table
 GO_ON_AFTER_S = 5.0  # seconds after which a change that stands still is gone on with
@@ -29,8 +29,8 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
 
     Raises `ShardsMismatch`, which ends the worker, if its number of shards is none that there was.
     """
-    shared = consumer.shared
-    if shared is None or shared.map is None or shared.make is None:
+    shared = slots_of(consumer)
+    if shared is None:
         return
     known, make = shared.map, shared.make
     changed_at = tidied_at = yield from current_time()
@@ -58,7 +58,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
         yield Sleep(LOOK_EVERY_S)
 
 
-def _line_up(shared: SharedSlots, known: ShardMap) -> Role:
+def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
     """Let the consumers of an ordered queue wait for older jobs in other shards, or go on."""
     if not known.ops.settings.ordered:
         return

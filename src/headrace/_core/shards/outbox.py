@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace._core.effects import Log, Phase, Role, Sleep, current_time
+from headrace._core.shards.slots import ShardSlots, slots_of
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.rest import AGAIN_S
-from headrace._core.worker.slots import SharedSlots
 from headrace._protocol.shards import PartOps
 
 SAID_EVERY_S = 60.0  # seconds between two messages that something does not come to its shard
@@ -19,10 +19,10 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     """Look into the outboxes of these shards, once a heartbeat, and send what is there; now and then where all rest, as
     nothing completes there unheard.
     """
-    queues: dict[int, tuple[SharedSlots, list[Consumer], Targets]] = {}
+    queues: dict[int, tuple[ShardSlots, list[Consumer], Targets]] = {}
     for consumer in consumers:
-        if consumer.shared is not None:
-            queues.setdefault(id(consumer.shared), (consumer.shared, [], Targets()))[1].append(consumer)
+        if (shared := slots_of(consumer)) is not None:
+            queues.setdefault(id(shared), (shared, [], Targets()))[1].append(consumer)
     said_at = all_at = looked_at = float("-inf")
     while worker.phase < Phase.HALTING:
         wrong: list[str] = []
@@ -36,7 +36,7 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
         for shared, some, targets in queues.values():
             there = [one for one in some if not one.left and (every or not one.rest.calm)]
             outboxes = [one.ops for one in there if isinstance(one.ops, PartOps)]
-            if shared.map is not None and outboxes:
+            if outboxes:
                 wrong += yield from hand_over(shared.map, outboxes, targets)
         if wrong and now - said_at >= SAID_EVERY_S:
             said_at = now

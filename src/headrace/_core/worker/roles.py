@@ -7,11 +7,9 @@ An engine drives every role that `all_roles` names, performs its effects, runs h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from headrace._core.effects import Role
-from headrace._core.shards.follow import follow
-from headrace._core.shards.outbox import hand
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.control import listen
 from headrace._core.worker.fetch import blocks, fetch, wait
@@ -20,7 +18,6 @@ from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._core.worker.persistent import watch
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick, ticks
-from headrace._core.worker.slots import leads
 from headrace._core.worker.together import (
     Place,
     Together,
@@ -36,18 +33,22 @@ from headrace._core.worker.upkeep import keep
 # Connections of their own: a heartbeat waits for no other call, and blocked reads can be closed. What keeps jobs ours
 # has the heartbeat's, and waits for no handler either.
 Channel = Literal["work", "pulse", "blocking"]
+# Its name, its generator, its owner (a consumer, several, or none), its channel.
+NamedRole: TypeAlias = tuple[str, Role, Consumer | Together | None, Channel]
+Feature: TypeAlias = Callable[[Lifecycle, Sequence[Consumer], Place], Iterator[NamedRole]]
 
 # The roles that a consumer wakes only if they have something to do then: handlers end thousands of times a second.
 HEEDS: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks}
 
 
 def all_roles(
-    worker: Lifecycle, fetchers: int = 1, place: Place = everywhere, some: Sequence[Consumer] | None = None
-) -> Iterator[tuple[str, Role, Consumer | Together | None, Channel]]:
-    """Yield every role: its name, its generator, whose it is (a consumer's, that of several, or none's), its channel.
+    worker: Lifecycle, fetchers: int = 1, place: Place = everywhere, some: Sequence[Consumer] | None = None,
+    features: Sequence[Feature] = (),
+) -> Iterator[NamedRole]:  # fmt: skip
+    """Yield every role of a worker.
 
-    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two. *some*: the
-    consumers, if not all.
+    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two places. *some*:
+    the consumers, if not all. *features*: each adds roles of its own.
     """
     consumers = worker.consumers if some is None else some
     for part in by_place(consumers, place):
@@ -55,14 +56,12 @@ def all_roles(
         yield "renew", renew(worker, part), None, "pulse"
         yield "keep", keep(worker, part), None, "work"
         yield "listen", listen(worker, part), None, "work"
-        if sharded := [consumer for consumer in part if consumer.shared is not None]:
-            yield "hand", hand(worker, sharded), None, "work"
     for consumer in consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
             yield "watch", watch(consumer, worker.settings), consumer, "pulse"
-        if consumer.shared is not None and leads(consumer):
-            yield "table", follow(worker, consumer), None, "work"
+    for feature in features:
+        yield from feature(worker, consumers, place)
     for one in groups(consumers, place):
         if isinstance(one, Together):
             yield "wait", wait_for_fresh(one), one, "blocking"

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from headrace._core.effects import Log, Phase, Role, Sleep, current_time, send
 from headrace._core.queue.calls import run_due_schedules, schedule
-from headrace._core.shards.reshard import gather_schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
-from headrace._protocol.shards import PartOps
 from headrace.errors import TooManySchedules, said
 
 SAY_EVERY_S = 30.0  # seconds after which a worker says again which schedules its code declares
@@ -47,17 +45,17 @@ def _say(consumer: Consumer) -> Role:
     now = yield from current_time()
     if declared is None or not consumer.registered or (declared.said_as == name and now < declared.again_at):
         return
-    ops, known = consumer.ops, None if consumer.shared is None else consumer.shared.map
-    state = known.state_of(ops.shard) if known is not None and isinstance(ops, PartOps) else "open"
-    if state in {None, "opening"}:  # they are in the shards before, if there are any
+    ops, shared = consumer.ops, consumer.shared
+    takes = True if shared is None else shared.takes_schedules(ops)
+    if takes is None:  # they are in the shards before, if there are any
         return
     changed, ended = yield from send(declared.op(ops, name))
     for gone in ended:
         yield Log("schedule_ended", f"{gone!r} of queue {ops.keys.queue!r} is declared by no worker any more")
-    if state != "draining" and (changed or declared.said_as != name):
+    if takes and (changed or declared.said_as != name):
         for one in declared.schedules:
-            if known is not None and isinstance(ops, PartOps):
-                yield from gather_schedule(known, ops, one.name)
+            if shared is not None:
+                yield from shared.gather_schedule(ops, one.name)
             try:
                 yield from schedule(ops, ops.schedule(one.name, one.timing, one.missed, one.job))
             except TooManySchedules as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from headrace._core.shards.map import ShardMap
+from headrace._core.effects import Step
 from headrace._model.checks import FOREVER_S
 from headrace._protocol.queue_ops import Ops
 
@@ -44,13 +44,19 @@ class SharedSlots:
     """The slots that several consumers share. Threads may use it: each step is one of a dict."""
 
     members: Sequence[Consumer] = ()
-    map: ShardMap | None = None  # the shards, one a member
-    make: Callable[[Ops], Consumer] | None = None  # makes the member of another shard
     now: float = 0.0  # when something last happened
     mean: float | None = None  # seconds that a unit takes
     stuck: bool = False  # one of them is
     _waiting: dict[int, Consumer] = field(factory=dict[int, "Consumer"])  # those that got no slot, the first in front
     _turns: dict[int, Turn] = field(factory=dict[int, Turn])  # of shards that have a backlog
+
+    def takes_schedules(self, ops: Ops) -> bool | None:  # noqa: ARG002 - one shard alone does
+        """Tell whether schedules are made in the shard of *ops*; `None`: they are not even declared there yet."""
+        return True
+
+    def gather_schedule(self, ops: Ops, name: str) -> Step[None]:  # noqa: ARG002 - there is no older shard
+        """Have a schedule of an older shard go on in the shard of *ops*."""
+        yield from ()
 
     def used(self) -> int:
         """Return how many jobs hold slots, or are asked for."""

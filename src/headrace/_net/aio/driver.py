@@ -6,7 +6,6 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace._api.inspector import scanned, scanning
 from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
@@ -30,6 +29,7 @@ from headrace._net.aio.cluster import executor_of
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.line import Lines
 from headrace._net.base.connected import Connected, Timeout, least
+from headrace._net.base.scan import scanned, scanning
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span
 

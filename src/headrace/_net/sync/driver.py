@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace._api.inspector import scanned, scanning
 from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
@@ -28,6 +27,7 @@ from headrace._core.effects import (
 )  # fmt: skip
 from headrace._model.checks import seconds
 from headrace._net.base.connected import Connected, Timeout, least
+from headrace._net.base.scan import scanned, scanning
 from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.executor import Executor
 from headrace._protocol.op import Op
