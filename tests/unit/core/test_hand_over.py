@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from headrace._core.effects import Now, Phase, Send, Sleep
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.outbox import hand
+from headrace._core.shards.slots import ShardSlots
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.rest import AGAIN_S
 from headrace._model.settings import QueueSettings
@@ -145,7 +148,7 @@ def test_what_was_not_closed_is_not_over() -> None:
 
 def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
     """Nothing completes there unheard, and none rests where an outbox has something."""
-    shared = SimpleNamespace(map=KNOWN)
+    shared = ShardSlots(map=KNOWN, make=lambda _: pytest.fail("no shard is new"))
     some = [SimpleNamespace(shared=shared, ops=ops, left=False, rest=SimpleNamespace(calm=False)) for ops in PARTS]
     worker: Any = SimpleNamespace(phase=Phase.RUNNING, settings=SimpleNamespace(heartbeat=2.0))
     role, now, looked = hand(worker, some), 100.0, list[int]()  # type: ignore[arg-type]

@@ -1,20 +1,20 @@
-"""The iterator of `as_completed`, for asyncio."""
+"""The iterator of `as_completed`."""
 
 # ruff: noqa: SLF001 - this is a part of the queues
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from headrace._api.aio.colour import Event
 from headrace._api.completion import Pursuit, late
 from headrace._core.notices import Waiter
 from headrace._net.aio.waiters import AsyncWaiters
 
 
-class Bell(asyncio.Event):
+class Bell(Event):
     """An event that several waiters share: only `answer` clears it."""
 
     def clear(self) -> None:

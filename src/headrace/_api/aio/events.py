@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from headrace._api.aio.colour import Driven, sleep
 from headrace._core.effects import Step
 from headrace._model.event import Event
 from headrace._net.aio.executor import AsyncExecutor
@@ -30,7 +30,7 @@ class AsyncEventStream(BaseEvents):
         executor: AsyncExecutor,
         kinds: Sequence[str],
         timeout: float | None,
-        drive: Callable[[Step[bool]], Coroutine[Any, Any, bool]],
+        drive: Callable[[Step[bool]], Driven[bool]],
     ) -> None:
         super().__init__(ops, kinds, timeout)
         self._subscription: AsyncSubscription | AsyncListening
@@ -58,14 +58,14 @@ class AsyncEventStream(BaseEvents):
                 raise StopAsyncIteration
             pause = self._take(await self._subscription.receive(self._channels, left))
             if pause:
-                await asyncio.sleep(pause)
+                await sleep(pause)
         return self._found.pop()
 
     async def _subscribe(self) -> None:
         while not (self._subscribed or self._over):
             pause = self._take(await self._subscription.receive(self._channels, 0.0))
             self._subscribed = not pause
-            await asyncio.sleep(pause)
+            await sleep(pause)
 
     async def close(self) -> None:
         """Close the connection; the iteration ends."""

@@ -1,4 +1,4 @@
-"""`AsyncFlow`: start, watch and cancel runs of a flow, from asyncio."""
+"""`AsyncFlow`: jobs that pass through several queues of one group."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import redis
-import redis.asyncio
-
+from headrace._api.aio.colour import Redis
 from headrace._api.closing import AsyncClosing
 from headrace._api.flow import BaseFlow
 from headrace._api.lease import BaseLease
@@ -35,8 +33,8 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
       *durable*: as for `AsyncQueue`.
     - *shards*: as for `AsyncQueue`; a run is in one shard, with all its jobs.
 
-    Declare the stages with `stage`, serve them with `worker.flow(flow)`. All programs of a flow declare the same. For
-    one event loop.
+    Declare the stages with `stage`, serve them with `worker.flow(flow)`. All programs of a flow declare the same.
+    For one event loop.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
         self._durable = Durability.of(durable)
         self._within = bounding(seconds("timeout", timeout, zero=False))
-        self._address = Address.of(url, client, redis.asyncio.Redis, self)
+        self._address = Address.of(url, client, Redis, self)
 
     async def start(
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,

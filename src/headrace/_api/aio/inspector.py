@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import redis
-import redis.asyncio
-
+from headrace._api.aio.colour import Lock, Redis
 from headrace._api.closing import AsyncClosing
 from headrace._api.inspector import FRESH_S, BaseInspector
 from headrace._core.effects import Step
@@ -44,9 +41,9 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
         codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
         fresh: float | timedelta = FRESH_S, timeout: float | timedelta = 5.0,
     ) -> None:  # fmt: skip
-        address = Address.of(url, client, redis.asyncio.Redis, self)
+        address = Address.of(url, client, Redis, self)
         super().__init__(address, namespace, codecs, redact, fresh, timeout)
-        self._lock = asyncio.Lock()
+        self._lock = Lock()
 
     async def _see(self, view: Step[R]) -> R:
         async with self._lock:

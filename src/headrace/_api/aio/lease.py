@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
-    """A claim on a job until a deadline, and the handle that settles it; its methods are awaited."""
+    """A claim on a job until a deadline, and the handle that settles it."""
 
     async def complete(
         self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None, *,

@@ -1,10 +1,11 @@
-"""`AsyncProducing`: what an `AsyncQueue` does to add jobs; the twin of `Producing`, with `await`."""
+"""`AsyncProducing`: the part of a queue that adds jobs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Unpack, overload
 
+from headrace._api.aio.colour import Stream, each
 from headrace._api.queue import DECLARING_S, BaseQueue, Delay
 from headrace._core.queue.streaming import Filling
 from headrace._model.conditions import Conditions, Full, with_conditions
@@ -18,18 +19,8 @@ from headrace._protocol.op import Op
 from headrace.errors import NotDurable
 
 
-async def each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """Yield what an iterable yields, an asynchronous one or not."""
-    if isinstance(jobs, AsyncIterable):
-        async for job in jobs:
-            yield job
-    else:
-        for job in jobs:
-            yield job
-
-
 class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
-    """Like `Producing`, for asyncio."""
+    """The part of a queue that adds jobs."""
 
     _receipt = AsyncReceipt
 
@@ -126,16 +117,16 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
 
     @overload
     async def enqueue_stream(
-        self: AsyncProducing[bytes], jobs: Iterable[Plain | NewJob[Plain]] | AsyncIterable[Plain | NewJob[Plain]],
+        self: AsyncProducing[bytes], jobs: Stream[Plain | NewJob[Plain]],
         progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
     ) -> int: ...  # fmt: skip
     @overload
     async def enqueue_stream(
-        self, jobs: Iterable[T | NewJob[T]] | AsyncIterable[T | NewJob[T]],
+        self, jobs: Stream[T | NewJob[T]],
         progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
     ) -> int: ...  # fmt: skip
     async def enqueue_stream(
-        self, jobs: Iterable[Any] | AsyncIterable[Any], progress: Callable[[int], object] | None = None, *,
+        self, jobs: Stream[Any], progress: Callable[[int], object] | None = None, *,
         timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
     ) -> int:  # fmt: skip
         """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.

@@ -1,4 +1,8 @@
-"""`AsyncQueue`: the twin of `Queue`, with `await`."""
+"""`AsyncQueue`. Its operations are made in `_api/queue` and `_core/queue/calls`, and sent by the driver.
+
+Every method may raise redis-py's transport errors once the retries of about 45 s are used up. A method that is called
+with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,7 @@ from functools import cached_property
 from typing import Any, Generic, Unpack, overload
 from zoneinfo import ZoneInfo
 
-import redis
-import redis.asyncio
-
+from headrace._api.aio.colour import Redis
 from headrace._api.aio.completed import completed
 from headrace._api.aio.events import AsyncEventStream
 from headrace._api.aio.lease import AsyncLease
@@ -71,7 +73,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)
-        super().__init__(name, Address.of(url, client, redis.asyncio.Redis, self), settings, codec, namespace)
+        super().__init__(name, Address.of(url, client, Redis, self), settings, codec, namespace)
 
     _completed = staticmethod(completed)
 

@@ -1,4 +1,4 @@
-"""`AsyncTasks`: the twin of `Tasks`, with `await`."""
+"""`AsyncTasks`: typed functions whose calls are jobs. Their decisions are in `_api/tasks`."""
 
 from __future__ import annotations
 

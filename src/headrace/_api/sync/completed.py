@@ -1,20 +1,21 @@
-"""The iterator of `as_completed`, for threads."""
+# Generated from `headrace/_api/aio/completed.py` by .ci/twins.py: edit that file.
+"""The iterator of `as_completed`."""
 
 # ruff: noqa: SLF001 - this is a part of the queues
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headrace._api.completion import Pursuit, late
+from headrace._api.sync.colour import Event
 from headrace._core.notices import Waiter
 from headrace._net.sync.waiters import Waiters
 
 
-class Bell(threading.Event):
+class Bell(Event):
     """An event that several waiters share: only `answer` clears it."""
 
     def clear(self) -> None:

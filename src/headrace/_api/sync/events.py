@@ -1,3 +1,4 @@
+# Generated from `headrace/_api/aio/events.py` by .ci/twins.py: edit that file.
 """The iterator over a queue's events that `Queue.events` returns."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+from headrace._api.sync.colour import Driven, sleep
 from headrace._core.effects import Step
 from headrace._model.event import Event
 from headrace._net.base.subscription import (
@@ -21,7 +23,7 @@ from headrace._protocol.shards import WholeOps
 
 
 class EventStream(BaseEvents):
-    """The events of a queue as they happen: an iterator, and a context manager that subscribes on entry."""
+    """The events of a queue as they happen: an iterator, and context manager that subscribes on entry."""
 
     def __init__(
         self,
@@ -29,7 +31,7 @@ class EventStream(BaseEvents):
         executor: Executor,
         kinds: Sequence[str],
         timeout: float | None,
-        drive: Callable[[Step[bool]], bool],
+        drive: Callable[[Step[bool]], Driven[bool]],
     ) -> None:
         super().__init__(ops, kinds, timeout)
         self._subscription: Subscription | Listening
@@ -57,14 +59,14 @@ class EventStream(BaseEvents):
                 raise StopIteration
             pause = self._take(self._subscription.receive(self._channels, left))
             if pause:
-                time.sleep(pause)
+                sleep(pause)
         return self._found.pop()
 
     def _subscribe(self) -> None:
         while not (self._subscribed or self._over):
             pause = self._take(self._subscription.receive(self._channels, 0.0))
             self._subscribed = not pause
-            time.sleep(pause)
+            sleep(pause)
 
     def close(self) -> None:
         """Close the connection; the iteration ends."""

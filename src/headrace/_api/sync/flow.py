@@ -1,4 +1,5 @@
-"""`Flow`: jobs that pass through several queues of one group. `AsyncFlow` is its twin."""
+# Generated from `headrace/_api/aio/flow.py` by .ci/twins.py: edit that file.
+"""`Flow`: jobs that pass through several queues of one group."""
 
 from __future__ import annotations
 
@@ -6,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import redis
-
 from headrace._api.closing import Closing
 from headrace._api.flow import BaseFlow
 from headrace._api.lease import BaseLease
 from headrace._api.queue import Delay
+from headrace._api.sync.colour import Redis
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.durability import Durability
@@ -35,18 +35,19 @@ class Flow(Closing, BaseFlow, Driver):
     - *shards*: as for `Queue`; a run is in one shard, with all its jobs.
 
     Declare the stages with `stage`, serve them with `worker.flow(flow)`. All programs of a flow declare the same.
+    One object may be shared by threads, and survives a fork.
     """
 
     def __init__(
-        self, name: str, *, url: str | None = None, client: Client | None = None, namespace: str = "headrace",
-        codec: Codec[Any] | None = None, lookup: Sequence[str] = (), dead_limit: int = 1000,
-        result_ttl: float | timedelta = 86400, fenced: bool = False, timeout: float | timedelta = 45.0,
-        durable: str | None = None, shards: int = 1,
+        self, name: str, *, url: str | None = None, client: Client | None = None,
+        namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
+        dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
+        timeout: float | timedelta = 45.0, durable: str | None = None, shards: int = 1,
     ) -> None:  # fmt: skip
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
         self._durable = Durability.of(durable)
         self._within = bounding(seconds("timeout", timeout, zero=False))
-        self._address = Address.of(url, client, redis.Redis, self)
+        self._address = Address.of(url, client, Redis, self)
 
     def start(
         self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,

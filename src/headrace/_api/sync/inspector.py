@@ -1,16 +1,15 @@
+# Generated from `headrace/_api/aio/inspector.py` by .ci/twins.py: edit that file.
 """`Inspector`. What it shows is made in `_core/views/views`."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import redis
-
 from headrace._api.closing import Closing
 from headrace._api.inspector import FRESH_S, BaseInspector
+from headrace._api.sync.colour import Lock, Redis
 from headrace._core.effects import Step
 from headrace._core.views.redaction import Redact
 from headrace._model.codec import Codec
@@ -34,8 +33,9 @@ class Inspector(Closing, BaseInspector, Driver):
     - *fresh*: seconds for which what was read is shown again: one inspector serves any number of viewers.
     - *timeout*: seconds for which a round trip is tried.
 
-    May be shared by threads. What it reads is bounded, however many jobs there are. Methods raise redis-py's errors of
-    a server that is away; bad arguments raise `ValueError` or `TypeError`, and nothing was sent.
+    One object may be shared by threads, and survives a fork. What it reads is bounded, however many jobs there are.
+    Methods raise redis-py's errors of a server that is away; bad arguments raise `ValueError` or `TypeError`, and
+    nothing was sent.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Inspector(Closing, BaseInspector, Driver):
         codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
         fresh: float | timedelta = FRESH_S, timeout: float | timedelta = 5.0,
     ) -> None:  # fmt: skip
-        address = Address.of(url, client, redis.Redis, self)
+        address = Address.of(url, client, Redis, self)
         super().__init__(address, namespace, codecs, redact, fresh, timeout)
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def _see(self, view: Step[R]) -> R:
         with self._lock:

@@ -1,4 +1,5 @@
-"""`Producing`: what a `Queue` does to add jobs."""
+# Generated from `headrace/_api/aio/producing.py` by .ci/twins.py: edit that file.
+"""`Producing`: the part of a queue that adds jobs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Unpack, overload
 
 from headrace._api.queue import DECLARING_S, BaseQueue, Delay
+from headrace._api.sync.colour import Stream, each
 from headrace._core.queue.streaming import Filling
 from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import NewJob
@@ -95,14 +97,9 @@ class Producing(Driver, BaseQueue, Generic[T]):
         full: Full | None = None, durable: str | None = None,
     ) -> list[Receipt]: ...  # fmt: skip
     def enqueue_many(
-        self,
-        jobs: Iterable[Any],
-        *,
-        trace_each: bool = False,
-        timeout: Timeout = None,
-        full: Full | None = None,
-        durable: str | None = None,
-    ) -> list[Receipt]:
+        self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None,
+        full: Full | None = None, durable: str | None = None,
+    ) -> list[Receipt]:  # fmt: skip
         """Add payloads or `NewJob`s, any number; return a receipt each, in order.
 
         All are checked first: a bad one means that nothing was sent. Then they go in parts of at most 1,000 jobs or
@@ -121,16 +118,16 @@ class Producing(Driver, BaseQueue, Generic[T]):
 
     @overload
     def enqueue_stream(
-        self: Producing[bytes], jobs: Iterable[Plain | NewJob[Plain]], progress: Callable[[int], object] | None = None,
-        *, timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
+        self: Producing[bytes], jobs: Stream[Plain | NewJob[Plain]],
+        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
     ) -> int: ...  # fmt: skip
     @overload
     def enqueue_stream(
-        self, jobs: Iterable[T | NewJob[T]], progress: Callable[[int], object] | None = None,
-        *, timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
+        self, jobs: Stream[T | NewJob[T]],
+        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
     ) -> int: ...  # fmt: skip
     def enqueue_stream(
-        self, jobs: Iterable[Any], progress: Callable[[int], object] | None = None, *,
+        self, jobs: Stream[Any], progress: Callable[[int], object] | None = None, *,
         timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
     ) -> int:  # fmt: skip
         """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
@@ -143,7 +140,7 @@ class Producing(Driver, BaseQueue, Generic[T]):
         """
         filling = Filling(progress)
         try:
-            for job in jobs:
+            for job in each(jobs):
                 if filling.full(job):
                     filling.sent(self.enqueue_many(filling.part, timeout=timeout, full=full, durable=durable))
             if filling.part:

@@ -1,8 +1,8 @@
-"""`Queue`. Its operations are made in `_api/queue` and `_core/queue/calls`, and sent by `driver`.
+# Generated from `headrace/_api/aio/queue.py` by .ci/twins.py: edit that file.
+"""`Queue`. Its operations are made in `_api/queue` and `_core/queue/calls`, and sent by the driver.
 
-`AsyncQueue` is the twin: the same names and arguments, `await` the only difference (a test checks that). Every method
-may raise redis-py's transport errors once the retries of about 45 s are used up; a method that is called with bad
-arguments raises `ValueError` or `TypeError`, and nothing was sent.
+Every method may raise redis-py's transport errors once the retries of about 45 s are used up. A method that is called
+with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import Any, Generic, Unpack, overload
 from zoneinfo import ZoneInfo
 
-import redis
-
 from headrace._api.closing import Closing
 from headrace._api.queue import Delay
+from headrace._api.sync.colour import Redis
 from headrace._api.sync.completed import completed
 from headrace._api.sync.events import EventStream
 from headrace._api.sync.lease import Lease
@@ -40,8 +39,8 @@ class Queue(Closing, Producing[T], Generic[T]):
     - *url* or *client*: a `redis://`, `rediss://`, `unix://` or `embedded:DIR` URL (default `HEADRACE_URL`, then
       `REDIS_URL`), or a `redis.Redis` of yours, whose settings we use for connections of our own.
     - *lease*: seconds a lease lasts. *max_attempts*: deliveries after which a job is dead (`None`: no end).
-    - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the
-      present holder instead of letting the first completer win. *codec*: see `JSONCodec`.
+    - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the present
+      holder instead of letting the first completer win. *codec*: see `JSONCodec`.
     - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
       seconds after which a job that waits goes to the level before its own, so that none waits for ever.
     - *history*: ends of jobs kept, so that `find` and `result` tell how they ended, for *history_ttl* seconds (a week).
@@ -75,7 +74,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self).__name__, options)
-        super().__init__(name, Address.of(url, client, redis.Redis, self), settings, codec, namespace)
+        super().__init__(name, Address.of(url, client, Redis, self), settings, codec, namespace)
 
     _completed = staticmethod(completed)
 
@@ -199,7 +198,7 @@ class Queue(Closing, Producing[T], Generic[T]):
     def _each(self, state: str, limit: int = 200) -> Iterator[JobState[T]]:
         pages = self._whole.pages(state, limit)
         while (page := self._drive(pages.more())) is not None:
-            for item in page:  # noqa: UP028 - as the other colour has to
+            for item in page:
                 yield item
 
     def cancel(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> bool:
@@ -358,8 +357,8 @@ class Queue(Closing, Producing[T], Generic[T]):
         their number.
 
         They keep their order, ids, headers, attempts and times. A job whose id is taken there stays, and so do leased
-        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. On a cluster
-        *to* must be of the same group (`ConfigurationError`). move.lua, 200 jobs a call, about 15 µs a job.
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. On a cluster *to* must be
+        of the same group (`ConfigurationError`). move.lua, 200 jobs a call, about 15 µs a job.
         """
         return self._drive(self._move(to, ids))
 
@@ -400,10 +399,11 @@ class Queue(Closing, Producing[T], Generic[T]):
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> EventStream:
         """Listen to events from now on: an iterator of `Event`, of *kinds* or all.
 
-        It ends when nothing has come for *timeout* seconds (`None`: never). `with queue.events() as events:` subscribes
-        on entry, and closes the connection at the end. Delivered at most once: events during a lost connection, or for
-        a reader that is too slow, are not repeated. A connection of its own. Of a sharded queue: one for each node; the
-        order is that of each shard, and those that `reshard` adds are listened to within two seconds.
+        It ends when nothing has come for *timeout* seconds (`None`: never). `with queue.events() as events:`
+        subscribes on entry, and closes the connection at the end. Delivered at most once: events during a lost
+        connection, or for a reader that is too slow, are not repeated. A connection of its own. Of a sharded queue: one
+        for each node; the order is that of each shard, and those that `reshard` adds are listened to within two
+        seconds.
         """
         return EventStream(self.ops, self._executor, *self._listening(kinds, timeout), self._drive)
 

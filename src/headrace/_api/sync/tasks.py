@@ -1,4 +1,5 @@
-"""`Tasks`: typed functions whose calls are jobs. What they decide is in `_api/tasks`; `AsyncTasks` is the twin."""
+# Generated from `headrace/_api/aio/tasks.py` by .ci/twins.py: edit that file.
+"""`Tasks`: typed functions whose calls are jobs. Their decisions are in `_api/tasks`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Task(BaseTask[P, R, C], Generic[P, R, C]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
         """Enqueue a call: its arguments are checked, and a worker runs it. `TypeError` for arguments that the function
-        does not take: nothing was sent. The receipt's `result()` is what the function returned. As `Queue.enqueue`.
+        does not take: nothing was sent. The receipt's `result()` is what the function returned. As
+        `Queue.enqueue`.
         """
         job, queue = self.new(*args, **kwargs), self._tasks.queue
         receipts: list[Receipt[R]] = typed(queue, [job], [queue.enqueue(job, **self._call)])
@@ -45,9 +47,9 @@ class Declare(Protocol):
 class Tasks(Closing, BaseTasks):
     """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `welcome.enqueue("ada@example.org")`.
 
-    All arguments are those of `Queue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(None, keys)`.
-    Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
-    Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
+    All arguments are those of `Queue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(None,
+    keys)`. Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes,
+    UUID, Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
     """
 
     queue: Queue[bytes]
@@ -76,8 +78,9 @@ class Tasks(Closing, BaseTasks):
         """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
 
         *name*: its name on the wire, the kind of its jobs; that of the function, without its module, unless it is
-        given. *retry*, *deadline*: as for `Worker.handler`. *priority*: of its jobs, unless `options` says otherwise.
-        Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as JSON.
+        given. *retry*, *deadline*: as for `Worker.handler`. *priority*: of its jobs, unless `options` says
+        otherwise. Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as
+        JSON.
         """
         declare: Any = partial(self._declare, Task, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
@@ -88,11 +91,11 @@ class Tasks(Closing, BaseTasks):
     ) -> Declare:  # fmt: skip
         """Have a task called again and again, by its defaults: `@tasks.cron("0 3 * * *")`, `@tasks.cron(every=60)`.
 
-        Decorates a function, which becomes a task, or a task. The arguments are those of `Queue.schedule`, *tz* is its
-        *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
+        Decorates a function, which becomes a task, or a task. The arguments are those of `Queue.schedule`, *tz* is
+        its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
         one that is not in the code any more ends as soon as no live worker declares it. Schedules that were made by
-        `Queue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task that
-        can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
+        `Queue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task
+        that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
         """
         declare: Any = partial(self._recur, Task, cron=cron, every=every, tz=tz, missed=missed)
         return declare  # type: ignore[no-any-return]

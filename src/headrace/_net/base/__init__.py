@@ -1,1 +1,1 @@
-"""What the executors of threads and of asyncio share."""
+"""Code that the executors of threads and of asyncio share."""
