@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from copy import copy
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -18,10 +18,20 @@ from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.base.cluster.address import Seeds, names_cluster, seeds
 from headrace._net.base.cluster.base import BaseClusterExecutor
 from headrace._net.base.cluster.scatter import Batch, Scatter, Scattered, refused
-from headrace._net.base.cluster.slots import ASK_SLOTS, ASK_WITHIN_S, Node, slot_of
+from headrace._net.base.cluster.slots import (
+    ASK_MAP,
+    ASK_NEXT_S,
+    ASK_WITHIN_S,
+    LEARN_WITHIN_S,
+    SILENT_AFTER_S,
+    Look,
+    Node,
+    Slots,
+    slot_of,
+)
 from headrace._net.base.connections import Attend
 from headrace._net.base.lanes import Lane, Meanwhile
-from headrace._net.base.retries import Trip
+from headrace._net.base.retries import Trip, since_boot
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
 from headrace._protocol.prepared import Prepared
@@ -41,6 +51,14 @@ def executor_of(
     return AsyncExecutor(url, client, budget, outage, attend, shares=shares)
 
 
+class _Looking(Look):
+    """A search for the map by a task of its own."""
+
+    def __init__(self, slots: Slots, search: Callable[[_Looking], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(slots)
+        self.task = asyncio.ensure_future(search(self))
+
+
 class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
     """Like `ClusterExecutor`, for asyncio. Calls wait for their turn node by node."""
 
@@ -50,7 +68,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
         pool = seeds.pool(redis.asyncio.ConnectionPool, seeds.nodes[0])
         super().__init__(None, SimpleNamespace(connection_pool=pool), budget, outage)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         self._scattered(seeds)
-        self._learning = asyncio.Lock()
+        self._look: _Looking | None = None
 
     def _link(self, node: Node) -> AsyncExecutor:
         """Like `ClusterExecutor._link`."""
@@ -60,29 +78,59 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
             link = self._linked(node, AsyncExecutor(None, pool, self.budget, self.outage))
         return link
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, within: float | None) -> None:
         """Like `ClusterExecutor._refresh`."""
-        since = time.monotonic()
-        async with self._learning:
-            if self.slots.asked >= since:
-                return  # another task has, meanwhile
-            last: Exception = errors.ConnectionError("the cluster has no nodes")
-            for node in self.slots.places():
-                try:
-                    self.slots.learn((await self._link(node).send([ASK_SLOTS], within=ASK_WITHIN_S))[0], node)
-                except (errors.RedisError, OSError) as error:
-                    self.slots.suspect(node)
-                    last = error
-                else:
-                    for link in self._left():
-                        await link.connections.disconnect(inuse_connections=False)
-                    return
-            raise last
+        look, within = self._looking(), LEARN_WITHIN_S if within is None else within
+        await asyncio.wait([look.task], timeout=min(within, LEARN_WITHIN_S))
+        if not look.task.done():
+            raise errors.TimeoutError(f"no node has told the map of the cluster within {within:.3g} s")
+        if look.error is not None:
+            raise copy(look.error) from look.error
 
-    async def _refresh_quietly(self) -> None:
+    def _refresh_soon(self) -> None:
+        """Like `ClusterExecutor._refresh_soon`."""
         if self.slots.due():
-            with suppress(errors.RedisError, OSError):
-                await self._refresh()
+            self._looking()
+
+    def _looking(self) -> _Looking:
+        """Like `ClusterExecutor._looking`."""
+        look = self._look
+        if look is None or look.task.done() or look.task.get_loop() is not asyncio.get_running_loop():
+            self._look = look = _Looking(self.slots, self._search)
+        return look
+
+    async def _search(self, look: _Looking) -> None:
+        """Like `ClusterExecutor._search`."""
+        asked: dict[asyncio.Task[list[Any]], Node] = {}
+        try:
+            while look.places or asked:
+                if look.places:
+                    node = look.places.pop(0)
+                    asked[asyncio.ensure_future(self._link(node).send(ASK_MAP, within=ASK_WITHIN_S))] = node
+                within = ASK_NEXT_S if look.places else SILENT_AFTER_S
+                told, _ = await asyncio.wait(asked, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+                if not told and look.places:
+                    continue
+                one = next(iter(told), next(iter(asked)))
+                try:
+                    answers: Sequence[Any] | Exception = one.result()
+                except asyncio.InvalidStateError:
+                    answers = errors.TimeoutError("no answer")
+                    one.cancel()
+                except Exception as error:
+                    answers = error
+                if look.take(asked.pop(one), answers):
+                    break
+            else:
+                look.end()
+            for link in self._left():
+                await link.connections.disconnect(inuse_connections=False)
+        except Exception as error:  # those that wait are told
+            look.error = error
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
 
     async def _turn(self, trip: Trip) -> asyncio.Semaphore:
         """Like `AsyncExecutor._turn`, among the trips to the node of the first operation: one that is out of reach
@@ -93,26 +141,25 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
 
     async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         assert isinstance(trip, Scattered)  # noqa: S101
+        trip.attempted = since_boot()
         if trip.lasting is not None:
             trip.lasting.begin()
         return await self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
-    async def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
+    async def _complete(self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None) -> list[Any]:
         """Like `ClusterExecutor._complete`."""
         if scatter.unknown:
-            await self._refresh()
+            await self._refresh(trip.rest)
         while batches := scatter.batches():
             for batch, answers in await self._talk(batches, trip, meanwhile):
                 scatter.take(batch, answers)
             meanwhile = None
-            if scatter.stale and scatter.unknown:
-                await self._refresh_quietly()
         if scatter.stale:
-            await self._refresh_quietly()
+            self._refresh_soon()
         return scatter.answered()
 
     async def _talk(
-        self, batches: Sequence[Batch], trip: Trip, meanwhile: Meanwhile
+        self, batches: Sequence[Batch], trip: Scattered, meanwhile: Meanwhile
     ) -> list[tuple[Batch, Sequence[Any] | Exception]]:
         """Like `ClusterExecutor._talk`."""
         first, *others = batches
@@ -127,11 +174,11 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
                 task.cancel()
         return [(batch, task.result()) for batch, task in zip(batches, tasks, strict=True)]
 
-    async def _exchanged(self, batch: Batch, trip: Trip, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
+    async def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
         link = self._link(batch.node)
         try:
-            left = await link._try_waiting(trip)  # noqa: SLF001
-            answers = await link.send(batch.commands, meanwhile, trip.leaves, left)
+            await link._try_waiting(trip)  # noqa: SLF001
+            answers = await link.send(batch.commands, meanwhile, trip.leaves, trip.rest)
         except (errors.RedisError, OSError) as cut:
             refusal = await link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None  # noqa: SLF001
             if refusal is not None:
@@ -156,7 +203,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
     async def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
         """Like `ClusterExecutor.scan`."""
         if not self.slots.complete:
-            await self._refresh()
+            await self._refresh(within)
         node, at = self._scanned(cursor)
         reply = (await self._link(node).send([command(at)], within=within))[0]
         return self._scanned_on(cursor, reply)
@@ -164,14 +211,15 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
     async def source(self, channels: Sequence[str]) -> Any:
         """Like `Executor.source`."""
         slot = slot_of(channels[0])
-        if not self.slots.sound(slot):
-            await self._refresh_quietly()
+        if not self.slots.sound(slot) and self.slots.due():
+            with suppress(errors.RedisError, OSError):
+                await self._refresh(ASK_WITHIN_S)
         return (await self._home(slot)).pool
 
     async def _home(self, slot: int) -> AsyncExecutor:
         """Like `ClusterExecutor._home`."""
         if self.slots.owner(slot) is None:
-            await self._refresh()
+            await self._refresh(None)
         return self._link(self._owner(slot))
 
     async def wait(self, command: tuple[Arg, ...]) -> bool:
@@ -181,7 +229,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
             link = await self._home(slot)
             return self._rang(slot, (await link._block([pack(command)], None))[0])  # noqa: SLF001
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            await self._refresh_quietly()
+            self._refresh_soon()
             await asyncio.sleep(0.01)
             return True
 
@@ -194,7 +242,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
             self._rang(slot, reply)
             return rung(reply, effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            await self._refresh_quietly()
+            self._refresh_soon()
             await asyncio.sleep(0.01)
             return list(effect.keys)
 
@@ -216,7 +264,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
             if self._waits_no_more:
                 await self._undo_riding(effect, lane)
                 return False, None
-            await self._refresh_quietly()
+            self._refresh_soon()
             await asyncio.sleep(0.01)
             replies = await self._again(error, trip, [lane], None)
         else:
@@ -234,6 +282,8 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
         try:
             await super().close(last)
         finally:
+            if self._look is not None:
+                self._look.task.cancel()
             closing = [link.connections.disconnect() for link in list(self._links.values())]
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.2):

@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -23,10 +25,20 @@ from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.base.cluster.address import Seeds, names_cluster, seeds, seeds_of
 from headrace._net.base.cluster.base import BaseClusterExecutor
 from headrace._net.base.cluster.scatter import Batch, Scatter, Scattered, refused
-from headrace._net.base.cluster.slots import ASK_SLOTS, ASK_WITHIN_S, Node, slot_of
+from headrace._net.base.cluster.slots import (
+    ASK_MAP,
+    ASK_NEXT_S,
+    ASK_WITHIN_S,
+    LEARN_WITHIN_S,
+    SILENT_AFTER_S,
+    Look,
+    Node,
+    Slots,
+    slot_of,
+)
 from headrace._net.base.connections import Attend
 from headrace._net.base.lanes import Lane, Meanwhile
-from headrace._net.base.retries import Rider, Trip
+from headrace._net.base.retries import Rider, Trip, since_boot
 from headrace._net.sync.executor import Executor
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
@@ -67,6 +79,18 @@ def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
                 client.disconnect_connection_pools()  # which `close` leaves to the collector
 
 
+class _Looking(Look):
+    """A search for the map by a thread of its own."""
+
+    def __init__(self, slots: Slots) -> None:
+        super().__init__(slots)
+        self.over = threading.Event()
+
+
+def _beside(call: Callable[..., None], *args: Any) -> None:
+    threading.Thread(target=call, args=args, name="headrace-map", daemon=True).start()
+
+
 class ClusterExecutor(BaseClusterExecutor, Executor):
     """Runs operations on the nodes of a cluster."""
 
@@ -76,7 +100,8 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         pool = seeds.pool(redis.ConnectionPool, seeds.nodes[0])
         super().__init__(None, SimpleNamespace(connection_pool=pool), budget, outage)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         self._scattered(seeds)
-        self._learning = threading.Lock()
+        self._learning = threading.Lock()  # for the next
+        self._look: _Looking | None = None
 
     def _link(self, node: Node) -> Executor:
         """Return the connections of one node."""
@@ -86,52 +111,85 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             link = self._linked(node, Executor(None, pool, self.budget, self.outage))
         return link
 
-    def _refresh(self) -> None:
-        """Learn the map of the cluster, from any node that answers. Raises the last error, if none does."""
-        since = time.monotonic()
-        with self._learning:
-            if self.slots.asked >= since:
-                return  # another thread has, meanwhile
-            last: Exception = errors.ConnectionError("the cluster has no nodes")
-            for node in self.slots.places():
-                try:
-                    self.slots.learn(self._link(node).send([ASK_SLOTS], within=ASK_WITHIN_S)[0], node)
-                except (errors.RedisError, OSError) as error:
-                    self.slots.suspect(node)
-                    last = error
-                else:
-                    for link in self._left():
-                        link.connections.disconnect(inuse_connections=False)
-                    return
-            raise last
+    def _refresh(self, within: float | None) -> None:
+        """Wait until the map of the cluster is learnt, *within* seconds at most. Raises why it is not."""
+        look, within = self._looking(), LEARN_WITHIN_S if within is None else within
+        if not look.over.wait(min(within, LEARN_WITHIN_S)):
+            raise errors.TimeoutError(f"no node has told the map of the cluster within {within:.3g} s")
+        if look.error is not None:
+            raise copy(look.error) from look.error
 
-    def _refresh_quietly(self) -> None:
+    def _refresh_soon(self) -> None:
+        """Have the map learnt anew, while the one that is known serves."""
         if self.slots.due():
-            with suppress(errors.RedisError, OSError):
-                self._refresh()
+            self._looking()
+
+    def _looking(self) -> _Looking:
+        """Return the search for the map that is under way; begin one if there is none."""
+        with self._learning:
+            if self._look is None or self._look.over.is_set():
+                self._look = look = _Looking(self.slots)
+                try:
+                    _beside(self._search, look)
+                except RuntimeError as error:  # the interpreter ends, or there are no more threads
+                    look.error = error
+                    look.over.set()
+            return self._look
+
+    def _search(self, look: _Looking) -> None:
+        """Ask one node after the other for the map; the next one soon, whether or not those before have answered."""
+        told: queue.SimpleQueue[tuple[Node, Sequence[Any] | Exception]] = queue.SimpleQueue()
+        asked: list[Node] = []
+        try:
+            while look.places or asked:
+                if look.places:
+                    asked.append(look.places.pop(0))
+                    _beside(self._ask, asked[-1], told)
+                try:
+                    node, answers = told.get(timeout=ASK_NEXT_S if look.places else SILENT_AFTER_S)
+                except queue.Empty:
+                    if look.places:
+                        continue
+                    node, answers = asked[0], errors.TimeoutError("no answer")
+                asked.remove(node)
+                if look.take(node, answers):
+                    break
+            else:
+                look.end()
+            for link in self._left():
+                link.connections.disconnect(inuse_connections=False)
+        except Exception as error:  # those that wait are told
+            look.error = error
+        finally:
+            look.over.set()
+
+    def _ask(self, node: Node, told: queue.SimpleQueue[tuple[Node, Sequence[Any] | Exception]]) -> None:
+        try:
+            told.put((node, self._link(node).send(ASK_MAP, within=ASK_WITHIN_S)))
+        except Exception as error:
+            told.put((node, error))
 
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         assert isinstance(trip, Scattered)  # noqa: S101
+        trip.attempted = since_boot()
         if trip.lasting is not None:
             trip.lasting.begin()
         return self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
-    def _complete(self, scatter: Scatter, trip: Trip, meanwhile: Meanwhile = None) -> list[Any]:
+    def _complete(self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None) -> list[Any]:
         """Send what is left of an attempt, until there is nothing left. Raises what an operation met."""
         if scatter.unknown:
-            self._refresh()
+            self._refresh(trip.rest)
         while batches := scatter.batches():
             for batch, answers in self._talk(batches, trip, meanwhile):
                 scatter.take(batch, answers)
             meanwhile = None
-            if scatter.stale and scatter.unknown:
-                self._refresh_quietly()
         if scatter.stale:
-            self._refresh_quietly()
+            self._refresh_soon()
         return scatter.answered()
 
     def _talk(
-        self, batches: Sequence[Batch], trip: Trip, meanwhile: Meanwhile
+        self, batches: Sequence[Batch], trip: Scattered, meanwhile: Meanwhile
     ) -> list[tuple[Batch, Sequence[Any] | Exception]]:
         """Send all batches at once; return their answers, or why there are none."""
         first, *others = batches
@@ -154,11 +212,11 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             raise raised[0]
         return found
 
-    def _exchanged(self, batch: Batch, trip: Trip, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
+    def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
         link = self._link(batch.node)
         try:
-            left = link._try_waiting(trip)  # noqa: SLF001
-            answers = link.send(batch.commands, meanwhile, trip.leaves, left)
+            link._try_waiting(trip)  # noqa: SLF001
+            answers = link.send(batch.commands, meanwhile, trip.leaves, trip.rest)
         except (errors.RedisError, OSError) as cut:
             refusal = link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None  # noqa: SLF001
             if refusal is not None:
@@ -184,7 +242,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
     def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
         """Scan a node after the other, in steps."""
         if not self.slots.complete:
-            self._refresh()
+            self._refresh(within)
         node, at = self._scanned(cursor)
         reply = self._link(node).send([command(at)], within=within)[0]
         return self._scanned_on(cursor, reply)
@@ -192,14 +250,15 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
     def source(self, channels: Sequence[str]) -> Any:
         """Like `Executor.source`."""
         slot = slot_of(channels[0])
-        if not self.slots.sound(slot):
-            self._refresh_quietly()
+        if not self.slots.sound(slot) and self.slots.due():
+            with suppress(errors.RedisError, OSError):
+                self._refresh(ASK_WITHIN_S)
         return self._home(slot).pool
 
     def _home(self, slot: int) -> Executor:
         """Return the connections of the node that serves *slot*."""
         if self.slots.owner(slot) is None:
-            self._refresh()
+            self._refresh(None)
         return self._link(self._owner(slot))
 
     def wait(self, command: tuple[Arg, ...]) -> bool:
@@ -209,7 +268,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             link = self._home(slot)
             return self._rang(slot, link._block([pack(command)], None)[0])  # noqa: SLF001
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            self._refresh_quietly()
+            self._refresh_soon()
             time.sleep(0.01)
             return True
 
@@ -222,7 +281,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             self._rang(slot, reply)
             return rung(reply, effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            self._refresh_quietly()
+            self._refresh_soon()
             time.sleep(0.01)
             return list(effect.keys)
 
@@ -243,7 +302,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             if self._waits_no_more:
                 self._undo_riding(effect, lane)
                 return False, None
-            self._refresh_quietly()
+            self._refresh_soon()
             time.sleep(0.01)
             replies = self._again(error, trip, [lane], None)
         else:

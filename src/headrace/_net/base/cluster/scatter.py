@@ -10,7 +10,7 @@ from redis import exceptions as errors
 
 from headrace._net.base.cluster.slots import ASKING, Node, Slots, slot_of
 from headrace._net.base.lanes import Lane
-from headrace._net.base.retries import Trip, first_error, missing, refuses
+from headrace._net.base.retries import Trip, first_error, missing, refuses, since_boot
 from headrace._protocol.lasting import Lasting
 from headrace._protocol.op import Op
 
@@ -22,6 +22,12 @@ class Scattered(Trip):
     """A round trip to a cluster: what was answered is not sent again."""
 
     replies: dict[int, Any] = field(factory=dict[int, Any])
+    attempted: float = field(factory=since_boot)  # when the last attempt began
+
+    @property
+    def rest(self) -> float | None:
+        """The seconds that are left of `within` now, in the middle of an attempt; `None`: there is no bound."""
+        return None if self.left is None else max(0.0, self.left - (since_boot() - self.attempted))
 
 
 @frozen(eq=False)
@@ -87,7 +93,7 @@ class Scatter:
             commands += [ASKING, packed] if asking else [packed]
         lasting = self._trip.lasting
         if lasting is not None:
-            commands = lasting.wrapped(commands, self._trip.left)
+            commands = lasting.wrapped(commands, self._trip.rest)
         return Batch(node, places, ops, asking, commands, lasting)
 
     def take(self, batch: Batch, answers: Sequence[Any] | Exception) -> None:

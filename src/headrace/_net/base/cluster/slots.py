@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from attrs import define, field, frozen
 from redis import exceptions as errors
 from redis.crc import key_slot
 
@@ -16,11 +18,17 @@ from headrace.errors import ConfigurationError
 
 Node = tuple[str, int]  # host and port
 SLOTS = 16_384
-ASK_SLOTS = pack(("CLUSTER", "SLOTS"))
+ASK_MAP = pack(("CLUSTER", "SLOTS")), pack(("CLUSTER", "INFO"))
 ASKING = pack(("ASKING",))
-ASK_WITHIN_S = 2.0  # seconds for a node's answer; then another one is asked
+ASK_WITHIN_S = 2.0  # seconds for a node's answer
+ASK_NEXT_S = 0.2  # seconds without an answer, after which another node is asked, too
+SILENT_AFTER_S = 3.0  # seconds after which the last is waited for no more: looking up a name has no bound
+LEARN_WITHIN_S = 5.0  # seconds for which a call that has no bound waits for the map
 ASK_EVERY_S = 0.2  # seconds between two questions, at least
 SUSPECT_S = 5.0  # seconds for which a node that has failed is asked last
+
+
+_EPOCH = re.compile(r"^cluster_current_epoch:(\d+)", re.MULTILINE)
 
 
 @lru_cache(maxsize=10_000)
@@ -33,15 +41,36 @@ def slot_of(key: str) -> int:
     return _tag_slot(key[key.index("{") + 1 : key.index("}")])
 
 
+@frozen(eq=False)
+class Map:
+    """A cluster, as one node tells it: the owner of each slot, all nodes and their ids, the epoch (`None`: it is not
+    told), and the number of slots that have an owner.
+    """
+
+    owners: list[Node | None]
+    nodes: list[Node] = field(factory=list[Node])
+    ids: frozenset[str] = frozenset()
+    epoch: int | None = None
+    served: int = 0
+
+    def follows(self, known: Map) -> bool:
+        """Tell whether this may replace what is *known*: it is of the same cluster, no earlier one, and no slot is
+        missing. A node that was taken out of its cluster, or was put into another one, tells a map that does not.
+        """
+        later = self.epoch is None or known.epoch is None or self.epoch >= known.epoch
+        same = not self.ids or not known.ids or not self.ids.isdisjoint(known.ids)
+        return later and same and self.served >= known.served
+
+
 class Slots:
     """Map from slots to nodes, as far as it is known. Threads may share it: each step is one assignment."""
 
     def __init__(self, seeds: Sequence[Node], remap: Callable[[Node], Node] | None = None) -> None:
         self._seeds, self._remap = list(seeds), remap
-        self._owners: list[Node | None] = [None] * SLOTS
-        self._known: list[Node] = []
+        self._map = Map([None] * SLOTS)
+        self._owners = self._map.owners
         self._suspected: dict[Node, float] = {}
-        self.asked = float("-inf")  # when the map was learnt
+        self.asked = float("-inf")  # when the map was asked for last
 
     def owner(self, slot: int) -> Node | None:
         """Return the node that serves *slot*; `None` if that is not known."""
@@ -50,7 +79,7 @@ class Slots:
     @property
     def complete(self) -> bool:
         """Whether the map was ever learnt."""
-        return bool(self._known)
+        return bool(self._map.nodes)
 
     def due(self) -> bool:
         """Tell whether it is time to ask again."""
@@ -77,8 +106,9 @@ class Slots:
     def _reached(self, node: Node) -> Node:
         return node if self._remap is None else self._remap(node)
 
-    def learn(self, reply: Any, asked: Node) -> None:
-        """Take in the answer of *asked* to `ASK_SLOTS`. Raises it, if it is an error."""
+    def read(self, answers: Sequence[Any], asked: Node) -> Map:
+        """Read the answers of *asked* to `ASK_MAP`. Raises the first, if it is an error."""
+        reply, info = answers
         if isinstance(reply, Exception):
             if "cluster support disabled" in str(reply):
                 raise ConfigurationError(
@@ -87,14 +117,26 @@ class Slots:
             raise reply
         owners: list[Node | None] = [None] * SLOTS
         known: dict[Node, None] = {}
+        ids: set[str] = set()
         for first, last, *nodes in reply:
             places = [self._place(node, asked) for node in nodes]
             known |= dict.fromkeys(places)
+            ids.update(_text(node[2]) for node in nodes if len(node) > 2)
             owners[first : last + 1] = [places[0]] * (last - first + 1)
-        self._owners, self._known, self.asked = owners, list(known), time.monotonic()
+        epoch = None if isinstance(info, Exception) else _EPOCH.search(_text(info))
+        served = SLOTS - owners.count(None)
+        return Map(owners, list(known), frozenset(ids), None if epoch is None else int(epoch[1]), served)
+
+    def follows(self, found: Map) -> bool:
+        """Tell whether a map may replace the one that is known."""
+        return found.follows(self._map)
+
+    def take(self, found: Map) -> None:
+        """Replace the map."""
+        self._map, self._owners = found, found.owners
 
     def _place(self, node: Sequence[Any], asked: Node) -> Node:
-        host = node[0].decode() if isinstance(node[0], bytes) else node[0]
+        host = _text(node[0])
         return self._reached((host if host and host != "?" else asked[0], int(node[1])))
 
     def primaries(self) -> list[Node]:
@@ -103,11 +145,58 @@ class Slots:
 
     def places(self) -> list[Node]:
         """Return all nodes to ask, in any order, those that failed lately last."""
-        nodes = list(dict.fromkeys([*self._known, *self._seeds]))
+        nodes = list(dict.fromkeys([*self._map.nodes, *self._seeds]))
         random.shuffle(nodes)
         since = time.monotonic() - SUSPECT_S
         return sorted(nodes, key=lambda node: self._suspected.get(node, 0.0) > since)
 
     def gone(self, nodes: Sequence[Node]) -> list[Node]:
         """Return those of *nodes* that are no part of the cluster any more."""
-        return [node for node in nodes if node not in self._known and node not in self._seeds]
+        return [node for node in nodes if node not in self._map.nodes and node not in self._seeds]
+
+
+@define(eq=False)
+class Look:
+    """One search for the map, for all callers meanwhile. Nodes are asked until one tells a map that follows."""
+
+    slots: Slots
+    places: list[Node] = field(init=False)  # to ask yet
+    error: Exception | None = field(default=None, init=False)  # why there is no map, once it is over
+    _doubtful: Map | None = field(default=None, init=False)
+    _silent: bool = field(default=False, init=False)  # one has not answered: it may know better
+
+    def __attrs_post_init__(self) -> None:
+        self.places = self.slots.places()
+        self.slots.asked = time.monotonic()
+
+    def take(self, node: Node, answers: Sequence[Any] | Exception) -> bool:
+        """Take in what *node* has answered to `ASK_MAP`, or why it has not; tell whether the map is there."""
+        try:
+            found = answers if isinstance(answers, Exception) else self.slots.read(answers, node)
+        except Exception as error:
+            found = error
+        if isinstance(found, Exception):
+            if not isinstance(found, ConfigurationError):  # else it is no node of a cluster, and others may be
+                self.slots.suspect(node)
+                self._silent |= isinstance(found, errors.TimeoutError)
+            if self.error is None or isinstance(self.error, ConfigurationError):
+                self.error = found
+            return False
+        if not self.slots.follows(found):
+            self._doubtful = found
+            return False
+        self.slots.take(found)
+        self.error = None
+        return True
+
+    def end(self) -> None:
+        """Take what there is, after all nodes have been asked: if they agree, the cluster was made anew."""
+        if self._doubtful is not None and self._doubtful.served and not self._silent:
+            self.slots.take(self._doubtful)
+            self.error = None
+        elif self.error is None:
+            self.error = errors.ClusterDownError("CLUSTERDOWN no node tells a map that follows the one that is known")
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,98 @@
+"""Which map of a cluster is taken, of those that its nodes tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import exceptions as errors
+
+from headrace import ConfigurationError
+from headrace._net.base.cluster.slots import SLOTS, Look, Node, Slots
+
+NODES: list[Node] = [("a", 1), ("b", 2), ("c", 3)]
+
+
+def told(epoch: int | None, *names: str, served: int = SLOTS) -> list[Any]:
+    """Make the answers of a node, by which these serve so many slots, in equal ranges."""
+    rows = [
+        [at * served // len(names), (at + 1) * served // len(names) - 1, [name.encode(), 1, f"id-{name}".encode()]]
+        for at, name in enumerate(names)
+    ]
+    info: Any = errors.NoPermissionError("NOPERM") if epoch is None else b"cluster_current_epoch:%d\r\n" % epoch
+    return [rows, info]
+
+
+RIGHT = told(7, "a", "b", "c")
+
+
+@pytest.fixture
+def slots() -> Slots:
+    """A map that is known."""
+    found = Slots(NODES)
+    assert Look(found).take(NODES[0], RIGHT)
+    return found
+
+
+def owners(slots: Slots) -> list[str]:
+    """The hosts of those that serve slots."""
+    return [host for host, _ in slots.primaries()]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [[], b"cluster_current_epoch:0"],
+        [[], b"cluster_current_epoch:7"],
+        told(6, "a", "b"),
+        told(9, "x", "y", "z"),
+        told(7, "a", "b", served=9000),
+        told(None, "a", served=9000),
+        ConfigurationError("no node of a cluster"),
+        [errors.ResponseError("ERR This instance has cluster support disabled"), errors.ResponseError("ERR")],
+    ],
+    ids=["reset", "taken out", "earlier", "of another cluster", "partial", "partial, no epoch", "alone", "one server"],
+)
+def test_a_node_that_is_no_member_is_passed_over(slots: Slots, answers: Any) -> None:
+    look = Look(slots)
+    assert not look.take(NODES[1], answers)
+    assert owners(slots) == ["a", "b", "c"]
+    assert look.take(NODES[2], told(8, "a", "c"))
+    assert look.error is None
+    assert owners(slots) == ["a", "c"]
+
+
+@pytest.mark.parametrize("answers", [told(7, "a", "c"), told(8, "a", "x"), told(None, "b", "c")])
+def test_a_later_map_is_taken(slots: Slots, answers: Any) -> None:
+    assert Look(slots).take(NODES[1], answers)
+    assert owners(slots) != ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("silent", "taken"), [(False, True), (True, False)])
+def test_a_cluster_that_was_made_anew(slots: Slots, silent: bool, taken: bool) -> None:
+    """All nodes agree on a map that is an earlier one: but one that does not answer may know better."""
+    look = Look(slots)
+    assert not look.take(NODES[0], told(1, "x", "y"))
+    look.take(NODES[1], errors.TimeoutError("silent") if silent else errors.ConnectionError("refused"))
+    look.end()
+    assert (owners(slots) == ["x", "y"]) == taken
+    assert (look.error is None) == taken
+
+
+def test_an_empty_map_never_replaces_one(slots: Slots) -> None:
+    look = Look(slots)
+    for node in NODES:
+        assert not look.take(node, [[], b"cluster_current_epoch:9"])
+    look.end()
+    assert isinstance(look.error, errors.ClusterDownError)
+    assert owners(slots) == ["a", "b", "c"]
+
+
+def test_what_is_no_cluster_is_said_where_there_is_nothing_else() -> None:
+    disabled = [errors.ResponseError("ERR This instance has cluster support disabled")] * 2
+    look = Look(Slots(NODES))
+    look.take(NODES[0], disabled)
+    look.end()
+    assert isinstance(look.error, ConfigurationError)
+    look.take(NODES[1], errors.TimeoutError("silent"))
+    assert isinstance(look.error, errors.TimeoutError)  # which may heal
