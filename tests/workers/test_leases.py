@@ -129,6 +129,52 @@ def test_a_job_lost_under_its_handler(
     assert queue.counts() == expected[how]
 
 
+def take_away(how: str, queue: Queue, server: redis.Redis) -> None:
+    """Put the only running job back, so that the worker which runs it may lease it again."""
+    (state,) = queue.running()
+    if how == "expired":
+        assert queue.expire(state.job.id) == 1
+    elif how == "worker failed":
+        assert queue.fail_worker(str(state.worker)) == 1
+    else:  # as peers do whose look at it comes late: nobody is told
+        jobs, entry = queue.ops.keys.part("jobs"), str(state.entry)
+        server.xclaim(jobs, "workers", "parked", 0, [entry], justid=True, retrycount=state.job.attempt)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["expired", "worker failed", "reclaimed"])
+def test_a_job_that_comes_back_to_the_worker_that_ran_it(
+    work: Work, queue: Queue, client: redis.Redis, how: str, kind: str, record: Recorder
+) -> None:
+    """The run that has lost its lease is told, though the same worker has the job again; the new one is not."""
+    worker = work(heartbeat=0.1, timeout=5.0)
+    runs: list[Job] = []
+    told: list[int] = []
+
+    @worker.handler("q", lease=60.0, concurrency=4)
+    def body(job: Job) -> Iterator[float]:
+        first = not runs
+        runs.append(job)
+        with record(job.attempt):
+            try:
+                while first and not job.lost:
+                    yield 0.005
+                told.extend([job.attempt] * bool(job.lost))
+                while not told:
+                    yield 0.005
+            except asyncio.CancelledError:
+                told.append(job.attempt)
+                raise
+
+    queue.enqueue(b"x")
+    with worker:
+        record.await_started(1)
+        take_away(how, queue, client)
+        queue.enqueue(b"y")  # a lease call, in case it waits
+        until(lambda: queue.counts().completed == 2)
+    assert told == [1]
+    assert [bool(job.lost) for job in runs if job.payload == b"x"] == [True, False]
+
+
 @pytest.mark.parametrize("how", ["returns", "raises"])
 def test_a_handler_that_gives_up_has_not_finished(work: Work, queue: Queue, client: redis.Redis, how: str) -> None:
     """Whatever it says after it was told: the job is completed by whoever holds it now, and only then."""

@@ -281,9 +281,8 @@ def _granted(
     yield from consumer.prepare(grant.claims)
     now = yield from current_time()
     fresh = cast("Sequence[Held]", grant.claims)
-    for held in fresh:
-        held.since = now
-        consumer.held[held.entry] = held
+    if over := _hold(consumer, fresh, now):
+        yield from lose(consumer, over)
     if name != consumer.name:  # declared dead while this came: our peers have put these back
         yield from lose(consumer, fresh)
         return
@@ -313,6 +312,19 @@ def _unknown(ops: Ops, levels: int) -> str:
         f"queue {ops.keys.queue!r} has {levels} priority levels, and this worker knows {known}: jobs of others wait "
         f"for a worker with priorities={levels}"
     )
+
+
+def _hold(consumer: Consumer, fresh: Sequence[Held], now: float) -> list[Held]:
+    """Hold jobs just leased. Return earlier deliveries of them: those leases were taken away, and came back anew."""
+    over: list[Held] = []
+    for held in fresh:
+        held.since = now
+        if (other := consumer.held.get(held.entry)) is None:
+            consumer.held[held.entry] = held
+        else:
+            earlier, consumer.held[held.entry] = sorted((other, held), key=attrgetter("token"))
+            over.append(earlier)
+    return over
 
 
 def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
