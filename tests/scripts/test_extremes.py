@@ -36,7 +36,7 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " register decide serving idle entry set together sharded hourly queue known queues schedule",
-    "items": "items... wanted... buckets... fields... moments... names... nonces... rows... sets...",
+    "items": "items... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}

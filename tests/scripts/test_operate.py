@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from tests.scripts.conftest import TERM, Lua
+from tests.support.awaiting import until
 
 TIMEOUT = 10_000
 
@@ -230,3 +231,19 @@ def test_a_shard_that_is_gone_keeps_no_turns(lua: Lua) -> None:
     lua.redis.zadd(lua.key("behind"), {"1:aa1a0": 0})
     assert lua("wipe") == 1
     assert list(lua.redis.scan_iter("*")) == [lua.key("stats")]
+
+
+def test_kinds_of_a_worker_are_told_once(lua: Lua) -> None:
+    """With its first beat, or as it registers under a name; a late beat keeps them, a new registration has its own."""
+    lua("beat", "v.1", 1, TERM, 1, "a", "b c")
+    until(lambda: lua("beat", "v.1", 1, TERM, 0) == 1 and lua("workers")[0] > lua("workers")[1][1])
+    lua("beat", "v.1", TIMEOUT, TERM, 0)
+    lua("register", "w.1", "w", TIMEOUT, TERM, "", 0, "")
+    lua("beat", "x.1", TIMEOUT, TERM, 1)
+    _, *rows = lua("workers")
+    assert {row[0]: row[4:] for row in rows} == {"v.1": [["a", "b c"]], "w.1": [[""]], "x.1": []}
+    assert {row[0] for row in rows if row[2] > 0} == {"v.1", "w.1", "x.1"}
+    lua("beat", "v.1", TIMEOUT, TERM, 1, "d")
+    assert ["a", "b c"] in [
+        row[4] for row in lua("workers")[1:] if row[0] == "v.1"
+    ]  # it lives: this call was sent twice

@@ -234,6 +234,45 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("takes", [{"kind": "b"}, {}], ids=["by kind", "all"])
+@pytest.mark.parametrize("grace", [0.0, 0.1])
+def test_a_kind_that_a_living_worker_knows_is_not_buried(
+    work: Work, queue: Queue, record: Recorder, gate: threading.Event, takes: dict[str, Any], grace: float
+) -> None:
+    """However long that is busy; and once it is gone, the others may."""
+    old, new = work(heartbeat=0.1, timeout=1.0), work(heartbeat=0.1, timeout=1.0)
+
+    @old.handler("q", kind="a", grace=grace)
+    def known(job: Job) -> None:
+        with record("old"):
+            pass
+
+    @new.handler("q", concurrency=1, **takes)
+    def unknown(job: Job) -> Iterator[Any]:
+        with record(job.id):
+            yield gate
+
+    def put_back() -> bool:
+        """Each by the old worker, when its grace was over."""
+        late = [state for state in queue.delayed() if (state.due or 0.0) - state.job.enqueued_at >= 1.0]
+        return len(late) == 4
+
+    with new:
+        queue.enqueue(NewJob(b"x", id="busy", headers={"kind": "b"}))
+        record.await_started(1)
+        with old:
+            queue.enqueue_many(of_kind(b"x", "b") for _ in range(4))
+            until(put_back)
+            assert queue.counts().dead == 0
+            gate.set()
+            until(lambda: queue.counts() == Counts(enqueued=5, completed=5))
+    with old:
+        queue.enqueue(of_kind(b"x", "b"))
+        until(lambda: queue.counts().dead == 1)
+    assert "old" not in record.ended
+
+
+@pytest.mark.slow
 def test_a_rolling_deploy(work: Work, queue: Queue, record: Recorder) -> None:
     """Workers that don't know a kind yet leave its jobs, on their first attempt, to those that do."""
     old, new = work(name="old", heartbeat=0.1, timeout=1.0), work(name="new", heartbeat=0.1, timeout=1.0)

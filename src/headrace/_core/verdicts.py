@@ -20,6 +20,7 @@ from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLate
 FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job still starts at once
 PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0  # seconds it waits after more of them, longer each time
 RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked for a shorter delay
+ELSEWHERE_S = 1.0  # seconds for which a job is put back at least whose grace is over, and that another worker takes
 UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
 LAST_MOMENT_S = 253_402_300_799.0  # seconds since 1970: the end of the year 9999
@@ -258,13 +259,17 @@ def undecoded(claim: Claim, reason: str) -> Settlement:
     return Settlement("dead", claim, reason=reason)
 
 
-def unknown_kind(handler: HandlerSettings, claim: Claim) -> Settlement:
-    """Settle a job that no handler here takes: leave it to other workers, until the grace period is over."""
+def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = False) -> Settlement:
+    """Settle a job that no handler here takes: leave it to other workers, until the grace period is over; and beyond
+    that if a living one takes it, *elsewhere*.
+    """
     job, grace = claim.job, handler.grace
     known = ", ".join(repr(kind) for kind in handler.kinds)
     reason = f"no handler for jobs of kind {job.headers.get(KIND)!r:.500}: this worker knows {known}"
     rounds = claim.token - job.attempt  # deliveries without an attempt, such as those to workers that lack a handler
-    if claim.leased_at - job.enqueued_at >= grace and (rounds >= UNKNOWN_KIND_ROUNDS or not grace):
+    over = claim.leased_at - job.enqueued_at >= grace and (rounds >= UNKNOWN_KIND_ROUNDS or not grace)
+    if over and not elsewhere:
         return Settlement("dead", claim, reason=reason)
-    aside = timedelta(seconds=grace / UNKNOWN_KIND_ROUNDS)  # no float: another worker should look first when it is due
+    pause = max(grace / UNKNOWN_KIND_ROUNDS, ELSEWHERE_S if over else 0.0)
+    aside = timedelta(seconds=pause)  # no float: another worker should look first when it is due
     return Settlement("retry", claim, delay=aside, spend=0, reason=reason)

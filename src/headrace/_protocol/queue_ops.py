@@ -312,22 +312,25 @@ class Ops(ResultOps):
 
     # -- a worker's life -----------------------------------------------------------------------------
 
-    def beat(self, worker: str, timeout: float, *, register: bool = False) -> Op[bool]:
-        """Say that *worker* lives; `False`: it was declared dead."""
-        args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register)]
+    def beat(self, worker: str, timeout: float, *, register: bool = False, kinds: Sequence[str] = ()) -> Op[bool]:
+        """Say that *worker* lives; `False`: it was declared dead. *kinds*: of jobs that it has handlers for."""
+        args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register), *kinds]
         return self._op("beat", args, bool)
 
     def rest(self, worker: str, duration: float) -> Op[int]:
         """Register *worker* for so many seconds without a beat, if nothing is to be done; see `rest.lua`."""
         return self._op("rest", [worker, term("duration", duration)], int)
 
-    def register(self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False) -> Op[Entered]:
-        """Register *worker* under *name*, which may be taken.
+    def register(
+        self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False, kinds: Sequence[str] = ()
+    ) -> Op[Entered]:
+        """Register *worker* under *name*, which may be taken. *kinds*: of jobs that it has handlers for.
 
         *seen*: `other` of the last answer, or ''. With *decide*, workers in it that have not beaten since count as
         dead.
         """
         args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
+        args += kinds
         return self._op("register", args, replies.entered)
 
     def declare(self, *, serving: bool) -> Op[Declaration]:
@@ -435,6 +438,10 @@ class Ops(ResultOps):
     def workers(self) -> Op[list[WorkerState]]:
         """List the registered workers."""
         return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
+
+    def known_kinds(self) -> Op[frozenset[str]]:
+        """Ask which kinds of jobs the living workers have handlers for; '' if one takes all."""
+        return self._op("workers", [], replies.known_kinds)
 
     def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
         """Mend a page of what foreign commands broke."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal, cast
 
 from headrace._model import receipt as receipt_values
@@ -148,7 +149,7 @@ class Jobs:
     def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
         """Decode the reply to a lease call; `None` when this worker was declared dead."""
         try:
-            known, next_due, taken, fresh, healed, now, *levels = reply
+            (known, next_due, taken, fresh, healed, now), (levels,) = reply[:6], reply[6:] or (None,)
         except (TypeError, ValueError):
             raise ReplyError(f"lease answered {reply!r:.200}") from None
         if not known:
@@ -191,7 +192,7 @@ class Jobs:
             bool(healed),
             known == 2,
             None if now < 0 else moment,
-            levels[0] if levels else None,
+            levels,
         )
 
     def _taken(
@@ -324,8 +325,14 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
     now = reply[0]
     return [
         WorkerState(text(name), queue, since / 1000, deadline / 1000, leased, deadline >= now)
-        for name, deadline, since, leased in reply[1:]
+        for name, deadline, since, leased, *_ in reply[1:]
     ]
+
+
+def known_kinds(reply: Any) -> frozenset[str]:
+    """Decode the kinds of jobs that the living workers of a queue have handlers for."""
+    now, *rows = reply
+    return frozenset(text(kind) for _, deadline, _, _, *told in rows if deadline >= now for kind in chain(*told))
 
 
 def ended(reply: Any) -> list[Ended]:

@@ -1,11 +1,13 @@
 -- beat: keep a worker alive for another timeout, by the server's clock.
 -- KEYS   workers (zset), registered (hash), control (channel)
--- ARGV   worker, timeout int, lease, register flag
+-- ARGV   worker, timeout int, lease, register flag, kinds...
 -- REPLY  1 alive until timeout ms from now · 0 it was declared dead, or was never registered
 -- COST   5 us
--- register: 1 for the first beat of a worker, which makes it known. lease: ms that its leases last. The first beat, and
--- that of a worker at rest (see `rest`), are told on `control`.
+-- register: 1 for the first beat of a worker, which makes it known. lease: ms that its leases last. kinds: those of the
+-- jobs that it has handlers for, with the first beat; '' for all; none where that is not told. The first beat, and that
+-- of a worker at rest (see `rest`), are told on `control`.
 -- @include clock
+-- @include known_as
 -- @include number
 -- @include tell_holders
 local now, deadline = clock(), tonumber(redis.call('ZSCORE', workers, worker) or 0)
@@ -15,7 +17,7 @@ local until_when = string.format('%.0f', now + timeout)
 if deadline < now or type(redis.pcall('ZADD', workers, until_when, worker)) ~= 'number' then
   -- A full server permits ZREM, and after it the rest: without them every worker would look dead.
   redis.call('ZREM', workers, '')
-  if deadline < now then redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease) end
+  if deadline < now then redis.call('HSET', registered, worker, known_as(now, lease, kinds, redis.call('HGET', registered, worker))) end
   redis.call('ZADD', workers, until_when, worker)
 end
 if deadline < now or deadline % 1 > 0 then tell_holders(control, 'stir') end

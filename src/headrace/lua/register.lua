@@ -1,13 +1,14 @@
 -- register: register a worker under a name of its own, unless another one lives under it.
 -- KEYS   workers (zset), registered (hash), control (channel)
--- ARGV   worker, name, timeout int, lease, seen, decide flag
+-- ARGV   worker, name, timeout int, lease, seen, decide flag, kinds...
 -- REPLY  {verdict, other}: 1 registered, `other` had this name before, or '' · 0 `other` may live under this name, and
 --        is to be sent as `seen` · -1 `other` lives under this name
 -- COST   10 us + 1 us per worker
--- worker: `<name>.<random>`. lease: ms that its leases last. seen: '' at first. decide: 1 = workers in `seen` have had
+-- worker: `<name>.<random>`. lease: ms that its leases last. kinds: as of `beat`. seen: '' at first. decide: 1 = workers in `seen` have had
 -- the time for a beat; one without a beat since then is dead. What it holds is handed out by `lease`, to its heir
 -- first.
 -- @include clock
+-- @include known_as
 -- @include number
 -- @include tell_holders
 whole(lease)
@@ -24,7 +25,7 @@ end
 if #others > 0 and not decide then return {0, table.concat(others, ' ')} end
 local now = clock()
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
-redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
+redis.call('HSET', registered, worker, known_as(now, lease, kinds))
 redis.call('ZADD', workers, string.format('%.0f', now + timeout), worker)
 tell_holders(control, 'stir')
 return {1, #others > 0 and string.match(others[#others], '^%S+') or ''}

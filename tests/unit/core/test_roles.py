@@ -804,7 +804,7 @@ def test_declared_dead() -> None:
     consumer.registered = False
     old = consumer.name
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
-    assert sent(beating.go())[0][-1] == "1"  # the first beat registers
+    assert sent(beating.go())[0][-2:] == ("1", "")  # the first beat registers, for jobs of all kinds
     assert beating.go([True]) == Sleep(2.0)
     fetching.go()
     fetching.go([grant(consumer, 1, 2)])
@@ -820,7 +820,7 @@ def test_declared_dead() -> None:
     assert True in beating.pokes
     assert fetching.run(consumer) == []  # `waiting` does not start
     assert waiting.ended
-    assert sent(beating.go())[0][1:] == (consumer.name, "10000", "60000", "1")
+    assert sent(beating.go())[0][1:] == (consumer.name, "10000", "60000", "1", "")
     assert beating.go([True]) == Sleep(2.0)
     assert consumer.registered
     consumer.finished(unit, fetching.now, None)
@@ -832,15 +832,15 @@ def test_a_name_of_its_own() -> None:
     consumer = make_consumer()
     consumer.named, consumer.registered = True, False
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
-    assert sent(beating.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0")
+    assert sent(beating.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0", "")
     assert beating.go([Entered(0, "w.1 5")]) == Sleep(0.5)
     for after in (0.5, 2.9):
         beating.now = 100.0 + after
-        assert sent(beating.go())[0][-2:] == ("w.1 5", "0")
+        assert sent(beating.go())[0][-3:] == ("w.1 5", "0", "")
         assert beating.go([Entered(0, "w.1 5")]) == Sleep(0.5)
     assert isinstance(fetching.go(), Sleep)
     beating.now = 103.0
-    assert sent(beating.go())[0][-2:] == ("w.1 5", "1")
+    assert sent(beating.go())[0][-3:] == ("w.1 5", "1", "")
     assert beating.go([Entered(1, "w.1")]) == Sleep(2.0)
     assert sent(fetching.go())[0][-1] == "w.1"
     fetching.go([Grant([], paused=True)])

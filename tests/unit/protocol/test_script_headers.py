@@ -135,7 +135,7 @@ INTENT = handing.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "i
 SAMPLES: dict[str, Op[object]] = {
     "about": view_ops.about(OPS),
     "accept": handing.accept(OPS, 5, [INTENT]),
-    "beat": OPS.beat("w", 10.0),
+    "beat": OPS.beat("w", 10.0, register=True, kinds=["a", "b"]),
     "cancel": OPS.cancel("i"),
     "cancel_payload": OPS.cancel_payload(b"x", "jobs", "-"),
     "close": handing.close(OPS, [INTENT.nonce]),
@@ -181,7 +181,7 @@ SAMPLES: dict[str, Op[object]] = {
     "purge_dead": OPS.purge_dead("-", ["i"]),
     "reclaim": OPS.reclaim("w", 10.0),
     "redrive": OPS.redrive("-", ["i"]),
-    "register": OPS.register("w.1", "w", 10.0),
+    "register": OPS.register("w.1", "w", 10.0, kinds=["a", "b"]),
     "release": OPS.release(CLAIMS),
     "renew": OPS.renew(CLAIMS),
     "repair": OPS.repair(),

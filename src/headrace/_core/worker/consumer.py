@@ -288,8 +288,10 @@ class Consumer:
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
         """Make the operation for a heartbeat: a beat, or the claim of our name."""
         if self.named and not self.registered:
-            return self.name_claim.op(self.name, settings, now)
-        return self.ops.beat(self.name, settings.timeout, register=not self.registered)
+            return self.name_claim.op(self.name, settings, now, self.handler.told_kinds())
+        if self.registered:
+            return self.ops.beat(self.name, settings.timeout)
+        return self.ops.beat(self.name, settings.timeout, register=True, kinds=self.handler.told_kinds())
 
     def slots(self) -> int:
         """Return how many jobs may run at once."""

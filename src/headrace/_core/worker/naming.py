@@ -4,6 +4,8 @@ heartbeats for a sign of life.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import define
 
 from headrace._model.settings import WorkerSettings
@@ -25,10 +27,10 @@ class NameClaim:
     since: float = 0.0  # when we saw that
     heir_of: str = ""  # the worker that lived under it, and may still hold jobs: they are ours
 
-    def op(self, worker: str, settings: WorkerSettings, now: float) -> Op[Entered]:
-        """Make the operation that asks for the name."""
+    def op(self, worker: str, settings: WorkerSettings, now: float, kinds: Sequence[str]) -> Op[Entered]:
+        """Make the operation that asks for the name, for a worker that has handlers for jobs of *kinds*."""
         decide = bool(self.seen) and now - self.since >= SILENT_HEARTBEATS * settings.heartbeat
-        return self.ops.register(worker, self.name, settings.timeout, self.seen, decide=decide)
+        return self.ops.register(worker, self.name, settings.timeout, self.seen, decide=decide, kinds=kinds)
 
     def admits(self, answer: Entered, now: float) -> bool:
         """Tell whether the name is ours; if not, ask again. Raises `NameTaken` if another worker lives under it."""
