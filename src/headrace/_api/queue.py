@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from headrace._api.results import Decode, QueueSource, decoded, value_of
 from headrace._core.effects import Step, send
 from headrace._core.queue import calls
 from headrace._core.queue.conditional import admit, admit_many
+from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import Peer
 from headrace._core.queue.plain import Whole
 from headrace._core.shards.leasing import ShardedPeer
@@ -29,7 +30,7 @@ from headrace._model.durability import Durability
 from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, NewJob, is_new
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
-from headrace._model.settings import QueueSettings
+from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.shards import Resharding, Shard, shard_count
 from headrace._model.timing import Timing
 from headrace._net.base.address import Address
@@ -293,6 +294,17 @@ class BaseQueue(Connected):
         claim = self._claim(lease)
         term = claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
         return self._whole.at(claim).renew([claim], duration=term, ttl=self._peer.ttl(term))
+
+    def _keeping(self, leases: Collection[BaseLease[Any, Any]], heartbeat: object, timeout: object) -> Keeping:
+        if not isinstance(leases, Collection) or isinstance(leases, (str, bytes)):  # type: ignore[redundant-expr]
+            raise TypeError(f"leases must be a collection of leases, not {type(leases).__name__}")
+        return Keeping(
+            lambda: [self._claim(lease) for lease in list(leases)],
+            self._whole.at,
+            lambda: self._peer.peers(),  # noqa: PLW0108 - a fork has another
+            self.ops.settings.lease,
+            WorkerSettings(heartbeat=heartbeat, timeout=timeout),
+        )
 
     def _schedule(
         self, name: str, job: NewJob[Any], every: float | timedelta | None, cron: str | None,

@@ -6,7 +6,7 @@ with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, Unpack, overload
@@ -26,6 +26,7 @@ from headrace._model.payload import Plain, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._net.aio.keeping import AsyncKept
 from headrace._net.aio.waiters import AsyncWaiters
 from headrace._net.base.address import Address, AsyncClient
 from headrace._net.base.connected import Timeout
@@ -167,6 +168,23 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     ) -> bool:
         """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
         return (await self._run(self._renew(lease, duration), None, timeout))[0]
+
+    def keeping(
+        self,
+        leases: Collection[AsyncLease[T]],
+        *,
+        heartbeat: float | timedelta = 2.0,
+        timeout: float | timedelta = 10.0,
+    ) -> AsyncKept:
+        """Keep leases while a program works on their jobs: `async with queue.keeping(leases):`.
+
+        *leases*: a list or a set, looked at anew with each beat, so that it may grow and shrink meanwhile. Each is
+        renewed once a third of it has passed; `lease.job.lost` is true of one that was lost. *heartbeat*: seconds
+        between two beats, at most. *timeout*: seconds without one, after which this queue's leases, all of them, go to
+        others; so a program that stands still for as long loses them. An error is logged, and it goes on. A round trip
+        each time (beat.lua, renew.lua).
+        """
+        return AsyncKept(self._keeping(leases, heartbeat, timeout), self._drive, self.name)
 
     @overload
     async def result(self: AsyncQueue[bytes], id: str, timeout: float | timedelta | None = None) -> bytes | None: ...

@@ -7,7 +7,7 @@ with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, Unpack, overload
@@ -29,6 +29,7 @@ from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._net.base.address import Address, Client
 from headrace._net.base.connected import Timeout
+from headrace._net.sync.keeping import Kept
 from headrace._net.sync.waiters import Waiters
 
 
@@ -166,6 +167,23 @@ class Queue(Closing, Producing[T], Generic[T]):
     def renew(self, lease: Lease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
         """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
         return self._run(self._renew(lease, duration), None, timeout)[0]
+
+    def keeping(
+        self,
+        leases: Collection[Lease[T]],
+        *,
+        heartbeat: float | timedelta = 2.0,
+        timeout: float | timedelta = 10.0,
+    ) -> Kept:
+        """Keep leases while a program works on their jobs: `with queue.keeping(leases):`.
+
+        *leases*: a list or a set, looked at anew with each beat, so that it may grow and shrink meanwhile. Each is
+        renewed once a third of it has passed; `lease.job.lost` is true of one that was lost. *heartbeat*: seconds
+        between two beats, at most. *timeout*: seconds without one, after which this queue's leases, all of them, go to
+        others; so a program that stands still for as long loses them. An error is logged, and it goes on. A round trip
+        each time (beat.lua, renew.lua).
+        """
+        return Kept(self._keeping(leases, heartbeat, timeout), self._drive, self.name)
 
     @overload
     def result(self: Queue[bytes], id: str, timeout: float | timedelta | None = None) -> bytes | None: ...

@@ -56,6 +56,7 @@ class Peer:
     soon: bool = False  # that is within a second
     tick_at: float | None = None  # when a schedule is due
     registered: bool = False  # a lease was asked for, which registers it
+    longest: float = 0.0  # seconds for which it counted as alive, at most
     raw: Jobs = field(init=False)  # decodes without the codec
 
     def __attrs_post_init__(self) -> None:
@@ -63,7 +64,13 @@ class Peer:
 
     def ttl(self, duration: float | None) -> float:
         """Return the seconds for which it counts as alive: it has no heartbeat, so this is as long as its leases."""
-        return max(self.ops.settings.lease, duration or 0.0) + 10.0
+        seconds = max(self.ops.settings.lease, duration or 0.0) + 10.0
+        self.longest = max(self.longest, seconds)
+        return seconds
+
+    def peers(self) -> list[Peer]:
+        """List it, as the one that there is."""
+        return [self]
 
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         """Lease up to *limit* jobs; wait up to *block* seconds (`None`: for ever) for the first.

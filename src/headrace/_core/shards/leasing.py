@@ -50,6 +50,10 @@ class ShardedPeer:
         """The name of the first."""
         return self._first.name
 
+    def peers(self) -> list[Peer]:
+        """List those of all shards."""
+        return list(self._peers.values())
+
     def ttl(self, duration: float | None) -> float:
         """Return the seconds for which it counts as alive."""
         return self._first.ttl(duration)

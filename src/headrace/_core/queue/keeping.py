@@ -1,0 +1,89 @@
+"""Leases that are kept without a worker: they are renewed, and their holder says that it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from attrs import define, field
+
+from headrace._core.effects import Send, Step, current_time, send_all
+from headrace._core.queue.leasing import Peer
+from headrace._model.job import Claim
+from headrace._model.settings import WorkerSettings
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+
+PARTING_S = 1.0  # seconds that the end of keeping waits for a server that is away, at most
+
+Key = tuple[int, str, int]
+
+
+@define(eq=False)
+class Keeping:
+    """The claims of a plain queue that are kept: what is renewed when, and what was lost."""
+
+    claims: Callable[[], Sequence[Claim]]  # looked at with each beat
+    at: Callable[[Claim], Ops]
+    peers: Callable[[], Sequence[Peer]]
+    lease: float  # seconds that a lease lasts, unless its call says otherwise
+    settings: WorkerSettings
+    _renewed: dict[Key, float] = field(factory=dict[Key, float])  # when each was renewed last
+    _lost: set[Key] = field(factory=set[Key])
+
+    def beat(self) -> Step[float]:
+        """Say that the holder lives, and renew what was not for a third of its lease; return the seconds until the next
+        beat.
+        """
+        now = yield from current_time()
+        claims = {(claim.job.shard, claim.entry, claim.token): claim for claim in self.claims()}
+        self._lost &= claims.keys()
+        self._renewed = {key: at for key, at in self._renewed.items() if key in claims}
+        due = [
+            (key, claim)
+            for key, claim in claims.items()
+            if key not in self._lost and now - self._renewed.get(key, float("-inf")) >= self._lasts(claim) / 3
+        ]
+        asked = list(self._renewals(due))
+        beats = self._beats([self.settings.timeout] * len(peers := self._registered()), peers)
+        ops: list[Op[Any]] = [*(op for op, _ in asked), *beats]
+        replies: list[Any] = (yield from send_all(ops)) if ops else []
+        for (_, keys), kept in zip(asked, replies, strict=False):
+            for key, ours in zip(keys, kept, strict=True):
+                if ours:
+                    self._renewed[key] = now
+                else:
+                    self._lost.add(key)
+                    claims[key].job.lost.set()
+        return min(self.settings.heartbeat, self.lease / 6, *(self._lasts(claim) / 6 for claim in claims.values()))
+
+    def end(self) -> Step[None]:
+        """Let the holder count as alive for as long as its leases again."""
+        peers = self._registered()
+        if beats := self._beats([peer.longest for peer in peers], peers):
+            yield Send(beats, PARTING_S)
+
+    def _lasts(self, claim: Claim) -> float:
+        return self.lease if claim.duration is None else claim.duration
+
+    def _registered(self) -> list[Peer]:
+        return [peer for peer in self.peers() if peer.registered]
+
+    @staticmethod
+    def _beats(seconds: Sequence[float], peers: Sequence[Peer]) -> list[Op[bool]]:
+        return [peer.ops.beat(peer.name, one) for one, peer in zip(seconds, peers, strict=True)]
+
+    def _renewals(self, due: Sequence[tuple[Key, Claim]]) -> Iterator[tuple[Op[list[bool]], list[Key]]]:
+        """Make operations that renew, in bounded scripts, with what each is about."""
+
+        def alike(one: tuple[Key, Claim]) -> tuple[int, str, float]:
+            return one[1].job.shard, one[1].worker, one[1].duration or 0.0
+
+        for _, group in groupby(sorted(due, key=alike), key=alike):
+            some = list(group)
+            for start in range(0, len(some), CLAIMS_PER_SCRIPT):
+                keys = [key for key, _ in some[start : start + CLAIMS_PER_SCRIPT]]
+                claims = [claim for _, claim in some[start : start + CLAIMS_PER_SCRIPT]]
+                yield self.at(claims[0]).renew(claims, duration=claims[0].duration), keys
