@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncFlow, AsyncQueue, AsyncWorker, ConfigurationError, Flow, JSONCodec, Queue, Rate, Worker
+from headrace import (
+    AsyncFlow,
+    AsyncQueue,
+    AsyncWorker,
+    ConfigurationError,
+    Flow,
+    JSONCodec,
+    PydanticCodec,
+    Queue,
+    Rate,
+    Worker,
+)
 from headrace._api import queue as base_queue
 from headrace.testing import run_until_empty
 from tests.support.awaiting import until
@@ -196,14 +207,38 @@ def test_a_producer_that_differs_hears_it_once(connect: Any, warned: Callable[[]
     plain = connect("q")
     plain.enqueue(b"x")  # says nothing of what it does not set
     assert warned() == []
+    connect("q", codec=PydanticCodec(int)).enqueue(1)
+    assert warned() == []  # the first with a codec
     for options, words in ({"max_attempts": 4}, "max_attempts is 4 here, and 3"), ({"codec": JSONCodec()}, "codec is"):
         for queue in connect("q", **options), connect("q", **options):
             queue.enqueue_many([1, 2] if "codec" in options else [b"x"])
             queue.enqueue(1 if "codec" in options else b"x")
         (said,) = warned()
         assert words in said
-        assert "theirs counts (version 1)" in said
-    assert plain.counts().waiting == 2 + 2 * 2 + 2 * 3
+        assert "theirs counts (version 2)" in said
+    assert plain.counts().waiting == 3 + 2 * 2 + 2 * 3
+
+
+@pytest.mark.parametrize("order", ["producer", "worker"])
+def test_lines_as_they_are_for_workers_with_a_codec_are_no_news(
+    newest: Server, warned: Callable[[], list[str]], order: str
+) -> None:
+    """Whichever of both comes first, and however often they start."""
+    got: list[Any] = []
+    with Queue("q", url=newest.url, max_attempts=3) as lines:
+        if order == "producer":
+            lines.enqueue(b"[0]")
+        for number in 1, 2:
+            worker = Worker(newest.url, heartbeat=0.2, timeout=1)
+            worker.handler("q", codec=JSONCodec(list[int]), max_attempts=3)(lambda job: got.extend(job.payload))
+            base_queue._DECLARED.clear()  # as another process
+            with worker:
+                until(lambda: len(lines.workers()) == 1)
+                lines.enqueue(b"[%d]" % number)
+                until(lambda number=number: number in got)  # type: ignore[misc]
+                with newest.client() as client:
+                    until(lambda client=client: b"codec" in client.hget("headrace:{q}:q:stats", "declared"))  # type: ignore[misc]
+    assert warned() == []
 
 
 def test_what_a_worker_declares_counts(newest: Server, warned: Callable[[], list[str]]) -> None:
@@ -242,7 +277,7 @@ def test_what_somebody_else_left_there_is_no_declaration(
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_first_call_that_fails_leaves_the_declaration_to_the_next(newest: Server, colour: str) -> None:
-    queue: Any = (AsyncQueue if colour == "async" else Queue)("q", url=newest.url)
+    queue: Any = (AsyncQueue if colour == "async" else Queue)("q", url=newest.url, max_attempts=3)
 
     async def called(call: Callable[..., Any], *given: Any) -> Any:
         answer = call(*given)

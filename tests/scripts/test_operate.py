@@ -244,6 +244,4 @@ def test_kinds_of_a_worker_are_told_once(lua: Lua) -> None:
     assert {row[0]: row[4:] for row in rows} == {"v.1": [["a", "b c"]], "w.1": [[""]], "x.1": []}
     assert {row[0] for row in rows if row[2] > 0} == {"v.1", "w.1", "x.1"}
     lua("beat", "v.1", TIMEOUT, TERM, 1, "d")
-    assert ["a", "b c"] in [
-        row[4] for row in lua("workers")[1:] if row[0] == "v.1"
-    ]  # it lives: this call was sent twice
+    assert ["a", "b c"] in [row[4] for row in lua("workers")[1:] if row[0] == "v.1"]  # sent twice

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from headrace._model.codec import Codec
+from headrace._model.codec import BytesCodec, Codec
 from headrace._model.settings import QueueSettings
 from headrace._protocol.answers import Declaration
 
 
 def declaration(codec: Codec, settings: QueueSettings) -> dict[str, str]:
-    """Return what a user of a queue declares: its codec, and the options that were given and that all must agree on."""
+    """Return what a user of a queue declares: its codec, and the options that were given and that all must agree on.
+
+    Bytes as they are declare no codec: whoever sends or takes them decodes nothing here.
+    """
+    if type(codec) is BytesCodec:
+        return settings.declared()
     return {"codec": str(getattr(codec, "name", type(codec).__name__)), **settings.declared()}
 
 

@@ -142,7 +142,7 @@ SAMPLES: dict[str, Op[object]] = {
     "complete": OPS.complete(CLAIMS),
     "counts": OPS.counts(),
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
-    "declare": OPS.declare(serving=True),
+    "declare": Ops(OPS.keys, QueueSettings(max_attempts=3)).declare(serving=True),
     "delete": OPS.delete(),
     "enqueue": OPS.enqueue([b"x", b"y"]),
     "enqueue_if": Admission(OPS).single([("i", "", "unique=1", ["data", b"x"])]),
