@@ -140,8 +140,8 @@ def _noting(worker: Worker | AsyncWorker, note: Callable[[BaseException], None])
     def noted() -> Generator[None, None, None]:
         try:
             yield
-        except Exception as error:
-            if not isinstance(error, Verdict):
+        except BaseException as error:
+            if not isinstance(error, (Verdict, asyncio.CancelledError, GeneratorExit)):
                 note(error)
             raise
 

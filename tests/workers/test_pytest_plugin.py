@@ -10,7 +10,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-your-handlers.md"
 TESTS = """
-import asyncio, threading
+import asyncio, sys, threading
 import pytest
 from headrace import AsyncWorker, DeadLetter, Queue, Retry, Worker
 
@@ -27,6 +27,10 @@ def worker(request):
             raise KeyError("bad")
         if job.payload == b"dead":
             raise DeadLetter("as it should")
+        if job.payload == b"exit":
+            sys.exit(3)
+        if job.payload == b"interrupt":
+            raise KeyboardInterrupt
         if job.payload == b"later" and job.attempt == 1:
             raise RuntimeError
 
@@ -57,6 +61,14 @@ def test_until_it_is_empty(queue, worker, headrace_run):
 def test_the_first_exception(queue, worker, headrace_run):
     queue.enqueue(b"bad")
     with pytest.raises(KeyError, match="bad"):
+        headrace_run(worker)
+    assert queue.workers() == []
+
+
+@pytest.mark.parametrize(("payload", "error"), [(b"exit", SystemExit), (b"interrupt", KeyboardInterrupt)])
+def test_what_would_end_the_program(queue, worker, headrace_run, payload, error):
+    queue.enqueue(payload)
+    with pytest.raises(error):
         headrace_run(worker)
     assert queue.workers() == []
 
@@ -108,7 +120,7 @@ def pytest_of_a_user(folder: Path, *texts: str) -> str:
 
 
 def test_the_fixtures(tmp_path: Path) -> None:
-    assert re.search(r"^12 passed in", said := pytest_of_a_user(tmp_path, TESTS), re.MULTILINE), said
+    assert re.search(r"^16 passed in", said := pytest_of_a_user(tmp_path, TESTS), re.MULTILINE), said
 
 
 def test_the_page(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -350,40 +351,80 @@ def test_dead_letters_are_capped(work: Work, queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-def test_interruptions_release_the_job(work: Work, queue: Queue, kind: str, error: BaseException) -> None:
-    """What would end the program outside of a handler spends no attempt, and the worker goes on."""
-    if kind == "tasks" and isinstance(error, KeyboardInterrupt):
-        pytest.skip("asyncio lets it end the loop: see test_an_interrupted_loop")
+def test_what_would_end_the_program_is_a_failure(work: Work, queue: Queue, error: BaseException) -> None:
+    """It spends an attempt: such a job ends, and the worker goes on."""
     worker = work()
     attempts: list[int] = []
 
-    @worker.handler("q", concurrency=1)
+    @worker.handler("q", concurrency=1, retry=Retry(attempts=2, wait=0))
     def body(job: Job) -> None:
-        attempts.append(job.attempt)
-        if len(attempts) == 1:
+        if job.payload == b"x":
+            attempts.append(job.attempt)
             raise error
 
     queue.enqueue(b"x")
+    queue.enqueue(b"y")
     with worker:
-        until(lambda: queue.counts().completed == 1)
-        queue.enqueue(b"y")
-        until(lambda: queue.counts().completed == 2)
-    assert attempts == [1, 1, 1]
+        until(lambda: queue.counts() == Counts(enqueued=2, completed=1, dead=1))
+    assert attempts == [1, 2]
 
 
-def test_an_interrupted_loop(queue: Queue, newest: Server) -> None:
-    """KeyboardInterrupt in a coroutine ends its event loop: the jobs are at the front again, untouched."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_what_would_end_the_program_releases_the_job_of_a_worker_that_stops(
+    work: Work, queue: Queue, gate: threading.Event, error: BaseException
+) -> None:
+    worker = work()
+
+    @worker.handler("q", retry=Retry(attempts=1))
+    def body(job: Job) -> Iterator[Any]:
+        yield gate
+        raise error
+
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().leased == 1)
+        worker.stop(wait=False)
+        gate.set()
+    assert queue.counts() == Counts(enqueued=1, parked=1)
+
+
+@pytest.mark.parametrize("how", ["by asyncio.run", "by Python"])
+def test_an_interrupted_loop(queue: Queue, newest: Server, how: str) -> None:
+    """Ctrl-C in a coroutine, where the program leaves SIGINT to Python: the jobs are at the front, untouched."""
     worker = AsyncWorker(url=newest.url)
+    both = asyncio.Event()
 
     @worker.handler("q", concurrency=2)
     async def body(job: Job) -> None:
-        if job.payload == b"y":
-            raise KeyboardInterrupt
+        if job.payload == b"x":
+            both.set()
+        else:
+            await both.wait()
+            signal.raise_signal(signal.SIGINT)  # it cancels the main task of asyncio.run
+            signal.raise_signal(signal.SIGINT)
         await asyncio.sleep(PATIENCE)
+
+    async def main() -> None:
+        async with worker:
+            await asyncio.sleep(PATIENCE)
+
+    def run() -> None:
+        if how == "by asyncio.run":
+            asyncio.run(main())
+            return
+        with closing(asyncio.new_event_loop()) as loop:
+            working = loop.create_task(main())
+            try:
+                loop.run_until_complete(working)
+            finally:
+                working.cancel()
+                working.cancel()  # wait for no handler
+                with suppress(asyncio.CancelledError):
+                    loop.run_until_complete(working)
 
     queue.enqueue_many([b"x", b"y", b"z"])
     with pytest.raises(KeyboardInterrupt):
-        worker.run()
+        run()
     leases = queue.lease_many(3)
     assert [(lease.job.payload, lease.job.attempt) for lease in leases] == [(b"x", 1), (b"y", 1), (b"z", 1)]
     assert not [state for state in queue.workers() if state.name.startswith(worker.name)]
@@ -570,13 +611,11 @@ def test_a_task_that_is_cancelled_inside_a_handler_is_a_failure(newest: Server, 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("error", [Release(), KeyboardInterrupt(), SystemExit(), RetryLater(0)])
+@pytest.mark.parametrize("error", [Release(), RetryLater(0)])
 def test_releases_in_a_row_are_slowed_and_told_of(
-    kind: str, work: Work, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
+    work: Work, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also by another worker, and after a restart: the count is the server's. Other jobs go on."""
-    if kind == "tasks" and isinstance(error, KeyboardInterrupt):
-        pytest.skip("there it ends the program")
     queue.enqueue(b"x", id="i")
     seen: list[float] = []
     for _ in range(2):

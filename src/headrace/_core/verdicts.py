@@ -124,8 +124,8 @@ def patience(row: int) -> float:
 
 
 def interrupted(claim: Claim, error: BaseException) -> bool:
-    """Tell whether the job is not to blame: its handler was told to give up, or the user interrupts the program."""
-    return isinstance(error, KeyboardInterrupt) or (bool(claim.job.lost) and not isinstance(error, Exception))
+    """Tell whether the job is not to blame: its handler was told to give up."""
+    return bool(claim.job.lost) and not isinstance(error, Exception)
 
 
 def ends_program(error: BaseException) -> bool:
@@ -133,7 +133,7 @@ def ends_program(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         some: Any = cast("BaseExceptionGroup[BaseException]", error)
         return some.subgroup((KeyboardInterrupt, SystemExit)) is not None
-    return isinstance(error, SystemExit)
+    return isinstance(error, (KeyboardInterrupt, SystemExit))
 
 
 def released(claim: Claim) -> Settlement:
@@ -214,13 +214,14 @@ def judge(
     keep: Callable[[Any], bytes | None] = bytes,
     *,
     anew: bool = False,
+    stopping: bool = False,
 ) -> Settlement:
-    """Settle a job whose handler raised *error*.
+    """Settle a job whose handler raised *error*; *stopping*: while its worker stops.
 
     *wait* is the default strategy; *keep* encodes a result, if it can; *anew* asks the strategies as after the first
     attempt.
     """
-    if interrupted(claim, error):
+    if interrupted(claim, error) or (stopping and ends_program(error)):
         return released(claim)
     reason = said(error)
     error = ruled(policy, error)
@@ -228,7 +229,7 @@ def judge(
         return Settlement("complete", claim, result=None if error.result is None else keep(error.result))
     if isinstance(error, DeadLetter):
         return Settlement("dead", claim, reason=str(error.reason))
-    if isinstance(error, Release) or ends_program(error):
+    if isinstance(error, Release):
         return released(claim)
     if isinstance(error, RetryLater):
         try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 import sys
+import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -128,6 +131,16 @@ def _always(_argument: object) -> bool:
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+def _by_signal(error: KeyboardInterrupt) -> bool:
+    """Tell whether it is Ctrl-C that interrupted a handler, where the program handles SIGINT by raising this."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return True
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is asyncio.Runner._on_sigint.__code__ for frame, _ in frames)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 async def _routed(handler: HandlerSettings, job: Job) -> Any:
@@ -296,8 +309,11 @@ class Engine(BaseEngine):
         except BaseException as raised:  # judged, whatever it is
             error = raised
         slots.tasks.pop(id(unit), None)
+        ends = isinstance(error, KeyboardInterrupt) and _by_signal(error)
+        if ends:  # no failure of this job: the program ends, and the worker with it
+            self.drain()
         self._ended(slots, unit, error, result)
-        if isinstance(error, KeyboardInterrupt):  # Ctrl-C without a signal handler ends the program
+        if ends:
             self._loop.call_soon(_raise, error)
 
     def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:

@@ -98,8 +98,8 @@ def _on(value: On | None) -> On:
             raise TypeError(f"on: {kind!r} is no type of exceptions")
         if issubclass(kind, Verdict):
             raise ConfigurationError(f"on: {kind.__name__} says itself how its job ends")
-        if issubclass(kind, KeyboardInterrupt) or kind is BaseException:
-            raise ConfigurationError(f"on: {kind.__name__} is no failure: it always releases the job")
+        if kind is BaseException:
+            raise ConfigurationError("on: BaseException is every end of a handler: give Exception, or what you mean")
         if isinstance(rule, RetryLater):
             delay(rule.delay)
         elif isinstance(rule, type) and rule not in (DeadLetter, Release, Complete):

@@ -95,16 +95,16 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (RetryLater(5), {"retry": retry_if_exception_type(OSError)}, ("retry", 5.0)),
         (DeadLetter("no"), {}, ("dead", "no")),
         (Release(), {}, ("release", "")),
-        (KeyboardInterrupt(), {}, ("release", "")),
-        (SystemExit(1), {}, ("release", "")),
+        (KeyboardInterrupt(), {}, ("retry", 7.0)),
+        (SystemExit(1), {}, ("retry", 7.0)),
         (Panic("x"), {}, ("retry", 7.0)),
         (Panic("x"), {"stop": stop_after_attempt(3), "attempt": 3}, ("dead", "Panic: x")),
         (GeneratorExit(), {}, ("retry", 7.0)),
         (asyncio.CancelledError(), {}, ("retry", 7.0)),
         (asyncio.CancelledError(), {"retry": retry_if_exception_type(OSError)}, ("dead", "CancelledError: ")),
         (ExceptionGroup("g", [ValueError("x")]), {}, ("retry", 7.0)),
-        (BaseExceptionGroup("g", [KeyboardInterrupt()]), {}, ("release", "")),
-        (BaseExceptionGroup("g", [OSError(), SystemExit()]), {}, ("release", "")),
+        (BaseExceptionGroup("g", [KeyboardInterrupt()]), {}, ("retry", 7.0)),
+        (BaseExceptionGroup("g", [OSError(), SystemExit()]), {}, ("retry", 7.0)),
         (BaseExceptionGroup("g", [Panic("x")]), {}, ("retry", 7.0)),
         (RetryLater(NAN), {}, ("retry", 7.0)),
         (RetryLater(NAN), {"stop": stop_after_attempt(1)}, ("dead", f"{SAID}: ValueError: a delay of nan seconds")),
@@ -302,7 +302,7 @@ def test_the_verdicts_of_a_batch() -> None:
         (UnicodeError("x"), DeadLetter, ("dead", "UnicodeError: x")),
         (OSError("x"), DeadLetter, ("retry", 7.0)),
         (Release(), DeadLetter, ("release", "")),
-        (KeyboardInterrupt(), DeadLetter, ("release", "")),
+        (KeyboardInterrupt(), DeadLetter, ("retry", 7.0)),
         (ValueError("x"), lambda _: RetryLater(NAN), ("retry", 7.0)),
     ],
 )
@@ -313,7 +313,7 @@ def test_a_policy(error: BaseException, rule: Any, expected: tuple[str, Any]) ->
         assert verdict(error, on={ValueError: rule}, retry=retry_never) == expected
 
 
-@pytest.mark.parametrize("error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [Panic("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])
 def test_a_policy_for_what_is_no_exception(error: BaseException) -> None:
     assert verdict(error, on={type(error): DeadLetter})[0] == "dead"
 
@@ -327,6 +327,13 @@ def test_who_was_told_to_give_up_has_not_failed(error: BaseException) -> None:
     assert judge(Retry(), claim, OSError(), 0.0, wait_fixed(7)).kind == "retry"
 
 
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), BaseExceptionGroup("g", [SystemExit()])])
+def test_who_ends_the_program_as_the_worker_stops_has_not_failed(error: BaseException) -> None:
+    claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
+    assert judge(Retry(), claim, error, 0.0, wait_fixed(7), stopping=True).kind == "release"
+    assert judge(Retry(), claim, Panic("x"), 0.0, wait_fixed(7), stopping=True).kind == "retry"
+
+
 # -- releases in a row ---------------------------------------------------------------------------------------
 
 
@@ -336,8 +343,8 @@ def given_back(error: BaseException, count: int, releases: int, attempt: int = 1
     return judge(Retry(), claim, error, 0.0, wait_fixed(7))
 
 
-@pytest.mark.parametrize("error", [Release(), KeyboardInterrupt(), SystemExit()])
-def test_releases_in_a_row_wait_longer_each_time(error: BaseException) -> None:
+def test_releases_in_a_row_wait_longer_each_time() -> None:
+    error = Release()
     found = [given_back(error, row, row - 1) for row in range(1, 200)]
     pauses: list[Any] = [v.delay for v in found]
     assert pauses[:FREE_RELEASES] == [0.0] * FREE_RELEASES

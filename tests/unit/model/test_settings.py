@@ -271,7 +271,6 @@ def test_retry_takes_tenacity_s_objects() -> None:
         ({"on": {ValueError: RetryLater("5")}}, TypeError),
         ({"on": {ValueError: RetryLater(-5)}}, ValueError),
         ({"on": {Release: DeadLetter}}, ValueError),
-        ({"on": {KeyboardInterrupt: DeadLetter}}, ValueError),
         ({"on": {BaseException: DeadLetter}}, ValueError),
     ],
 )

@@ -237,13 +237,14 @@ class Consumer:
         if error is None:
             return Settlement("complete", held, None if result is None else self.encoded(held, result))
         age = max(0.0, held.leased_at - held.job.enqueued_at)  # both of the server's clock
-        policy = retry or self.of(held).retry
+        policy, stopping = retry or self.of(held).retry, self.phase is not Phase.RUNNING
+        keep = partial(self.encoded, held)
         try:
-            verdict = judge(policy, held, error, age, self.default_wait, partial(self.encoded, held), anew=anew)
+            verdict = judge(policy, held, error, age, self.default_wait, keep, anew=anew, stopping=stopping)
         except BaseException as wrong:  # a broken strategy object must not lose the job
             reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
             return Settlement("retry", held, delay=60.0, reason=reason, attempts=policy.attempts or 0)
-        if verdict.kind == "release" and self.phase is not Phase.RUNNING:
+        if verdict.kind == "release" and stopping:
             return Settlement("release", held)  # the worker stops: others may have it at once
         return verdict
 
