@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace import Counts, Queue
+from headrace._cli.health import CONNECTIONS_AT_MOST, Health
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, PROGRAM, environment
 from tests.support.servers import Server
@@ -198,3 +203,61 @@ def test_more_descriptors_than_select_takes(working: Working, queue: Queue) -> N
     assert queue.result(receipt.id, PATIENCE)
     work.await_pids(1)
     assert work.stop() == 0, work.said
+
+
+def _ask(port: int, path: str) -> tuple[int, str]:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_silent_connections_keep_no_probe_waiting() -> None:
+    """However many there are: one thread, and a bound on descriptors."""
+    with closing(Health(0, lambda: "not yet")) as health, ExitStack() as stack:
+        threads = threading.active_count()
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", health.port), PATIENCE))
+            for _ in range(3 * CONNECTIONS_AT_MOST)
+        ]
+        silent[-1].sendall(b"GET /live")  # and half a request
+        assert _ask(health.port, "/live") == (200, "ok\n")
+        assert _ask(health.port, "/ready") == (503, "not yet\n")
+        assert _ask(health.port, "/other")[0] == 404
+        assert threading.active_count() <= threads + 1
+        assert len(health._connections) <= CONNECTIONS_AT_MOST
+        assert silent[0].recv(1) == b""  # the oldest gave way
+
+
+def test_liveness_does_not_wait_for_readiness() -> None:
+    """Which may ask a server that stands still; whoever asks meanwhile is given one answer."""
+    gate, asked = threading.Event(), []
+
+    def reason() -> str:
+        asked.append(1)
+        assert gate.wait(PATIENCE)
+        return ""
+
+    answers: list[tuple[int, str]] = []
+    with closing(Health(0, reason)) as health:
+        probes = [
+            threading.Thread(target=lambda: answers.append(_ask(health.port, "/ready")), daemon=True) for _ in range(5)
+        ]
+        for probe in probes:
+            probe.start()
+        until(lambda: len(health._connections) == 5 and asked, "five probes")
+        assert _ask(health.port, "/live") == (200, "ok\n")
+        gate.set()
+        for probe in probes:
+            probe.join(PATIENCE)
+    assert answers == [(200, "ok\n")] * 5
+
+
+@pytest.mark.parametrize("sent", [b"\r\n\r\n", b"POST /live HTTP/1.1\r\n\r\n", b"x" * 20_000, b"GET"])
+def test_what_is_no_request(sent: bytes) -> None:
+    with closing(Health(0, lambda: "")) as health:
+        with socket.create_connection(("127.0.0.1", health.port), PATIENCE) as one, suppress(ConnectionError):
+            one.sendall(sent)
+            one.shutdown(socket.SHUT_WR)
+            assert not one.recv(100).startswith(b"HTTP/1.1 200")
+        assert _ask(health.port, "/live") == (200, "ok\n")

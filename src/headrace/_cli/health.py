@@ -1,11 +1,19 @@
-"""`headrace work --health-port`: `/live` and `/ready` for probes, answered by the supervisor."""
+"""`headrace work --health-port`: `/live` and `/ready` for probes, answered by the supervisor.
+
+One thread has all connections. Who connects and says nothing keeps nobody from being answered: there are so many
+connections at most, the oldest gives way, and each has its time. A second thread asks the servers of the workers, as
+that may take seconds.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http import HTTPStatus
 
 import redis
 
@@ -15,50 +23,100 @@ from headrace._net.sync.cluster import client_of
 from headrace.errors import ConfigurationError
 
 ASKED_FOR_S = 2.0  # seconds that a server has to answer
+CONNECTION_S = 10.0  # seconds that a connection lasts at most, with its answer
+CONNECTIONS_AT_MOST = 100  # at once
+REQUEST_BYTES = 8192  # of a line of a request
+HEADERS_AT_MOST = 100  # lines
 Reason = Callable[[], str]
 
 
-class Health(ThreadingHTTPServer):
-    """An HTTP server on all interfaces. *reason*: why the worker is not ready, or ''. It runs until `close`."""
+class Health:
+    """An HTTP server on all interfaces. *reason*: why the worker is not ready, or ''. It runs until `close`.
 
-    daemon_threads = True
+    Raises `ConfigurationError` if the port can't be had.
+    """
 
     def __init__(self, port: int, reason: Reason) -> None:
-        self.reason = reason
+        self._reason = reason
         try:
-            super().__init__(("", port), _Handler)
+            self._socket = socket.create_server(("", port), backlog=CONNECTIONS_AT_MOST)
         except OSError as error:
             raise ConfigurationError(f"--health-port {port}: {error.strerror}") from None
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        say(f"health is served on port {self.server_port}")
+        self.port: int = self._socket.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+        self._asking: asyncio.Future[str] | None = None
+        self._connections: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        say(f"health is served on port {self.port}")
 
     def close(self) -> None:
         """Stop serving."""
-        self.shutdown()
-        self.server_close()
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(CONNECTION_S)
 
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Health  # pyright: ignore[reportIncompatibleVariableOverride] - the base knows any server
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._met, sock=self._socket, limit=REQUEST_BYTES)
+        with ThreadPoolExecutor(1, "headrace-health") as self._asker:
+            await self._over.wait()
+            server.close()
+            for connection in list(self._connections):
+                connection.cancel()
 
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101
+        if len(self._connections) >= CONNECTIONS_AT_MOST:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.cancel()
+        self._connections[task] = None
+        try:
+            with suppress(TimeoutError, OSError, ValueError, asyncio.CancelledError):
+                async with asyncio.timeout(CONNECTION_S):
+                    writer.write(await self._answer(reader))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        finally:
+            self._connections.pop(task, None)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+        """Read a request, and return what is answered to it."""
+        method, path, *_ = [*(await reader.readline()).decode("latin-1").split(), "", ""]
+        for _ in range(HEADERS_AT_MOST):
+            if not (await reader.readline()).strip():
+                break
+        path = path.partition("?")[0]
+        if method != "GET":
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED if method else HTTPStatus.BAD_REQUEST, "give GET")
         if path not in ("/live", "/ready"):
-            self._answer(404, "give /live or /ready")
-            return
-        reason = self.server.reason() if path == "/ready" else ""
-        self._answer(503 if reason else 200, reason or "ok")
+            return _response(HTTPStatus.NOT_FOUND, "give /live or /ready")
+        reason = await self._unready() if path == "/ready" else ""
+        return _response(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, reason or "ok")
 
-    def _answer(self, status: int, text: str) -> None:
-        body = f"{text}\n".encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    async def _unready(self) -> str:
+        """Return why the worker is not ready, or ''; who asks meanwhile is given the same answer."""
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.run_in_executor(self._asker, self._reason)
+        return await asyncio.shield(self._asking)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a probe comes every few seconds."""
+
+def _response(status: HTTPStatus, text: str) -> bytes:
+    body = f"{text}\n".encode()
+    fields = {
+        "Content-Type": "text/plain; charset=utf-8",
+        "Content-Length": len(body),
+        "Connection": "close",
+    } | ({"Allow": "GET"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {})
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status.value} {status.phrase}\r\n{head}\r\n".encode() + body
 
 
 def away(url: str | None) -> str:
