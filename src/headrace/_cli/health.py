@@ -1,6 +1,6 @@
 """`headrace work --health-port`: `/live` and `/ready` for probes, answered by the supervisor.
 
-One thread has all connections. Who connects and says nothing keeps nobody from being answered: there are so many
+One thread has all connections. Those on which nothing comes keep no probe from being answered: there are so many
 connections at most, the oldest gives way, and each has its time. A second thread asks the servers of the workers, as
 that may take seconds.
 """
@@ -102,7 +102,7 @@ class Health:
         return _response(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, reason or "ok")
 
     async def _unready(self) -> str:
-        """Return why the worker is not ready, or ''; who asks meanwhile is given the same answer."""
+        """Return why the worker is not ready, or ''; what asks meanwhile is given the same answer."""
         if self._asking is None or self._asking.done():
             self._asking = self._loop.run_in_executor(self._asker, self._reason)
         return await asyncio.shield(self._asking)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace._cli.console import say
+from headrace._net.base.children import withhold_socket
 from headrace.errors import ConfigurationError, without_extra
 
 
@@ -24,5 +25,6 @@ def serve(port: int) -> None:
         server, _ = start(port)
     except OSError as error:
         raise ConfigurationError(f"--metrics-port {port}: {error.strerror}") from None
+    withhold_socket(server.socket)
     metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()]))
     say(f"metrics are served on port {server.server_port}")

@@ -38,6 +38,7 @@ from headrace._cli.logs import Logs
 from headrace._cli.metrics import serve
 from headrace._cli.reload import changes
 from headrace._cli.serving import worker_of
+from headrace._net.base.children import withhold_socket
 from headrace._net.base.retries import heals
 from headrace._telemetry.log import log
 from headrace.errors import ConfigurationError, HeadraceError
@@ -129,6 +130,7 @@ def follow(number: int) -> socket.socket:
     """Take the child's end of the link. When the parent's is closed, the child sends itself SIGTERM."""
     link = socket.socket(fileno=number)
     os.set_inheritable(number, False)
+    withhold_socket(link)
 
     def watch() -> None:
         with suppress(OSError):

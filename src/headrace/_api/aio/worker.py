@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +16,7 @@ from headrace._engine.hooks import Hook
 from headrace._engine.tasks import Engine, call_stops
 from headrace._net.aio import loops
 from headrace._net.base.address import AsyncClient
+from headrace._net.base.children import handling_signals
 from headrace._telemetry.lines import speak
 from headrace.errors import ConfigurationError
 
@@ -85,11 +86,14 @@ class AsyncWorker(BaseWorker):
             else:
                 engine.stop()
 
+        stack = ExitStack()
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, on_signal)
                     signals.append(number)
+            if signals:
+                stack.enter_context(handling_signals())
             engine = await self._begin(url)
             for _ in range(early):
                 engine.stop()
@@ -99,6 +103,7 @@ class AsyncWorker(BaseWorker):
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+            stack.close()
             if engine is not None and not engine.finished:  # cancelled: nothing of it may go on
                 engine.halt()
                 await engine.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import redis
 from headrace._api.worker import BaseWorker, Seconds
 from headrace._engine.threads import Engine, call_stops
 from headrace._net.base.address import Client
+from headrace._net.base.children import handling_signals
 from headrace._telemetry.lines import speak
 from headrace.errors import ConfigurationError
 
@@ -77,8 +79,10 @@ class Worker(BaseWorker):
             else:  # in a thread of its own: a signal handler must not wait for locks that it may have interrupted
                 threading.Thread(target=engine.stop, daemon=True).start()
 
+        stack = ExitStack()
         try:
             if main:
+                stack.enter_context(handling_signals())
                 before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
             engine = self._start(url)
             for _ in early:
@@ -90,6 +94,7 @@ class Worker(BaseWorker):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            stack.close()
             if engine is not None and not engine.finished:  # interrupted otherwise than by our signals
                 engine.halt()
                 engine.finish()

@@ -7,6 +7,7 @@ from functools import cache, partialmethod
 from ssl import SSLSocket
 from typing import Any, Protocol
 
+from headrace._net.base.children import withhold
 from headrace._net.base.sentinel import Manager, managed, watched
 from headrace._net.base.sockets import socket_of
 from headrace._protocol.limits import BLOCK_S
@@ -72,6 +73,7 @@ def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
 
     def opened(connection: Any, *args: Any, **options: Any) -> Any:
         outage.opened = True
+        withhold(connection)
         if speaks_first(connection):
             connection._parser.on_connect(connection)  # noqa: SLF001 - redis-py reads only after it has written
             return connection.read_response()

@@ -26,6 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError
 
+from headrace._net.base.children import withhold
 from headrace._net.base.sockets import cut, socket_of
 from headrace._protocol.op import pack
 from headrace._telemetry import log
@@ -225,7 +226,13 @@ def _maker(kind: Any, settings: dict[str, Any]) -> Any:
     secure = issubclass(kind, (redis.SSLConnection, redis.asyncio.SSLConnection))
     ours: Any = redis.SSLConnection if secure else redis.Connection
     settings |= {"socket_timeout": ANSWER_WITHIN_S, "socket_connect_timeout": ANSWER_WITHIN_S, "protocol": 2}
-    return lambda: ours(**settings, retry=Retry(NoBackoff(), 0))
+
+    def make() -> Any:
+        connection = ours(**settings, retry=Retry(NoBackoff(), 0))
+        withhold(connection)
+        return connection
+
+    return make
 
 
 def _subscribe(connection: Any) -> None:
