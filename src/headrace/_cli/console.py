@@ -18,6 +18,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
+from headrace._model.shown import LAYOUT, visible
 from headrace._net.base.address import Address, given, shown
 from headrace._net.sync.cluster import client_of, executor_of
 from headrace._net.sync.executor import meet
@@ -35,7 +36,7 @@ def say(text: str, level: str = "INFO", **fields: object) -> None:
         record = logging.makeLogRecord({"name": "headrace", "levelname": level, "msg": text, **fields})
         sys.stderr.write(f"{JsonLines().format(record)}\n")
     else:
-        sys.stderr.write(f"headrace: {text}\n")
+        sys.stderr.write(f"headrace: {visible(text, keep=LAYOUT)}\n")
     sys.stderr.flush()
 
 

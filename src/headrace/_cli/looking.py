@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -25,6 +24,7 @@ from headrace._cli.output import (
     bytes_of,
     clock,
     job_as_json,
+    json_of,
     missing,
     plain,
     print_json,
@@ -108,7 +108,7 @@ def show_stats(look: Inspector, views: list[QueueView], in_json: bool, *, rates:
     """Print queues: one JSON object by name, or a table; with their *rates*, if they were looked at twice."""
     rows = {view.name: _stats(look, view, rates=rates) for view in views}
     if in_json:
-        print_out(json.dumps(rows, indent=2 if sys.stdout.isatty() else None))
+        print_out(json_of(rows, 2 if sys.stdout.isatty() else None))
         return
     every = [field.name for field in attrs.fields(Counts)] + ["lost", "paused", "workers"]
     columns = [*(COLUMNS if sys.stdout.isatty() else every), *(RATES if rates else ())]

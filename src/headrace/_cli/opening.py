@@ -16,6 +16,7 @@ from headrace._api.sync.discovery import shards_of, table_of
 from headrace._api.sync.queue import Queue
 from headrace._cli.console import connected, server
 from headrace._model.settings import QueueOptions
+from headrace._model.shown import visible
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
 from headrace.errors import ConfigurationError
@@ -89,4 +90,4 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ConfigurationError("give --yes: this destroys something, and there is no terminal to ask on")
-    typer.confirm(question, abort=True, err=True)
+    typer.confirm(visible(question), abort=True, err=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import typer
 
 from headrace._cli.console import FAILED, say
+from headrace._model.shown import LAYOUT, visible
 from headrace._model.state import JobState
 from headrace.errors import HeadraceError
 
@@ -26,15 +27,25 @@ UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def print_out(text: str) -> None:
-    """Write one line of a result."""
-    sys.stdout.write(f"{text}\n")
+    """Write a line of a result, or several; the door of all texts on their way to standard output, but for payloads in
+    full.
+    """
+    sys.stdout.write(f"{visible(text, keep=LAYOUT)}\n")
 
 
 def print_json(value: object, *, flush: bool = False) -> None:
-    """Write one value as a line of JSON."""
-    print_out(json.dumps(value, ensure_ascii=False))
+    """Write one value as a line of JSON, which has its own escapes for what does not print."""
+    print_out(json_of(value))
     if flush:
         sys.stdout.flush()
+
+
+def json_of(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON; its characters are as they are, unless they do not print."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(c if c in LAYOUT or c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def outcome(as_json: bool, text: str, value: Mapping[str, object]) -> None:
@@ -81,14 +92,14 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
     if not sys.stdout.isatty():
         print_out("\t".join(column.replace(" ", "_") for column in columns))
         for row in rows:
-            print_out("\t".join(map(str, row)))
+            print_out("\t".join(plain(str(cell)) for cell in row))
         return
     from rich.cells import cell_len  # here: it takes as long as a short command, which most print no table of
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[plain(str(cell)) for cell in row] for row in rows]
     kept = [i for i in range(len(columns)) if not texts or any(row[i] for row in texts)]
     console = Console(highlight=False)
     widths = {i: max(cell_len(columns[i]), *(cell_len(row[i]) for row in texts)) if texts else 0 for i in kept}
@@ -113,7 +124,7 @@ def _fit(text: str, width: int) -> str:
 
 def show_fields(rows: Iterable[tuple[str, object]]) -> None:
     """Print names and values, one a line: aligned on a terminal, with a tab between them elsewhere."""
-    some = [(name, str(value)) for name, value in rows if value not in (None, "")]
+    some = [(plain(name), plain(str(value))) for name, value in rows if value not in (None, "")]
     width = max((len(name) for name, _ in some), default=0)
     for name, value in some:
         print_out(f"{name:<{width}}  {value}" if sys.stdout.isatty() else f"{name}\t{value}")
@@ -124,7 +135,7 @@ def show_fields(rows: Iterable[tuple[str, object]]) -> None:
 
 def plain(text: str) -> str:
     """Put *text* on one line, without characters that a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return visible(text)
 
 
 def clock(moment: float | None) -> str:

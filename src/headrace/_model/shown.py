@@ -12,6 +12,7 @@ from headrace._model.job import shortened
 
 READ_BYTES = 65_536  # bytes of a payload that are looked at to show it
 SHOWN_CHARACTERS = 16_384  # characters of a text that are shown of one job
+LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines
 LINE_CHARACTERS = 160  # characters of a text that are shown in a list
 
 
@@ -45,7 +46,7 @@ def one_line(text: str, most: int = LINE_CHARACTERS, *, cut: bool = False) -> st
 
 def bounded(text: str, most: int = SHOWN_CHARACTERS) -> tuple[str, bool]:
     """Return *text* as it may be shown in several lines, and whether that is less than all."""
-    return visible(text[:most], keep="\n\t"), len(text) > most
+    return visible(text[:most], keep=LAYOUT), len(text) > most
 
 
 def readable(data: bytes) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace._model.shown import LAYOUT, visible
 from headrace._telemetry.log import log
 from headrace.errors import said
 
@@ -25,6 +26,11 @@ class TextLines(logging.Formatter):
     def __init__(self, *, process: bool = False) -> None:
         number = " %(process)d" if process else ""
         super().__init__(f"%(asctime)s{number} %(levelname)s %(whose)s%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the record. In our lines stand texts of the server, whose characters no terminal should obey."""
+        text = super().format(record)
+        return visible(text, keep=LAYOUT) if record.name.partition(".")[0] == log.name else text
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Format the line, without a traceback."""

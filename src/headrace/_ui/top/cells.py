@@ -8,6 +8,8 @@ from attrs import frozen
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from headrace._model.shown import visible
+
 BARS = "▁▂▃▄▅▆▇█"
 LEAST_FLEXIBLE = 8  # cells of a column that takes what the others leave
 UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
@@ -35,6 +37,7 @@ def widths(columns: Sequence[Column], room: int) -> list[int]:
 
 def cell(text: str, width: int, *, right: bool = False, style: str = "") -> Text:
     """Make a cell of exactly *width*; of a text that is too long, its beginning."""
+    text = visible(text)
     if cell_len(text) > width:
         text = set_cell_size(text, width - 1).rstrip() + "…"
     blank = " " * (width - cell_len(text))

@@ -263,7 +263,7 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
             lines += ["", Text(note, style="bold"), payload.text]
     if job.headers:
         lines += ["", Text("headers", style="bold")]
-        lines += [f"  {name}: {one_line(value)}" for name, value in job.headers.items()]
+        lines += [f"  {one_line(name)}: {one_line(value)}" for name, value in job.headers.items()]
     return lines
 
 
