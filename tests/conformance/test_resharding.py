@@ -209,6 +209,22 @@ def test_what_a_shard_still_has_keeps_it(queue: Any, client: redis.Redis) -> Non
     assert queue.counts().lost == 0
 
 
+def test_an_id_that_is_taken_keeps_its_shard(queue: Any, client: redis.Redis) -> None:
+    """Else `unique_for` and `throttle` would be forgotten with it."""
+    queue.enqueue(b"x", id="u", unique_for=3600)
+    queue.enqueue(b"x", id="t", throttle=3600)
+    assert len(drained(queue)) == 2
+    queue.reshard(NEW)
+    assert 1 <= gone(queue, client).draining <= 2
+    assert queue.enqueue(b"y", id="u", unique_for=3600).outcome == "present"
+    assert queue.enqueue(b"y", id="t", throttle=3600).outcome == "dropped"
+    for key in client.scan_iter("headrace:*:taken"):
+        client.delete(key)
+    assert gone(queue, client).done
+    assert queue.enqueue(b"y", id="u", unique_for=3600).added
+    assert queue.enqueue(b"y", id="t", throttle=3600).added
+
+
 def test_a_paused_queue_stays_paused(queue: Any, connect: Any) -> None:
     queue.pause()
     queue.reshard(NEW)

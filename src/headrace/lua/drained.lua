@@ -1,9 +1,10 @@
 -- drained: tell for how long a queue has been empty in this shard, which takes no more jobs, and what it has and had.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), schedules (hash), dead (stream), ended (zset), stats (hash),
---        outbox (hash), closing (zset), handed (zset), levels...
+--        outbox (hash), closing (zset), handed (zset), taken (zset), levels...
 -- ARGV   (none)
 -- REPLY  {ms, entries, enqueued, completed, cancelled, deleted, dead_trimmed}: since it was found so first; -1 it is not
---        empty, or not sealed · how many jobs are in line: waiting, parked, leased, or held back
+--        empty, an id is taken without a job, or it is not sealed · how many jobs are in line: waiting, parked, leased,
+--        or held back
 -- COST   15 us
 -- @include clock
 -- @include levels
@@ -11,7 +12,7 @@
 level_streams(stats, levels)
 local counts = tally({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
 local left = redis.call('HLEN', schedules) + redis.call('ZCARD', ended) + redis.call('HLEN', outbox)
-left = left + redis.call('ZCARD', closing)
+left = left + redis.call('ZCARD', closing) + redis.call('EXISTS', taken)
 for i = 1, 6 do left = left + counts[i] end
 local told, now, since = redis.call('HMGET', stats, 'shards', 'drained'), clock(), -1
 left = left + redis.call('ZCOUNT', handed, string.format('%.0f', now), '+inf') -- what may be sent here again
