@@ -34,7 +34,7 @@ MEMBERS = {
     "Queue": {
         "bulk", "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter",
         "delayed", "delete", "drain", "enqueue", "enqueue_many", "enqueue_stream", "events", "expire", "fail_worker",
-        "find", "lease", "lease_many",
+        "find", "keeping", "lease", "lease_many",
         "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew",
         "repair", "reschedule", "reshard", "result", "results", "resume", "retry", "running", "schedule", "schedules",
         "shards",
