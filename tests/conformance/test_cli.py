@@ -16,7 +16,6 @@ from io import BytesIO
 from pathlib import Path
 from subprocess import PIPE
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Wor
 from headrace._cli.lines import BadLineError, Reader
 from headrace._cli.processes import load
 from tests.support.awaiting import until
-from tests.support.program import PATIENCE, Program, as_a_user_does, on_a_terminal, refused, started
+from tests.support.program import PATIENCE, Program, on_a_terminal, refused, started
 from tests.support.servers import Server
 
 NOWHERE = "redis://user:secret@127.0.0.1:1/0"
@@ -152,7 +151,7 @@ def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> 
 def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
     """What comes by and by is enqueued as it comes; then the message says how far that was."""
     arguments = ("enqueue", "q", "--create", "--jsonl", "-f", "-")
-    with as_a_user_does(*arguments, url=newest.url, stdin=PIPE, stdout=PIPE, stderr=PIPE) as program:
+    with started(*arguments, url=newest.url, stdin=PIPE, stdout=PIPE, stderr=PIPE) as program:
         assert program.stdin is not None
         program.stdin.write(b'{"payload": "a"}\n{"payload": "b"}\n{"pay')
         program.stdin.flush()
@@ -419,7 +418,7 @@ def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
     """A reader that has seen enough (`| head`) ends it, without a word."""
     queue.enqueue_many([b"x" * 1000] * 500)
     bury(queue, *[b"x" * 1000] * 500)
-    with as_a_user_does("dead", "list", "q", "--jsonl", url=newest.url, stdout=PIPE, stderr=PIPE) as program:
+    with started("dead", "list", "q", "--jsonl", url=newest.url, stdout=PIPE, stderr=PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         program.stdout.readline()
@@ -475,13 +474,12 @@ async def handle_too(job):
 class Working:
     """`headrace work` in the background."""
 
-    def __init__(self, folder: Path, url: str, *arguments: str, as_users_do: bool = False) -> None:
+    def __init__(self, folder: Path, url: str, *arguments: str) -> None:
         (folder / "app.py").write_text(APP)
         (folder / "spoken.py").write_text(f"{APP}\nlogging.basicConfig(format='its own %(message)s', level='ERROR')")
         self._log = folder / "work.log"
         with self._log.open("wb") as log:
-            start: Any = as_a_user_does if as_users_do else started
-            self.process = start("work", *arguments, url=url, stdout=log, stderr=log, cwd=folder)
+            self.process = started("work", *arguments, url=url, stdout=log, stderr=log, cwd=folder)
 
     @property
     def said(self) -> str:
@@ -714,7 +712,7 @@ def test_metrics(working: Callable[..., Working], queue: Queue) -> None:
 
 
 def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
-    work = working("app:worker", as_users_do=True)
+    work = working("app:worker")
     queue.enqueue_many([b"hold", b"late"])
     until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
     work.signal(signal.SIGINT)
@@ -741,7 +739,7 @@ def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Qu
 
 def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> None:
     """Its processes finish, and end: nobody is left."""
-    work = working("app:worker", "--processes", "2", as_users_do=True)
+    work = working("app:worker", "--processes", "2")
     until(lambda: len(work.pids()) == 2, patience=PATIENCE)
     work.process.kill()
     until(lambda: not any(map(alive, work.pids())), "the orphans' end", PATIENCE)

@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Counts, FanOut, Flow, NewJob, Queue
 from tests.support.awaiting import until
-from tests.support.program import PATIENCE, Program, as_a_user_does, on_a_terminal, refused
+from tests.support.program import PATIENCE, Program, on_a_terminal, refused, started
 from tests.support.servers import Server
 
 
@@ -266,7 +266,7 @@ def test_queues_and_workers(within: Program, queue: Queue, newest: Server) -> No
 def test_events(newest: Server, queue: Queue) -> None:
     """As they happen, a line each, until nobody reads any more."""
     arguments = ("events", "q", "--follow", "--json", "--kind", "added", "--kind", "cancelled")
-    with as_a_user_does(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    with started(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         assert program.stderr.readline() == b"headrace: listening to q\n"

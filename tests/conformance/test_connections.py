@@ -19,7 +19,7 @@ from headrace import AsyncQueue, ConfigurationError, Counts, NewJob, Queue, Work
 from tests.conformance.test_events import listening
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
-from tests.support.forked import Forked
+from tests.support.program import Script
 from tests.support.servers import Server, binaries
 from tests.support.steps import LONG, leased, payloads, present
 from tests.support.tls import TLSProxy
@@ -400,7 +400,7 @@ def test_fork(server):
     """A queue survives a fork, and so do those that share connections: parent and child go on at once, each with
     connections, calls and a name of its own.
     """
-    with Forked(FORKING, [server.url, str(server.binary.shards)]) as program:
+    with Script(FORKING, [server.url, str(server.binary.shards)]) as program:
         said, complaints = program.communicate()
     assert (program.returncode, complaints) == (0, b"")
     parent, child = said.decode().split()

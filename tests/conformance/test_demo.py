@@ -6,10 +6,10 @@ import io
 import os
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import PIPE
-from typing import IO, Any
+from typing import IO
 
 import attrs
 import pytest
@@ -20,8 +20,7 @@ from headrace._cli import demo
 from headrace._cli.demo import facts, modules
 from headrace._cli.demo_report import Evidence, Killed, Started, read_log, report, totals
 from tests.support.awaiting import until
-from tests.support.forked import Forked
-from tests.support.program import as_a_user_does, environment, started
+from tests.support.program import Script, environment, started
 from tests.support.servers import Server
 
 PATIENCE = 240.0  # seconds
@@ -39,10 +38,10 @@ GOOD = Evidence(
 )
 
 
-def run(start: Callable[..., Any], *arguments: str) -> str:
+def run(*arguments: str) -> str:
     """Run a small demo to its good end, in which a worker was killed; what it says."""
     for _ in range(TRIES):
-        with start("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
+        with started("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
             out, err = running.communicate(timeout=PATIENCE)
         assert (running.returncode, err) == (0, b"")
         if b"Nobody was killed: so few jobs were done too soon." not in out:
@@ -67,7 +66,7 @@ def judged(said: str) -> None:
 
 @pytest.mark.slow
 def test_on_a_private_server() -> None:
-    judged(run(as_a_user_does))
+    judged(run())
 
 
 @pytest.mark.slow
@@ -76,7 +75,7 @@ def test_on_a_server_of_yours(newest: Server) -> None:
     with Queue("modules", url=newest.url) as queue, newest.client() as client:
         queue.enqueue(b"mine")
         before = set(client.keys())
-        judged(run(started, "--url", newest.url))
+        judged(run("--url", newest.url))
         assert set(client.keys()) == before
         assert queue.counts() == Counts(enqueued=1, waiting=1)
 
@@ -116,7 +115,7 @@ def test_interrupted_between_two_starts(monkeypatch: pytest.MonkeyPatch, newest:
 ALTERED = """
 import attrs
 from headrace._cli import demo
-from tests.support.forks import program
+from headrace._cli import main
 
 gather = demo.Run.evidence
 
@@ -127,14 +126,14 @@ def altered(self):
     return attrs.evolve(evidence, results={**evidence.results, name: result})
 
 demo.Run.evidence = altered
-program()
+main()
 """
 
 
 def test_a_difference_is_found(newest: Server) -> None:
     """One result of a real run is altered: the exit code says so."""
     arguments = ["demo", "--url", newest.url, "--limit", "12"]
-    with Forked(f"result = {ONE!r}\n{ALTERED}", arguments, env=environment(None)) as running:
+    with Script(f"result = {ONE!r}\n{ALTERED}", arguments, env=environment(None)) as running:
         out, err = running.communicate(timeout=PATIENCE)
     assert (running.returncode, err) == (1, b"")
     assert b"DIFFERENT: 1 jobs with another result than the single pass, such as " in out

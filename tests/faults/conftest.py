@@ -7,27 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.proxy import Proxy
-from tests.support.servers import Binary, Server, binaries
-
-
-@pytest.fixture(scope="module", params=binaries(), ids=lambda binary: binary.name)
-def program(request: pytest.FixtureRequest) -> Binary:
-    """Every server program of the matrix, in turn."""
-    binary: Binary = request.param
-    return binary
+from tests.support.servers import Binary, Server
 
 
 @pytest.fixture(scope="module")
-def shared(program: Binary) -> Iterator[Server]:
+def shared(binary: Binary) -> Iterator[Server]:
     """A server that a module's tests share; each flushes it."""
-    with Server(program) as server:
+    with Server(binary) as server:
         yield server
 
 
 @pytest.fixture
-def own(program: Binary) -> Iterator[Server]:
+def own(binary: Binary) -> Iterator[Server]:
     """A server of this test alone."""
-    with Server(program) as server:
+    with Server(binary) as server:
         yield server
 
 

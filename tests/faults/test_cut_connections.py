@@ -289,7 +289,7 @@ def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> No
     assert bench.cuts > 50 / bench.step
 
 
-@pytest.mark.parametrize("program", ENDS, ids=lambda binary: binary.name, indirect=True)
+@pytest.mark.parametrize("binary", ENDS, ids=lambda one: one.name, scope="module")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.Config, record_property: Any) -> None:
     """The same, awaited: at every fifth, but for `--full`."""

@@ -129,7 +129,7 @@ def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: An
 
 
 @pytest.mark.parametrize("tcp", [True, False])
-def test_a_value_larger_than_the_server_takes(program: Binary, colour: str, tcp: bool) -> None:
+def test_a_value_larger_than_the_server_takes(binary: Binary, colour: str, tcp: bool) -> None:
     """It closes the connection in the middle of what is sent, or says so: asked for its limit, it ends the call."""
     most = 1 << 20
     calls: list[Callable[[Any], Any]] = [
@@ -138,7 +138,7 @@ def test_a_value_larger_than_the_server_takes(program: Binary, colour: str, tcp:
         lambda q: q.cancel_payload(b"x" * 5 * most),
     ]
     with (
-        Server(program, tcp=tcp, extra=["--proto-max-bulk-len", "1mb"]) as server,
+        Server(binary, tcp=tcp, extra=["--proto-max-bulk-len", "1mb"]) as server,
         asking(colour, server.url) as asked,
     ):
         for call in calls:
@@ -188,11 +188,11 @@ def test_a_value_that_is_refused_fails_nobody_else_s_call(newest: Server) -> Non
 # -- what heals --------------------------------------------------------------------------------------
 
 
-def test_loading(program: Binary, colour: str, tmp_path: Path) -> None:
+def test_loading(binary: Binary, colour: str, tmp_path: Path) -> None:
     """LOADING: the call waits until the data are there."""
     slow = ["--key-load-delay", "50000"]  # µs
     with (
-        Server(program, directory=tmp_path, extra=slow) as server,
+        Server(binary, directory=tmp_path, extra=slow) as server,
         redis.Redis(unix_socket_path=server.path) as admin,
         Proxy(server.path) as proxy,
         asking(colour, proxy.url) as asked,
@@ -310,10 +310,10 @@ def test_noreplicas(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     assert asked(counts) == ONE
 
 
-def test_clusterdown(program: Binary, colour: str) -> None:
+def test_clusterdown(binary: Binary, colour: str) -> None:
     """CLUSTERDOWN: the call waits until the slots are served."""
     for _ in range(9):  # its bus is on the port + 10,000, which may be too high or taken
-        server = Server(program, tcp=True, extra=["--cluster-enabled", "yes"])
+        server = Server(binary, tcp=True, extra=["--cluster-enabled", "yes"])
         try:
             with server, Proxy(server.path) as proxy, redis.Redis(unix_socket_path=server.path) as admin:
                 _clusterdown(colour, proxy, admin)
@@ -542,10 +542,10 @@ def test_budget(asked: Asked, proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["with its data", "without"])
-def test_restart_under_a_blocked_lease(program: Binary, colour: str, durable: bool) -> None:
+def test_restart_under_a_blocked_lease(binary: Binary, colour: str, durable: bool) -> None:
     """A blocked lease outlives a crash of the server, also one that has lost all data."""
     with (
-        Server(program, appendonly=durable) as server,
+        Server(binary, appendonly=durable) as server,
         redis.Redis(unix_socket_path=server.path) as admin,
         asking(colour, server.url) as asked,
         Queue("q", url=server.url) as other,
@@ -561,10 +561,10 @@ def test_restart_under_a_blocked_lease(program: Binary, colour: str, durable: bo
         assert other.counts() == Counts(enqueued=1, completed=1)
 
 
-def test_restart_under_load(program: Binary, colour: str) -> None:
+def test_restart_under_load(binary: Binary, colour: str) -> None:
     """Jobs enqueued and completed while the server crashes and comes back: each once, none lost."""
     total = 600
-    with Server(program, appendonly=True, extra=EXACT) as server, asking(colour, server.url) as asked:
+    with Server(binary, appendonly=True, extra=EXACT) as server, asking(colour, server.url) as asked:
         progress = threading.Semaphore(0)
         jobs, done = [], []
 

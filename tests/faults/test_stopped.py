@@ -14,7 +14,7 @@ import redis
 from headrace import Counts, Queue
 from headrace._protocol import limits
 from tests.support.awaiting import until
-from tests.support.forked import Forked
+from tests.support.program import Script
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -65,7 +65,7 @@ def stopped(colour: str, own: Server, proxy: Proxy, admin: redis.Redis, record: 
     """Stop a process after its call was carried out and before that was answered: what it says when it goes on."""
     with Queue("other", url=own.url) as other:
         other.enqueue(b"so that the script is known")
-    with Forked(CHILD, [colour, proxy.url, str(record)], stderr=2) as child:
+    with Script(CHILD, [colour, proxy.url, str(record)], stderr=None) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline().startswith(b"Counts")

@@ -27,7 +27,6 @@ from headrace import Queue
 from tests.interop.conftest import Node
 from tests.interop.soak import lines
 from tests.support.awaiting import until
-from tests.support.forked import Forked
 from tests.support.servers import Server
 
 SEED = int(os.environ.get("SOAK_SEED", "11"))
@@ -36,7 +35,7 @@ PATIENCE = 60.0 + JOBS / 20  # seconds; on an idle machine it takes seven
 LEASE, HEARTBEAT, TIMEOUT = 500, 100, 1000  # ms
 QUEUE = "soak"
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
-Process = Forked | subprocess.Popen[bytes]
+Process = subprocess.Popen[bytes]
 WORKERS = [("node", "rough"), ("node", "steady"), ("python", "rough"), ("python", "rough")]
 
 
@@ -67,9 +66,10 @@ class Soak:
             | {"lease": LEASE, "heartbeat": HEARTBEAT, "timeout": TIMEOUT}
         )
         if language == "node":
-            process: Process = subprocess.Popen(self.node.command("soak.js", orders))
+            command = self.node.command("soak.js", orders)
         else:
-            process = Forked("from tests.interop.soak import main\nmain()", [orders], stdin=0, stdout=1, stderr=2)
+            command = [sys.executable, "-c", "from tests.interop.soak import main\nmain()", orders]
+        process = subprocess.Popen(command)
         self.running[who] = (language, role, process)
 
     def reap(self) -> None:

@@ -49,7 +49,7 @@ CASES = [
 RATED = Ops(OPS.keys, QueueSettings(rate=(Rate(1), Rate(5, key="k"))))
 
 
-@pytest.fixture(params=[binaries()[0], binaries()[-1]], ids=lambda binary: binary.name)
+@pytest.fixture(params=[binaries()[0], binaries()[-1]], ids=lambda one: one.name)
 def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
     """The first and the last server of the matrix: numbers are the scripts' own affair."""
     return servers(request.param)

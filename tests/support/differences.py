@@ -44,17 +44,16 @@ class Difference:
                 yield file, word, part
 
     @property
-    def mark(self) -> pytest.Mark:
-        """The mark of a case that has to fail, for this reason."""
-        raises = pytest.RaisesExc(ConfigurationError, match=self.refused) if self.refused else None
-        return pytest.mark.xfail(raises=raises, strict=self.always, reason=self.why).mark
+    def raises(self) -> Any:
+        """The error with which a case has to fail; `None` for any."""
+        return pytest.RaisesExc(ConfigurationError, match=self.refused) if self.refused else None
 
 
 def difference(binary: Binary, body: Any, case: str) -> Difference | None:
     """Return why a case of a body does not hold on a server; `None` if it does."""
     if binary.masters < 2:
         return None
-    for part, found in listed(sharded=binary.shards > 1).get((body.path.stem, body.name), ()):
+    for part, found in listed(sharded=binary.shards > 1).get((body.path.stem, body.originalname), ()):
         if not part or re.search(rf"(^|-){re.escape(part)}(-|$)", case):
             return found
     return None

@@ -23,14 +23,7 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
-CONTEXT.set_forkserver_preload(  # there is one such server a process, and one list: the last that is set
-    [
-        *("headrace._cli.app", "redis.asyncio", "tests.chaos.actors", "tests.support.forks", "tests.support.processes"),
-        # as the command line runs:
-        *("pydantic.fields", "pydantic.type_adapter", "rich.console", "rich.progress", "rich.table"),
-        "tests.support.preloaded",
-    ]
-)
+CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio", "tests.chaos.actors", "tests.support.processes"])
 
 
 def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], handler_options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The program `headrace`: from its interpreter on, as users start it, or in processes that have what it imports."""
+"""Programs in processes of their own: `headrace`, and code of a test."""
 
 from __future__ import annotations
 
@@ -9,15 +9,44 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
-
-from tests.support.forked import Forked
-from tests.support.forks import program
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 PROGRAM = [sys.executable, "-m", "headrace"]
 PATIENCE = 120.0  # seconds; these are whole processes, on a busy machine
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+class Started(subprocess.Popen[bytes]):
+    """A program in a session of its own, which is killed where its `with` block ends."""
+
+    def __init__(self, command: Sequence[str], **how: Any) -> None:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        super().__init__(command, start_new_session=True, **(pipes | how))
+
+    def close(self) -> None:
+        """Kill it, wait for its end, and close its streams."""
+        self.kill()
+        self.wait(PATIENCE)
+        for stream in self.stdin, self.stdout, self.stderr:
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Script(Started):
+    """Python code that runs as a program; *options* are the interpreter's."""
+
+    def __init__(self, code: str, arguments: Sequence[str] = (), *, options: Sequence[str] = (), **how: Any) -> None:
+        super().__init__([sys.executable, *options, "-c", code, *arguments], **how)
 
 
 def environment(url: str | None) -> dict[str, str]:
@@ -27,14 +56,9 @@ def environment(url: str | None) -> dict[str, str]:
     return bare if url is None else bare | {"HEADRACE_URL": url}
 
 
-def started(*arguments: str, url: str | None, **how: Any) -> Forked:
-    """Start the program, and what it starts, in processes that have what it imports; *how*: as for `Forked`."""
-    return Forked(program, arguments, env=environment(url) | how.pop("env", {}), **how)
-
-
-def as_a_user_does(*arguments: str, url: str | None, **how: Any) -> subprocess.Popen[bytes]:
-    """Start the program from its interpreter on; *how*: as for `subprocess.Popen`."""
-    return subprocess.Popen([*PROGRAM, *arguments], env=environment(url) | how.pop("env", {}), **how)
+def started(*arguments: str, url: str | None, **how: Any) -> Started:
+    """Start the program as users do; *how*: as for `Started`."""
+    return Started([*PROGRAM, *arguments], env=environment(url) | how.pop("env", {}), **how)
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:

@@ -25,8 +25,8 @@ from headrace._telemetry.lines import JsonLines
 from headrace._telemetry.log import EVENTS
 from tests.support.awaiting import until
 from tests.support.engines import Running
-from tests.support.forked import Forked
 from tests.support.processes import Processes
+from tests.support.program import Script
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 from tests.tracing.conftest import Spans
@@ -314,7 +314,7 @@ queue.enqueue(b"", id="a")
 
 def printed(newest: Server, rest: str) -> str:
     """What a program writes to standard error."""
-    with Forked(PROGRAM + rest, env={**os.environ, "HEADRACE_URL": newest.url}) as running:
+    with Script(PROGRAM + rest, env={**os.environ, "HEADRACE_URL": newest.url}) as running:
         out, err = running.communicate()
         assert (running.returncode, out) == (0, b""), err
     return err.decode()

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
 
 import httpx
 import pytest
 
 from headrace import Queue
 from headrace._cli.app import app
-from tests.support.program import as_a_user_does, started
+from tests.support.program import started
 from tests.support.servers import Server
 
 SAME = {"sec-fetch-site": "same-origin"}
@@ -24,8 +23,7 @@ SAME = {"sec-fetch-site": "same-origin"}
 @contextmanager
 def serving(url: str, *options: str) -> Iterator[str]:
     """Run the program; yield the address that it prints. It ends well by Ctrl-C, and says what was done."""
-    start: Any = started if options else as_a_user_does
-    with start("web", "--port", "0", *options, url=url, stdout=PIPE, stderr=PIPE) as running:
+    with started("web", "--port", "0", *options, url=url, stdout=PIPE, stderr=PIPE) as running:
         yield running.stdout.readline().decode().strip()
         running.send_signal(signal.SIGINT)
         _, complaints = running.communicate(timeout=60)
