@@ -481,11 +481,11 @@ def test_completion_of_queues(within: Program, newest: Server) -> None:
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
-def test_enqueue_under_conditions(headrace: Program, newest: Server) -> None:
+def test_enqueue_under_conditions(within: Program, newest: Server) -> None:
     """Refused, or held back, for lack of room; replaced; taken after it is done."""
 
     def add(*words: str) -> tuple[int, str]:
-        done = headrace("enqueue", "q", *words)
+        done = within("enqueue", "q", *words)
         return done.returncode, (done.stdout + done.stderr).replace(" ", "")
 
     assert add("a", "b", "--create", "--max-waiting", "2")[0] == 0

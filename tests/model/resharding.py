@@ -13,13 +13,13 @@ from attrs import define, field
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace import NewJob
-from headrace._api.inspector import scanned
 from headrace._core.effects import Now, Overlap, Scan, Send
 from headrace._core.shards.reshard import reshard, tidy
 from headrace._core.shards.verbs import Sharded
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._net.base.retries import first_error
+from headrace._net.base.scan import scanned
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops

@@ -1,4 +1,4 @@
-"""Which cases of a test run: on which servers, in which colours and by which protocols.
+"""The choice of the cases of a test that run: servers, colours and protocols.
 
 Both colours send the same bytes, and servers differ by what scripts meet there. So the newest server runs every case in
 both colours; each other server runs one case of each body, in one colour. The option `--full` runs all cases.
@@ -27,7 +27,7 @@ OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_hold
 RINGS = {
     "newest": binaries()[:1],
     "ends": [binaries()[0], binaries()[-1]],
-    "others": binaries()[1:],
+    "others": [*binaries()[1:-1], CLUSTER],
     "all": [*binaries(), CLUSTER],
     "masters": [MASTERS, SHARDED],
     **{binary.name: [binary] for binary in [*binaries(), *CLUSTERS]},

@@ -71,7 +71,7 @@ def methods() -> Iterator[tuple[type, type, str]]:
 
 def same(text: object) -> str:
     """An annotation, or a line of code, as the other colour writes it."""
-    plain = str(text).replace("redis.asyncio", "redis").replace("headrace._async", "headrace._sync")
+    plain = str(text).replace("redis.asyncio", "redis").replace("headrace._net.aio", "headrace._net.sync")
     plain = plain.replace("asyncio.sleep", "time.sleep")
     plain = re.sub(r"^Awaitable\[(\w+)\]$", r"\1", plain)  # a method that gives a future, or a coroutine of another
     for theirs in (
