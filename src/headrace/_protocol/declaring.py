@@ -10,7 +10,7 @@ from headrace._protocol.answers import Declaration
 def declaration(codec: Codec, settings: QueueSettings) -> dict[str, str]:
     """Return what a user of a queue declares: its codec, and the options that were given and that all must agree on.
 
-    Bytes as they are declare no codec: whoever sends or takes them decodes nothing here.
+    Plain bytes declare no codec: a program that sends or takes them decodes nothing.
     """
     if type(codec) is BytesCodec:
         return settings.declared()
