@@ -88,6 +88,7 @@ class BaseEngine(ABC):
         self.finished = False
         self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
         self._asked = False  # to stop
+        self._leased = False  # once: its user may do what a worker does
         self._gave_up = False  # the server, as it did not answer
         self._lagged = float("-inf")  # when it was logged that a settlement is not durable
         self._hurried = False  # calls to nodes out of reach end soon, as it is stopping
@@ -174,6 +175,10 @@ class BaseEngine(ABC):
 
     def answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any], since: float) -> None:
         """Record a round trip that began at *since*."""
+        if not self._leased and any(op.name == "lease" for op in ops):
+            self._leased = True
+            for executor in self.executors.values():
+                executor.rights = True
         for op, reply in zip(ops, replies, strict=True):
             telemetry = self._telemetries.get(op.keys[0])
             if telemetry is not None:

@@ -31,7 +31,7 @@ from headrace._net.base.cluster.slots import (
 )
 from headrace._net.base.connections import Attend
 from headrace._net.base.lanes import Lane, Meanwhile
-from headrace._net.base.retries import Trip, since_boot
+from headrace._net.base.retries import Trip, since_boot, unwelcome
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
 from headrace._protocol.prepared import Prepared
@@ -185,6 +185,8 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
                 raise refusal from cut
             return cut
         trip.answered()
+        if any(isinstance(reply, Exception) and unwelcome(reply) for reply in answers):
+            await link.connections.disconnect(inuse_connections=False)
         if refused(answers) and (refusal := await link._refusal(batch.ops)) is not None:  # noqa: SLF001
             raise refusal
         return answers

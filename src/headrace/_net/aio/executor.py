@@ -29,7 +29,6 @@ from headrace._net.base.retries import (
     announced,
     faultless,
     first_error,
-    heals,
     known,
     largest,
     missing,
@@ -40,6 +39,7 @@ from headrace._net.base.retries import (
     stale,
     told_limit,
     too_large,
+    unwelcome,
 )
 from headrace._protocol.lasting import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
@@ -206,7 +206,7 @@ class AsyncExecutor(BaseExecutor):
 
     async def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         """Like `Executor._again`."""
-        if not heals(error):
+        if not self._heals(error, trip):
             raise error
         patience = self._failed(error, trip, lanes)
         try:
@@ -289,7 +289,7 @@ class AsyncExecutor(BaseExecutor):
                 raise refusal from error
             if isinstance(error, errors.MovedError):
                 raise misled(error, self.pool.connection_kwargs) from error
-            if stale(error):
+            if stale(error) or unwelcome(error):
                 await self.connections.disconnect(inuse_connections=False)
             raise error
         return replies

@@ -12,6 +12,7 @@ from redis import exceptions as errors
 from redis.asyncio.retry import Retry as AsyncNoRetry
 from redis.backoff import NoBackoff
 
+from headrace._net.aio.credentials import AsyncGuarded
 from headrace._net.aio.sentinel import AsyncManager
 from headrace._net.base.connections import Attend, own_pool, refused
 from headrace._net.base.pool import SHARED, BasePool, destination, unreadable
@@ -46,6 +47,8 @@ class AsyncPool(BasePool):
         self.origin = theirs
         # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
         maker.connection_kwargs["socket_timeout"] = None
+        if (provider := maker.connection_kwargs.get("credential_provider")) is not None:
+            maker.connection_kwargs["credential_provider"] = AsyncGuarded(provider.theirs)
         self.at_once = asyncio.Semaphore(CALLS_AT_ONCE)
 
     @classmethod
@@ -67,8 +70,10 @@ class AsyncPool(BasePool):
                 await connection.disconnect(nowait=True)
             if not connection.is_connected:
                 await connection.connect()
-        except BaseException:
+        except BaseException as error:
             await self.drop(connection)
+            if isinstance(error.__cause__, errors.AuthenticationError):
+                raise error.__cause__ from None  # redis-py hides it where it connects to a socket's path
             raise
         return connection
 

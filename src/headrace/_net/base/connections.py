@@ -8,6 +8,7 @@ from ssl import SSLSocket
 from typing import Any, Protocol
 
 from headrace._net.base.children import withhold
+from headrace._net.base.credentials import guarded
 from headrace._net.base.sentinel import Manager, managed, watched
 from headrace._net.base.sockets import socket_of
 from headrace._protocol.limits import BLOCK_S
@@ -39,6 +40,8 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
     timeout = settings.get("socket_timeout")
     ours["socket_timeout"] = max(timeout or 10.0, AT_LEAST_S)
     ours["decode_responses"] = False
+    if ours.get("credential_provider") is not None:
+        ours["credential_provider"] = guarded(ours["credential_provider"])
     return ours if ours.keys() & {"driver_info", "lib_name", "lib_version"} else ours | _driver()
 
 

@@ -10,7 +10,7 @@ from redis import exceptions as errors
 from headrace._model.durability import Durability
 from headrace._net.base.lanes import Lane, shared
 from headrace._net.base.pool import SHARED
-from headrace._net.base.retries import RETRY_PAUSE_S, Patience, Trip, bound
+from headrace._net.base.retries import RETRY_PAUSE_S, Patience, Trip, bound, heals
 from headrace._net.base.sentinel import PAUSE_S
 from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import Lasting
@@ -34,6 +34,7 @@ class BaseExecutor:
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget, self.pause = budget, PAUSE_S if behind_sentinel else RETRY_PAUSE_S
         self.durable: Durability | None = None  # what settlements wait for, unless they say it themselves
+        self.rights = False  # whether its user has shown that it had those it needs, if it is a worker's
         self._can_wait: set[Durability] = set()  # as the server has said
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
         self.outage = connections.outage
@@ -102,13 +103,17 @@ class BaseExecutor:
     def missed(self, channels: Sequence[str]) -> None:
         """Take in that the server of these channels was not to be reached."""
 
+    def _heals(self, error: Exception, trip: Trip) -> bool:
+        """Tell whether trying again can help."""
+        return heals(error, trip.ops, good=self.outage.answers > 0, rights=self.rights)
+
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
         """Record the failure of the first attempt, and return the counter of the others."""
 
         def limit() -> float:
             return bound(self.outage, self.budget if trip.within is None else trip.within)
 
-        patience = Patience(self.outage, limit, self.timeout, trip)
+        patience = Patience(self.outage, limit, self.timeout, trip, self.rights)
         patience.failed(error)
         for lane in lanes:
             lane.repeated = True

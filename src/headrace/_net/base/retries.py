@@ -24,6 +24,11 @@ ATTEMPT_S = 0.05  # seconds that an attempt needs at least: one without them wou
 FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
 SLACK_S = 1.0  # seconds by which a step may be late; if it is later, the process or the machine stood still
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
+_RIGHTS = re.compile(r"ACL failure in script|user executing the script can't")
+REPEATABLE = frozenset(("complete", "retry", "dead_letter", "release", "lease", "flow_advance"))
+"""Recorded operations that free what they work on first: one that a right was missing for doubles nothing when it is
+repeated. Those that add jobs may.
+"""
 _FULL = "max number of clients"
 _LEVELS = re.compile(r"\bPRIORITIES (\d+)")
 _SEALED = re.compile(r"\bSHARDS (\d+)")
@@ -35,10 +40,24 @@ def since_boot() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-def heals(error: BaseException) -> bool:
-    """Tell whether trying again can help. Errors that are not listed fail at once."""
-    if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)):
-        return False  # redis-py calls these connection errors; they won't heal
+def unwelcome(error: BaseException) -> bool:
+    """Tell whether the server does not take the user's credentials. redis-py calls these connection errors."""
+    return isinstance(error, (errors.AuthenticationError, errors.AuthorizationError))
+
+
+def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False) -> bool:
+    """Tell whether trying again can help. Errors that are not listed fail at once.
+
+    *good*: the server has answered before, so that credentials are being changed. *rights*: the user had the rights
+    that it lacks. What lacked one in the midst of a script is tried again if *ops* may be run twice.
+    """
+    if unwelcome(error):
+        return good
+    if rights and isinstance(error, errors.ResponseError):
+        if isinstance(error, errors.NoPermissionError):
+            return True  # nothing ran
+        if _RIGHTS.search(str(error)[:1000]):
+            return all(not op.lane_prefix or op.name in REPEATABLE for op in ops)
     if isinstance(error, (errors.ConnectionError, errors.TimeoutError, OSError)):
         return True
     recovers = errors.OutOfMemoryError, errors.ReadOnlyError, errors.TryAgainError, errors.ClusterDownError
@@ -227,6 +246,7 @@ class Patience:
     limit: Callable[[], float]  # seconds; it may change meanwhile
     step: float  # seconds that an attempt takes at most
     trip: Trip
+    rights: bool = False  # as for `heals`
     since: float = field(init=False)
     slowest: float = 0.0  # seconds that the server took to refuse an attempt
 
@@ -244,6 +264,10 @@ class Patience:
     def _needed(self) -> float:
         """Return the seconds that an attempt needs: as others took, while the outcome is known, and can be lost."""
         return ATTEMPT_S if self.trip.unanswered else max(ATTEMPT_S, 2 * self.slowest)
+
+    def heals(self, error: BaseException) -> bool:
+        """Tell whether trying again can help."""
+        return heals(error, self.trip.ops, good=self.outage.answers > 0, rights=self.rights)
 
     def before(self, state: RetryCallState) -> None:
         """Note that the pause is over, for tenacity."""
@@ -268,7 +292,7 @@ class Patience:
 def policy(patience: Patience, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:
     """Return the options for tenacity."""
     return {
-        "retry": retry_if_exception(heals),
+        "retry": retry_if_exception(patience.heals),
         "before": patience.before,
         "wait": wait_random_exponential(0.02, max=pause),
         "stop": patience.stop,

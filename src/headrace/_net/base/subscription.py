@@ -134,8 +134,12 @@ class BaseSubscription:
         self._due = now + ANNOUNCE_EVERY_S
         return [ops.listen(sharded=self._sharded) for ops in self._listened()]
 
+    def _authentication(self, error: BaseException) -> bool:
+        """Tell whether the credentials are being changed: the server has taken some before."""
+        return isinstance(error, errors.AuthenticationError) and self._executor.outage.answers > 0
+
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
-        if self._closed or heals(error):
+        if self._closed or heals(error) or self._authentication(error):
             if channels and not self._closed:
                 self._executor.missed(channels)
             return Received("cut", error=error)

@@ -38,7 +38,7 @@ from headrace._net.base.cluster.slots import (
 )
 from headrace._net.base.connections import Attend
 from headrace._net.base.lanes import Lane, Meanwhile
-from headrace._net.base.retries import Rider, Trip, since_boot
+from headrace._net.base.retries import Rider, Trip, since_boot, unwelcome
 from headrace._net.sync.executor import Executor
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
@@ -223,6 +223,8 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
                 raise refusal from cut
             return cut
         trip.answered()
+        if any(isinstance(reply, Exception) and unwelcome(reply) for reply in answers):
+            link.connections.disconnect(inuse_connections=False)
         if refused(answers) and (refusal := link._refusal(batch.ops)) is not None:  # noqa: SLF001
             raise refusal
         return answers

@@ -35,7 +35,6 @@ from headrace._net.base.retries import (
     bound,
     faultless,
     first_error,
-    heals,
     known,
     largest,
     missing,
@@ -46,6 +45,7 @@ from headrace._net.base.retries import (
     stale,
     told_limit,
     too_large,
+    unwelcome,
 )
 from headrace._net.base.sockets import cut, set_timeout
 from headrace._net.sync.combining import Combiner
@@ -183,7 +183,7 @@ class Executor(BaseExecutor):
 
     def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         """Try a round trip again, whose first attempt failed with *error*; raise that if it does not heal."""
-        if not heals(error) or self._given_up.is_set():
+        if not self._heals(error, trip) or self._given_up.is_set():
             raise error
         patience = self._failed(error, trip, lanes)
         try:
@@ -251,7 +251,7 @@ class Executor(BaseExecutor):
                 raise refusal from error
             if isinstance(error, errors.MovedError):
                 raise misled(error, self.pool.connection_kwargs) from error
-            if stale(error):
+            if stale(error) or unwelcome(error):
                 self.connections.disconnect(inuse_connections=False)
             raise error
         return replies

@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 
 from headrace._net.base.connections import Attend, own_pool, refused
+from headrace._net.base.credentials import BOUNDS
 from headrace._net.base.pool import SHARED, BasePool, destination, unreadable
 from headrace._net.base.sockets import set_timeout
 from headrace._telemetry.client import Outage
@@ -45,6 +46,7 @@ class Pool(BasePool):
         def connect(connection: Any, kind: Any) -> None:
             within: float | None = getattr(bounds, "within", None)
             usual = connection.socket_timeout, connection.socket_connect_timeout
+            BOUNDS.within = within
             if within is not None:
                 connection.socket_timeout, connection.socket_connect_timeout = within, min(within, usual[1] or within)
             try:
