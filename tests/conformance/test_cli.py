@@ -936,3 +936,34 @@ def test_the_library_does_without_the_extra() -> None:
     code = "import sys, headrace; print(sorted({'typer', 'rich', 'click'} & sys.modules.keys()))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert run.stdout == "[]\n"
+
+
+def test_a_moment_that_no_calendar_has(within: Program, queue: Queue, newest: Server) -> None:
+    """It is shown as a number, and the others as ever."""
+    with newest.client() as client:
+        queue.enqueue(b"x", id="soon", delay=60)
+        queue.enqueue(b"x", id="far", delay=60)
+        client.zadd("headrace:{q}:q:delayed", {"far": 253_402_300_800_000})
+        done = within("list", "q", "--state", "delayed")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["id", "soon", "far"]
+    assert "\t253402300800\t" in done.stdout.splitlines()[2]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> None:
+    """What it can't take is escaped, and JSON stays JSON."""
+    name = "naïve-😀-☃"
+    env = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
+    bury(queue, b"x")
+    queue.enqueue("☃".encode(), id=name)
+
+    def seen(*arguments: str) -> str:
+        with started(*arguments, url=newest.url, env=env, stdout=PIPE, stderr=PIPE) as running:
+            out, err = running.communicate(timeout=PATIENCE)
+        assert (running.returncode, err) == (0, b"")
+        return out.decode(encoding)
+
+    assert name.encode(encoding, "backslashreplace").decode(encoding) in seen("list", "q")
+    assert name in [json.loads(line)["id"] for line in seen("list", "q", "--json").split("\n") if line]
+    assert "\tx\n" in seen("dead", "list", "q")

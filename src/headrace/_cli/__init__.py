@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 from headrace.errors import without_extra
 
 
 def main() -> None:
     """Run the command line."""
+    for stream in sys.stdout, sys.stderr:  # characters that the terminal, or a locale without UTF-8, can't take
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         import_module("rich")  # what takes time of it is imported where it is used
         from headrace._cli.app import app

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import typer
 from headrace._cli.console import FAILED, say
 from headrace._model.shown import LAYOUT, visible
 from headrace._model.state import JobState
+from headrace._ui.texts import clock as in_utc
 from headrace.errors import HeadraceError
 
 T = TypeVar("T")
@@ -41,8 +41,8 @@ def print_json(value: object, *, flush: bool = False) -> None:
 
 
 def json_of(value: object, indent: int | None = None) -> str:
-    """Return a value as JSON; its characters are as they are, unless they do not print."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    """Return a value as JSON; its characters are as they are, unless they do not print or the output lacks them."""
+    text = json.dumps(value, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf"), indent=indent)
     if text.isprintable():
         return text
     return "".join(c if c in LAYOUT or c.isprintable() else json.dumps(c)[1:-1] for c in text)
@@ -139,8 +139,8 @@ def plain(text: str) -> str:
 
 
 def clock(moment: float | None) -> str:
-    """Write a moment in UTC; nothing for one that is not known (0)."""
-    return "" if not moment else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Write a moment in UTC, or as a number if no calendar has it; nothing for one that is not known (0)."""
+    return in_utc(moment) if moment else ""
 
 
 def when(moment: float | None) -> str:

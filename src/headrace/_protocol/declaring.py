@@ -8,7 +8,7 @@ from headrace._protocol.answers import Declaration
 
 
 def declaration(codec: Codec, settings: QueueSettings) -> dict[str, str]:
-    """Return what a user of a queue declares: its codec, and the options that were given and that all must agree on.
+    """Return the declaration of one user of a queue: its codec, and the options that it gives and all must agree on.
 
     Plain bytes declare no codec: a program that sends or takes them decodes nothing.
     """

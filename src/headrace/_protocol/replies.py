@@ -347,7 +347,7 @@ def _end(kept: str) -> Ended:
 
 def kept(reply: Any) -> list[bytes | Literal[False] | None]:
     """Decode kept results; `None` where there is none, `False` where to ask again, as the reply was full."""
-    return [None if result is None else result != 0 and raw(result) for result in reply]
+    return [None if result is None else not isinstance(result, int) and raw(result) for result in reply]
 
 
 def ids(reply: Any) -> tuple[str, list[str]]:
