@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import decimal
 import threading
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -207,6 +208,47 @@ def test_middleware_nests_in_order(work: Work, kind: str, queue: Queue) -> None:
         assert receipt.result(timeout=20) == b"result innerouter"
     assert said == ["outer x", "inner x"]
     assert where == ["nowhere outer inner"]
+
+
+@pytest.mark.parametrize("with_middleware", [False, True])
+def test_no_run_sees_the_context_of_another(work: Work, kind: str, queue: Queue, with_middleware: bool) -> None:
+    """Each begins with what the worker was started with, its decimal context included; so do the hooks of the end."""
+    running = work()
+    seen: list[tuple[str, int]] = []
+
+    def look(_: object = None) -> None:
+        seen.append((WHERE.get(), decimal.getcontext().prec))
+
+    def spoil(argument: Any) -> Any:
+        WHERE.set("of another job")
+        decimal.getcontext().prec = 3
+        return argument
+
+    @running.worker.on_start
+    def begin() -> None:
+        WHERE.set("started")
+        decimal.getcontext().prec = 11
+
+    running.worker.on_stop(look)
+    if with_middleware:
+        running.worker.middleware(around(kind, look, spoil))
+
+    @running.handler("q", concurrency=2)
+    def body(job: Job) -> None:
+        look()
+        spoil(job)
+
+    def story() -> None:
+        with running:
+            for number in range(1, 21):
+                queue.enqueue(b"x")
+                until(lambda number=number: queue.counts().completed == number)  # type: ignore[misc]
+            queue.enqueue_many([b"y"] * 20)
+            until(lambda: queue.counts().completed == 40)
+
+    copy_context().run(story)
+    assert len(seen) == 41 + 40 * with_middleware
+    assert set(seen) == {("started", 11)}
 
 
 def test_exceptions_through_middleware_are_the_handler_s(work: Work, kind: str, queue: Queue) -> None:

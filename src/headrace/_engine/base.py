@@ -15,6 +15,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Farewell, Lifecycle, many
 from headrace._core.worker.roles import HEEDS, Channel, all_roles
 from headrace._core.worker.together import Together, by_place
+from headrace._engine.contexts import Contexts
 from headrace._engine.hooks import Hook
 from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.pool import SPARE_S
@@ -81,7 +82,7 @@ class BaseEngine(ABC):
     fetchers = 1  # roles that fetch, for each consumer
 
     def __init__(self, lifecycle: Lifecycle, executors: Mapping[Channel, BaseExecutor], trace_parent: str) -> None:
-        self.lifecycle = lifecycle
+        self.lifecycle, self.contexts = lifecycle, Contexts()
         self._trace_parent = trace_parent
         self.error: BaseException | None = None
         self._failing = threading.Lock()

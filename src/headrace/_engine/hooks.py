@@ -50,7 +50,8 @@ class Hooked:
 
         *job*: what the handler takes: a `Job`, or for a batch handler the sequence of them. An exception that leaves it
         is the handler's, and so is what it returns. For an `AsyncWorker` it is async, and awaits `call()`, also around
-        plain functions, which run in threads with its context variables. Tracing is outside of it, a handler's
+        plain functions, which run in threads with its context variables. Each run has a fresh copy of the context
+        variables with which the worker was started. Tracing is outside of it, a handler's
         *deadline* inside. May decorate.
         """
         if not callable(around):

@@ -41,6 +41,7 @@ from headrace._core.worker.roles import Channel
 from headrace._core.worker.slots import first_of
 from headrace._core.worker.together import Together
 from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
+from headrace._engine.contexts import Contexts
 from headrace._engine.functions import is_async
 from headrace._engine.hooks import Hook, hook_failed, surrounded
 from headrace._engine.pulse import Pulse
@@ -82,8 +83,9 @@ class _Slots:
     )
 
     def __init__(
-        self, consumer: Consumer, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry, of: _Slots | None
-    ) -> None:
+        self, consumer: Consumer, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry, of: _Slots | None,
+        contexts: Contexts,
+    ) -> None:  # fmt: skip
         handler = consumer.handler
         self.consumer, self.telemetry = consumer, telemetry
         self.backlog: deque[Unit] = deque()
@@ -97,18 +99,18 @@ class _Slots:
         name = f"headrace-{handler.queue}"
         # Without a factory of the user's, what create_task() would do but its own frames and a name for each.
         self.task: Callable[[Any], Any] = (
-            partial(asyncio.Task, loop=loop, name=name, **AT_ONCE)
+            (lambda run: asyncio.Task(run, loop=loop, name=name, context=contexts.fresh(), **AT_ONCE))
             if loop.get_task_factory() is None
-            else partial(loop.create_task, name=name)
+            else (lambda run: contexts.fresh().run(loop.create_task, run, name=name))
         )
         self.plain: Callable[[Any], bool] = _always  # whether a call is for a thread, if there are threads
         if handler.kinds:
-            self.threads = Threads(handler.function, name, loop, telemetry)
+            self.threads = Threads(handler.function, name, loop, telemetry, contexts)
             self.call = partial(_routed, handler)
             threaded = {kind for kind, one in handler.kinds.items() if not is_async(one.function)}
             self.plain = lambda job: next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
         elif not is_async(handler.function):
-            self.threads = Threads(handler.function, name, loop, telemetry)
+            self.threads = Threads(handler.function, name, loop, telemetry, contexts)
         elif handler.deadline is not None:
             self.call = partial(_timed, handler.function, handler.deadline)
         self.around = handler.around
@@ -139,8 +141,8 @@ def _by_signal(error: KeyboardInterrupt) -> bool:
         return False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return True
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code is asyncio.Runner._on_sigint.__code__ for frame, _ in frames)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(code.co_name == "_on_sigint" and code.co_filename == asyncio.runners.__file__ for code in codes)
 
 
 async def _routed(handler: HandlerSettings, job: Job) -> Any:
@@ -202,7 +204,7 @@ class Engine(BaseEngine):
 
     def _seat(self, consumer: Consumer) -> None:
         of = self._slots.get(id(first_of(consumer)))
-        made = _Slots(consumer, self._loop, self.telemetry(consumer), of)
+        made = _Slots(consumer, self._loop, self.telemetry(consumer), of, self.contexts)
         self._slots = {**self._slots, id(consumer): made}  # another thread may look through it
         if of is not None:
             of.sharing.append(made)
@@ -309,12 +311,12 @@ class Engine(BaseEngine):
         except BaseException as raised:  # judged, whatever it is
             error = raised
         slots.tasks.pop(id(unit), None)
-        ends = isinstance(error, KeyboardInterrupt) and _by_signal(error)
-        if ends:  # no failure of this job: the program ends, and the worker with it
+        ends = error if isinstance(error, KeyboardInterrupt) and _by_signal(error) else None
+        if ends is not None:  # no failure of this job: the program ends, and the worker with it
             self.drain()
         self._ended(slots, unit, error, result)
-        if ends:
-            self._loop.call_soon(_raise, error)
+        if ends is not None:
+            self._loop.call_soon(partial(_raise, ends))
 
     def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
         """Take in the end of a cancelled task, which may not have begun."""
@@ -329,7 +331,7 @@ class Engine(BaseEngine):
     def _ended(self, slots: _Slots, unit: Unit, error: BaseException | None, result: Any) -> None:
         slots.over.append((unit, error, result))
         if len(slots.over) == 1:
-            asyncio.get_running_loop().call_soon(self._take_in, slots)
+            asyncio.get_running_loop().call_soon(self._take_in, slots, context=self.contexts.start)
 
     def _take_in(self, slots: _Slots) -> None:
         """Take in all ends of one turn of the event loop."""
@@ -368,7 +370,7 @@ class Engine(BaseEngine):
     async def finish(self) -> None:
         """Wait until everything is settled or released, and closed. A cancelled caller does not end that."""
         if not self.finished and (self._finishing is None or self._finishing.done()):
-            self._finishing = asyncio.create_task(self._end(), name="headrace-finish")
+            self._finishing = self.contexts.start.run(asyncio.create_task, self._end(), name="headrace-finish")
         if self._finishing is not None:
             await asyncio.shield(self._finishing)
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from headrace._engine.base import Unit
+from headrace._engine.contexts import Contexts
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import said
 
@@ -19,15 +20,17 @@ class Threads:
     """Daemon threads that run a plain function, as many as ever ran at once. A hanging one keeps no process alive."""
 
     def __init__(
-        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry
-    ) -> None:
+        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry,
+        contexts: Contexts,
+    ) -> None:  # fmt: skip
+        self._contexts = contexts
         self._function, self._name, self._loop, self._telemetry = function, name, loop, telemetry
         self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads = self._busy = 0
 
     def run(self, unit: Unit, argument: Any) -> asyncio.Future[Any]:
-        """Call the function in a thread, recorded."""
-        return self.submit(partial(self._observed, unit, argument))
+        """Call the function in a thread, recorded, in a context of its own."""
+        return self.submit(partial(self._contexts.fresh().run, self._observed, unit, argument))
 
     def _observed(self, unit: Unit, argument: Any) -> Any:
         observed = self._telemetry.on

@@ -209,6 +209,7 @@ class Engine(BaseEngine):
         handler, batch = consumer.handler, consumer.handler.batch
         function = surrounded(handler.function, handler.around)
         telemetry, shared = self.telemetry(consumer), consumer.shared is not None
+        fresh = self.contexts.fresh
         item = units.get() if driver is None else (consumer, driver)
         while item is not None:
             consumer, unit = item
@@ -222,7 +223,10 @@ class Engine(BaseEngine):
             if jobs := consumer.begin(unit, time.monotonic()):
                 argument: Any = jobs if batch else jobs[0]
                 try:
-                    result = telemetry.call(function, unit, argument) if telemetry.on else function(argument)
+                    if telemetry.on:
+                        result = fresh().run(telemetry.call, function, unit, argument)
+                    else:
+                        result = fresh().run(function, argument)
                 except BaseException as raised:  # judged, whatever it is
                     error = raised
                 consumer.finished(unit, time.monotonic(), error, result)
@@ -272,7 +276,7 @@ class Engine(BaseEngine):
             self._await(leaving, farewell)
             for executor in self.executors.values():
                 executor.close()
-            self.error = call_stops(self.stops, self.error)
+            self.error = self.contexts.start.run(call_stops, self.stops, self.error)
             self._stopped()
 
     def _await(self, roles: Sequence[RoleDriver], farewell: Farewell, prod: Callable[[], None] | None = None) -> None:
