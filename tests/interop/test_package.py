@@ -44,7 +44,9 @@ def test_its_own_tests_pass_where_it_is_installed(node: Node, newest: Server, tm
         assert sorted(archive.getnames()) == [
             f"package/{name}" for name in ("README.md", "headrace.js", "headrace.json", "package.json")
         ]
-        archive.extractall(tmp_path, filter="data")
+        for one in archive.getmembers():
+            assert one.isfile(), one.name
+            archive.extract(one, tmp_path)
     (tmp_path / "package").rename(place / "headrace")
     shutil.copytree(CLIENT / "test", tmp_path / "test")
     (tmp_path / "package.json").write_text('{"type": "module"}')

@@ -195,7 +195,9 @@ ORDERED: dict[str, Sequence[Edit]] = {
     "a retry in its place spends nothing": [
         ("retry", "elseif stays then\n", "elseif stays then\n      releases = releases + 1\n")
     ],
-    "one that is behind keeps its place when it is cancelled": [("*", "  call_with('ZREM', q.behind, left)\n", "")],
+    "one that is behind keeps its place when it is cancelled": [
+        ("*", "  in_parts(left, function(...) redis.call('ZREM', q.behind, ...) end)\n", "")
+    ],
     "complete forgets no turn": [("complete", "  if q.turns then forget_turns(q, names) end\n", "")],
     "the plain way forgets no turn": [
         (

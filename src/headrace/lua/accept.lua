@@ -26,9 +26,9 @@ info = type(info) == 'string' and info or ''
 local replicas = tonumber(string.match(info, 'connected_slaves:(%d+)') or 0)
 if replicas == 0 and string.find(info, 'repl_backlog_active:1', 1, true) then replicas = -1 end
 local heard = listeners(stats, events, 'added')
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids, bodies, stats)
-require_types('ZCARD', delayed, handed)
+require_streams(jobs, wake)
+require_hashes(ids, bodies, stats)
+require_sorted_sets(delayed, handed)
 local at, some = items, {}
 while at <= #ARGV do -- a bad item means that none of them is added
   due_at(ARGV[at + 2], 0)
@@ -51,7 +51,7 @@ end
 local queues, ids_added = {}, {} -- by level
 for _, job in ipairs(fresh) do
   local level = level_of(job.fields, #streams)
-  if level > 0 then require_types('XLEN', streams[level]) end
+  if level > 0 then require_streams(streams[level]) end
   queues[level] = queues[level] or {
     jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, added = 0, enqueued = 0,
     levels = {n = level, [level] = streams[level]},

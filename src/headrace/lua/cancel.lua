@@ -16,9 +16,9 @@
 local known = recorded()
 if known then return known end
 level_streams(stats, levels)
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids, released, bodies, blocked, turns)
-require_types('ZCARD', leases, delayed, flows, limited, behind)
+require_streams(jobs, wake)
+require_hashes(ids, released, bodies, blocked, turns)
+require_sorted_sets(leases, delayed, flows, limited, behind)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
 local gone, held = remove_by_id({

@@ -26,9 +26,9 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, levels = level_streams(stats, levels), wake = wake, turns = turns, behind = behind,
 }
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids, released, bodies, turns)
-require_types('ZCARD', leases, delayed, flows, limited, behind)
+require_streams(jobs, wake)
+require_hashes(ids, released, bodies, turns)
+require_sorted_sets(leases, delayed, flows, limited, behind)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
 local gone, held, ids_gone, budget = 0, {}, {}, new_budget()

@@ -7,7 +7,7 @@
 -- @include clock
 -- @include forget_handed
 -- @include require_types
-require_types('ZCARD', handed)
+require_sorted_sets(handed)
 local now, moments = clock(), {}
 local last = string.format('%.0f', now + 600000)
 for i = nonces, #ARGV do moments[#moments + 1], moments[#moments + 2] = last, ARGV[i] end

@@ -61,18 +61,18 @@ end
 -- @include take_until
 -- @include wake_one
 -- 2. Everything is checked before the first write.
-require_types('HLEN', ids)
+require_hashes(ids)
 local heard = listeners(stats, events, 'completed')
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   wake = wake, turns = turns, behind = behind, unnoted = redis.call('EXISTS', leases, released, limited, turns) == 0,
 }
 if not q.unnoted then
-  require_types('ZCARD', leases, limited, behind)
-  require_types('HLEN', released, turns)
-  require_types('XLEN', wake)
+  require_sorted_sets(leases, limited, behind)
+  require_hashes(released, turns)
+  require_streams(wake)
 end
-if with_ids then require_types('ZCARD', flows) end
+if with_ids then require_sorted_sets(flows) end
 require_history(heard.history, ends, ended)
 -- Positions in ARGV, after the entries.
 local counts = items + limit
@@ -90,9 +90,9 @@ for i = 1, follows do
   if not queue then
     queue = {levels = {n = level, [level] = others[first + 7]}, added = 0, enqueued = 0, ids_added = {}}
     queue.jobs, queue.wake, queue.ids, queue.delayed, queue.bodies, queue.stats, queue.events = unpack(others, first, first + 6)
-    require_types('XLEN', queue.jobs, queue.wake, others[first + 7])
-    require_types('HLEN', queue.ids, queue.bodies, queue.stats)
-    require_types('ZCARD', queue.delayed)
+    require_streams(queue.jobs, queue.wake, others[first + 7])
+    require_hashes(queue.ids, queue.bodies, queue.stats)
+    require_sorted_sets(queue.delayed)
     queues[others[first + 7]], queues[#queues + 1] = queue, queue
   end
   jobs_after[i] = {of = tonumber(number), id = id, delay = delay, queue = queue, fields = {unpack(ARGV, at + 5, at + 4 + size)}}
@@ -104,7 +104,7 @@ while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '=' do
   staying[#staying + 1], staying[#staying + 2] = whole(number, 1, with_ids and limit or 0), whole(ms, 1)
   at = at + 1
 end
-if #staying > 0 then require_types('ZCARD', taken) end
+if #staying > 0 then require_sorted_sets(taken) end
 local away = {} -- what is for other shards
 while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '>' do
   local size = 2 * whole(ARGV[at + 4] / 2, 1, 3900)
@@ -116,8 +116,8 @@ while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '>' do
   at = at + 5 + size
 end
 if #away > 0 then
-  require_types('HLEN', others[#others - 1])
-  require_types('ZCARD', others[#others])
+  require_hashes(others[#others - 1])
+  require_sorted_sets(others[#others])
 end
 local entries = {unpack(ARGV, items, counts - 1)}
 local held = {} -- who has them, where the caller does not say

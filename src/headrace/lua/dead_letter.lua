@@ -24,9 +24,9 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   wake = wake, turns = turns, behind = behind,
 }
-require_types('HLEN', ids, released, stats, turns)
-require_types('ZCARD', leases, flows, limited, behind)
-require_types('XLEN', dead, wake)
+require_hashes(ids, released, stats, turns)
+require_sorted_sets(leases, flows, limited, behind)
+require_streams(dead, wake)
 local heard = listeners(stats, events, 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, reasons, reply, buried, why, attempts = {}, {}, {}, {}, {}, {}, {}

@@ -21,9 +21,9 @@ local known = recorded()
 if known then return known end
 level_streams(stats, levels)
 local heard = listeners(stats, events, 'deleted')
-require_types('XLEN', jobs, wake, dead)
-require_types('HLEN', ids, released, bodies, blocked, outbox, turns)
-require_types('ZCARD', leases, delayed, flows, limited, behind)
+require_streams(jobs, wake, dead)
+require_hashes(ids, released, bodies, blocked, outbox, turns)
+require_sorted_sets(leases, delayed, flows, limited, behind)
 -- Jobs of flows that are here: unmarked, or redriven. The others have left, and their flow has not taken that in yet.
 -- The first and the third range are from before there were nonces.
 local listed = {}

@@ -49,9 +49,9 @@ local q = {
   jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, levels = level_streams(stats, levels),
   added = 0, enqueued = 0,
 }
-require_types('HLEN', ids, bodies)
-require_types('ZCARD', delayed)
-require_types('XLEN', wake)
+require_hashes(ids, bodies)
+require_sorted_sets(delayed)
+require_streams(wake)
 local at, named = items, {}
 while at <= #ARGV do -- a bad item means that none of them is added
   due_at(ARGV[at + 1], 0)

@@ -38,9 +38,9 @@ if known then return known end
 
 -- 1. Everything is checked before the first write.
 local heard = listeners(stats, events, 'added')
-require_types('XLEN', jobs, wake, gate)
-require_types('HLEN', ids, bodies, released, stats, turns)
-require_types('ZCARD', delayed, leases, limited, flows, taken, behind)
+require_streams(jobs, wake, gate)
+require_hashes(ids, bodies, released, stats, turns)
+require_sorted_sets(delayed, leases, limited, flows, taken, behind)
 local q = {
   jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, leases = leases,
   released = released, limited = limited, flows = flows, levels = level_streams(stats, levels), added = 0, enqueued = 0,

@@ -20,9 +20,9 @@
 local q = {jobs = jobs, levels = {}} -- jobs that wait at another level are not leased
 local known = recorded()
 if known then return known end
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids)
-require_types('ZCARD', leases)
+require_streams(jobs, wake)
+require_hashes(ids)
+require_sorted_sets(leases)
 local heard = listeners(stats, events, 'reclaimed')
 local rows, next_cursor, last = {}, '', nil
 if wanted > #ARGV then

@@ -16,9 +16,9 @@ local known = recorded()
 if known then return known end
 local summary = redis.pcall('XPENDING', jobs, 'workers')
 if summary.err and not string.find(summary.err, 'NOGROUP', 1, true) then return summary end
-require_types('XLEN', wake)
-require_types('HLEN', registered)
-require_types('ZCARD', workers, leases)
+require_streams(wake)
+require_hashes(registered)
+require_sorted_sets(workers, leases)
 local heard = listeners(stats, events, 'reclaimed')
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
 local failed, moved, more, budget = {}, 0, 0, new_budget()

@@ -68,7 +68,7 @@ local function carries(letter, fields)
   end
   return letter == id
 end
-local page, more = stretch(new_budget(), 'XREVRANGE', dead, cursor == '' and '+' or cursor, '-', 1000)
+local page, more = stretch_back(new_budget(), dead, cursor == '' and '+' or cursor, '-', 1000)
 for i = 1, #page do
   if carries(page[i][1], page[i][2]) then return {now, {page[i][1], page[i][2], 'dead', 0, 0, '', 0}, ''} end
 end

@@ -43,14 +43,14 @@ local function argument()
   return ARGV[at - 1]
 end
 local names, queues, runs, foreign, now, budget = {}, {}, {}, {}, clock(), new_budget()
-require_types('ZCARD', index)
+require_sorted_sets(index)
 for i = 1, stages do
   names[i] = argument()
   local q = {next = argument(), levels = {n = 0}}
   for j, part in ipairs(PARTS) do q[part] = others[#PARTS * (i - 1) + j] end
-  require_types('XLEN', q.jobs, q.wake, q.dead)
-  require_types('HLEN', q.ids, q.released, q.bodies, q.blocked, q.stats)
-  require_types('ZCARD', q.leases, q.delayed, q.flows, q.limited)
+  require_streams(q.jobs, q.wake, q.dead)
+  require_hashes(q.ids, q.released, q.bodies, q.blocked, q.stats)
+  require_sorted_sets(q.leases, q.delayed, q.flows, q.limited)
   queues[names[i]] = q
 end
 for i = #PARTS * stages + 1, #others do

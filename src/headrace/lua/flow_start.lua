@@ -26,9 +26,9 @@ local known = recorded()
 if known then return known end
 local length = redis.pcall('XLEN', q.jobs)
 if type(length) == 'table' then return length end
-require_types('XLEN', q.wake)
-require_types('HLEN', run, q.ids, q.released, q.bodies, q.stats)
-require_types('ZCARD', index, q.delayed, q.flows)
+require_streams(q.wake)
+require_hashes(run, q.ids, q.released, q.bodies, q.stats)
+require_sorted_sets(index, q.delayed, q.flows)
 local sealed = redis.call('HGET', stats, 'shards')
 local going = redis.call('HMGET', run, 'state', 'live')
 -- It has ended, and yet a job of it was redriven and goes on: the id stays taken until that has ended, too.

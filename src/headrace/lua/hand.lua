@@ -13,8 +13,8 @@
 -- @include number
 -- @include page
 -- @include require_types
-require_types('HLEN', outbox)
-require_types('ZCARD', outdue, closing)
+require_hashes(outbox)
+require_sorted_sets(outdue, closing)
 local at = items
 if #ARGV < items - 1 + 2 * come + over then error('ARGUMENT items: fewer than come and over say', 0) end
 local names, kept, now = {}, {}, string.format('%.0f', clock())

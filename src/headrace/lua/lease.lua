@@ -149,8 +149,8 @@ local limits, keyed = {}, false
 for i = buckets, #ARGV, 3 do
   if tonumber(ARGV[i + 1]) == 0 then
     begin_turns(q, ARGV[i])
-    require_types('HLEN', turns)
-    require_types('ZCARD', behind)
+    require_hashes(turns)
+    require_sorted_sets(behind)
   else
     limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
     keyed = keyed or ARGV[i] ~= ''
@@ -160,7 +160,8 @@ end
 -- 5. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
 require_history(heard.history, ends, ended)
-local parked, healed = heal_group(jobs, wake, 'XPENDING', 'workers', '-', '+', 1, 'parked')
+local function first_parked() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end
+local parked, healed = heal_group(jobs, wake, first_parked)
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
 redis.call('XACK', wake, 'workers', '0-0')
@@ -231,9 +232,9 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n >
     local own, headers = parse(fields)
     local attempt = tonumber(own.attempt or 0) + count - releases
     if max_attempts > 0 and attempt > max_attempts then
-      require_types('HLEN', ids, released, stats)
-      require_types('ZCARD', leases, limited, flows)
-      require_types('XLEN', dead)
+      require_hashes(ids, released, stats)
+      require_sorted_sets(leases, limited, flows)
+      require_streams(dead)
       if q.order then write_turns(q) end
       retire(q, entry, own.id, DIED)
       if q.order then q.heads, passed = {}, true end -- the next of its key is in front now

@@ -12,9 +12,9 @@
 local held = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
 if held.err and not string.find(held.err, 'NOGROUP', 1, true) then return held end
 if idle and #held > 0 then return {0, 1} end
-require_types('XLEN', wake)
-require_types('ZCARD', workers, leases)
-require_types('HLEN', registered, released)
+require_streams(wake)
+require_sorted_sets(workers, leases)
+require_hashes(registered, released)
 local heard = listeners(stats, events, 'released')
 local entries = {}
 for i = 1, #held do entries[i] = held[i][1] end

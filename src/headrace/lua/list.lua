@@ -77,7 +77,7 @@ elseif state == 'delayed' then
     next_cursor = 'limited -'
   end
 else
-  local page, more = stretch(budget, 'XRANGE', dead, cursor == '' and '-' or cursor, '+', limit)
+  local page, more = stretch(budget, dead, cursor == '' and '-' or cursor, '+', limit)
   for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'dead', 0, 0, '', 0} end
   if more then next_cursor = '(' .. page[#page][1] end
 end

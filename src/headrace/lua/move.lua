@@ -36,9 +36,9 @@ local q = {
 }
 local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 9 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))
-require_types('XLEN', jobs, wake, to_jobs, to_wake, unpack(other.levels))
-require_types('HLEN', ids, released, bodies, stats, turns, to_ids, to_released, to_bodies, to_stats)
-require_types('ZCARD', delayed, to_delayed, flows, leases, limited, behind)
+require_streams(jobs, wake, to_jobs, to_wake, unpack(other.levels))
+require_hashes(ids, released, bodies, stats, turns, to_ids, to_released, to_bodies, to_stats)
+require_sorted_sets(delayed, to_delayed, flows, leases, limited, behind)
 local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
 require_history(heard.history, ends, ended)
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()

@@ -9,7 +9,7 @@
 -- @include wake_many
 local known = recorded()
 if known then return known end
-require_types('XLEN', wake)
+require_streams(wake)
 local was = redis.call('HDEL', stats, 'paused') == 1 -- permitted on a full server, and then so is the rest
 if pause then
   redis.call('HSET', stats, 'paused', 1)

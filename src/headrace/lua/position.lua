@@ -23,7 +23,7 @@ local row = not level and redis.pcall('XPENDING', jobs, 'workers', entry, entry,
 local owner = row and row[2]
 -- Entries of the stream are read to be counted.
 local function stream_before(from, before)
-  local page, more = stretch(budget, 'XRANGE', stream, from, '(' .. entry, limit - before)
+  local page, more = stretch(budget, stream, from, '(' .. entry, limit - before)
   before = before + #page
   return {before, more and before < limit and (#page > 0 and '(' .. page[#page][1] or from) or ''}
 end

@@ -26,9 +26,9 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
 }
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids, released, bodies, stats, turns)
-require_types('ZCARD', leases, delayed, limited, flows, behind)
+require_streams(jobs, wake)
+require_hashes(ids, released, bodies, stats, turns)
+require_sorted_sets(leases, delayed, limited, flows, behind)
 local heard = listeners(stats, events, 'deleted')
 require_history(heard.history, ends, ended)
 local gone, ids_gone, budget = 0, {}, new_budget()

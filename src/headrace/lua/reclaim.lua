@@ -67,7 +67,7 @@ local q = {
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven') -- all there are
-local rows, healed = heal_group(jobs, wake, 'XPENDING', 'workers', '-', '+', 1)
+local rows, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1) end)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
 if healed == 1 then forget_leases(jobs, leases, stats) end
@@ -119,7 +119,7 @@ for level = 1, ageing > 0 and q.levels.n or 0 do
   for i = 1, #stayed do stayed[i] = stayed[i][1] end
   park_at(jobs, front_of(level - 1), stayed)
   local behind = string.format('%.0f', math.max(0, now - ageing))
-  local page, left = stretch(budget, 'XRANGE', q.levels[level], '-', behind, room)
+  local page, left = stretch(budget, q.levels[level], '-', behind, room)
   raise_level(q, level, level - 1, page)
   if left or #stayed == room then more = 1 end
   room = math.max(0, room - #stayed - #page)

@@ -18,9 +18,9 @@
 local known = recorded()
 if known then return known end
 local q = {jobs = jobs, wake = wake, stats = stats, levels = level_streams(stats, levels)}
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids, released, stats)
-require_types('ZCARD', flows)
+require_streams(jobs, wake)
+require_hashes(ids, released, stats)
+require_sorted_sets(flows)
 -- The key of the run that a job of this id may be of: a header that says otherwise is not ours.
 local tag, group = string.match(jobs, '^([^{]*{[^}]*}:)([^:/]*)')
 local runs = tag and tag .. group .. ':flow:'

@@ -17,9 +17,9 @@
 -- @include wake_many
 local known = recorded()
 if known then return known end
-require_types('XLEN', wake)
-require_types('ZCARD', leases, limited)
-require_types('HLEN', released)
+require_streams(wake)
+require_sorted_sets(leases, limited)
+require_hashes(released)
 local heard = listeners(stats, events, 'released')
 local entries, counts, parked, ids_parked, reply = {}, {}, {}, {}, {}
 for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end

@@ -30,9 +30,9 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
 }
-require_types('XLEN', jobs, wake, dead)
-require_types('HLEN', ids, registered, released, bodies, blocked, stats, ends, turns)
-require_types('ZCARD', workers, leases, delayed, flows, limited, ended, behind)
+require_streams(jobs, wake, dead)
+require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns)
+require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
 
 -- 1. Lookups, and findings.
@@ -117,7 +117,7 @@ local function walk_jobs()
     if not last then return '' end
   end
   local delivered = (info('GROUPS', jobs) or {})['last-delivered-id']
-  local page, more = stretch(budget, 'XRANGE', jobs, from, last, limit)
+  local page, more = stretch(budget, jobs, from, last, limit)
   local rows = delivered and redis.call('XPENDING', jobs, 'workers', from, last, limit) or {}
   looked = looked + math.max(#page, #rows)
   local upto, entries, pending, stranded = last, {}, {}, 0
@@ -157,7 +157,7 @@ end
 -- A page of the stream of a level behind the first: of its jobs only the ids can be wrong.
 local function walk_level(level)
   return function()
-    local page, more = stretch(budget, 'XRANGE', q.levels[level], cursor == '0' and '-' or cursor, '+', limit)
+    local page, more = stretch(budget, q.levels[level], cursor == '0' and '-' or cursor, '+', limit)
     looked = looked + #page
     for i = 1, #page do
       local id = parse(page[i][2]).id

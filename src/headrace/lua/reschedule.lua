@@ -26,9 +26,9 @@ local q = {
   stats = stats, limited = limited, levels = level_streams(stats, levels),
   turns = turns, behind = behind,
 }
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids, released, bodies, turns)
-require_types('ZCARD', leases, limited, behind)
+require_streams(jobs, wake)
+require_hashes(ids, released, bodies, turns)
+require_sorted_sets(leases, limited, behind)
 local heard = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
 -- One that is held back leaves its entry and becomes as if it had been delayed. Freed first: a full server permits the

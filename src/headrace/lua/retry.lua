@@ -35,9 +35,9 @@ local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
   flows = flows, levels = known_streams(stats, levels), turns = turns, behind = behind,
 }
-require_types('HLEN', ids, released, bodies, stats, turns)
-require_types('ZCARD', leases, delayed, flows, limited, behind)
-require_types('XLEN', dead, wake)
+require_hashes(ids, released, bodies, stats, turns)
+require_sorted_sets(leases, delayed, flows, limited, behind)
+require_streams(dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}

@@ -13,8 +13,8 @@
 whole(due)
 local known = recorded()
 if known then return known end
-require_types('ZCARD', ticks)
-require_types('XLEN', wake)
+require_sorted_sets(ticks)
+require_streams(wake)
 local old = redis.call('HGET', schedules, name)
 if not old and redis.call('HLEN', schedules) >= limit then return answer(-1) end
 redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, {unpack(ARGV, fields)}}))

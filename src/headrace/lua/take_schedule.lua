@@ -9,9 +9,9 @@
 -- @include require_types
 -- @include strings_of
 -- @include wake_one
-require_types('ZCARD', ticks)
-require_types('HLEN', recurring)
-require_types('XLEN', wake)
+require_sorted_sets(ticks)
+require_hashes(recurring)
+require_streams(wake)
 if redis.call('HEXISTS', schedules, name) == 1 then return 0 end
 redis.call('HSET', schedules, name, schedule)
 redis.call('ZADD', ticks, string.format('%.0f', due), name)

@@ -15,8 +15,8 @@
 -- @include scheduled
 whole(next)
 local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = known_streams(stats, levels), added = 0, enqueued = 0}
-require_types('XLEN', jobs, wake)
-require_types('HLEN', ids)
+require_streams(jobs, wake)
+require_hashes(ids)
 local kept = redis.call('HGET', schedules, name)
 local stored_timing, _, job = scheduled(kept or '')
 if stored_timing ~= timing or tonumber(redis.call('ZSCORE', ticks, name) or -1) ~= due then return 0 end

@@ -7,6 +7,6 @@
 -- @include require_types
 local known = recorded()
 if known then return known end
-require_types('HLEN', schedules)
+require_hashes(schedules)
 redis.call('ZREM', ticks, name)
 return answer(redis.call('HDEL', schedules, name))

@@ -54,6 +54,13 @@ def needs(text: str) -> set[str]:
     return {fragment for fragment in FRAGMENTS if names & defined(fragment)}
 
 
+def unnamed(text: str) -> list[str]:
+    """What is written behind each `redis.call` or `redis.pcall` that does not begin with the name of a command."""
+    found = re.findall(r"\bredis\s*(?:\.\s*p?call\b|\[['\"])\s*(.{0,20})", code(text), re.DOTALL)
+    named = re.compile(r"\(\s*(['\"])[A-Z]+\1\s*[,)]")
+    return [rest for rest in found if not named.match(rest)]
+
+
 def defined(fragment: str) -> set[str]:
     """The functions and constants of a fragment."""
     return {name for pair in _DEFINED.findall(read(f"lib/{fragment}")) for name in pair if name}
@@ -118,6 +125,34 @@ def test_fragments_that_include_each_other_are_refused(monkeypatch: pytest.Monke
 def test_every_fragment_is_included() -> None:
     texts = [read(name) for name in (*NAMES, *(f"lib/{fragment}" for fragment in FRAGMENTS))]
     assert {fragment for text in texts for fragment in _INCLUDE.findall(text)} | {"number"} == set(FRAGMENTS)
+
+
+SOURCES = sorted(
+    path
+    for path in Path(str(files("headrace"))).rglob("*")
+    if path.suffix in (".lua", ".py") and "redis" in path.read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_each_call_names_its_command(path: Path) -> None:
+    """Some managed clusters refuse a script whose command is not a literal."""
+    assert not unnamed(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis.call(command, key)",
+        "redis.pcall(\n  length, key)",
+        "redis.call('X' .. 'ADD', key)",
+        "redis.call(there and 'HGET' or 'GET', key)",
+        "local call = redis.call\n",
+        "redis['call'](command)",
+    ],
+)
+def test_a_call_without_a_command_of_its_own_is_found(text: str) -> None:
+    assert unnamed(text)
 
 
 @pytest.mark.parametrize("fragment", FRAGMENTS)

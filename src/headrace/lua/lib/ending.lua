@@ -11,7 +11,7 @@ local function stretch_of_now(budget, stream, cursor, limit)
   local from, last = string.match(cursor, '^(%S+) (%S+)$')
   if not from then from, last = cursor, last_of(budget, stream) end
   if not last then return {}, '' end
-  local page, more = stretch(budget, 'XRANGE', stream, from, last, limit)
+  local page, more = stretch(budget, stream, from, last, limit)
   if #page > 0 then from = '(' .. page[#page][1] end
   return page, more and from .. ' ' .. last or ''
 end

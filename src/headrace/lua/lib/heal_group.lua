@@ -1,7 +1,7 @@
--- Run a command on the jobs stream, creating its group (and the wake stream's) where it is missing: a failover or a
--- FLUSHALL can lose it. Answers the reply, or an error table; and whether it healed.
-local function heal_group(jobs, wake, command, ...)
-  local reply = redis.pcall(command, jobs, ...)
+-- Run *read*, which asks for the group of the jobs stream, creating that (and the wake stream's) where it is missing: a
+-- failover or a FLUSHALL can lose it. Answers the reply, or an error table; and whether it healed.
+local function heal_group(jobs, wake, read)
+  local reply = read()
   if type(reply) ~= 'table' or not reply.err or not string.find(reply.err, 'NOGROUP', 1, true) then
     return reply, 0
   end
@@ -9,5 +9,5 @@ local function heal_group(jobs, wake, command, ...)
   local made = redis.pcall('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
   if made.err then return made, 0 end
   redis.pcall('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
-  return redis.pcall(command, jobs, ...), 1
+  return read(), 1
 end

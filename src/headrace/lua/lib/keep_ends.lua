@@ -6,8 +6,8 @@
 -- @include require_types
 local function require_history(history, ends, ended)
   if not history then return end
-  require_types('HLEN', ends)
-  require_types('ZCARD', ended)
+  require_hashes(ends)
+  require_sorted_sets(ended)
 end
 local function nth(some, i)
   if type(some) == 'table' then return some[i] end

@@ -9,7 +9,7 @@ local function age_of_next(jobs, levels, budget)
   local now = clock()
   local since = now
   local function look(stream, from, to)
-    local row = stretch(budget, 'XRANGE', stream, from, to, 1)[1]
+    local row = stretch(budget, stream, from, to, 1)[1]
     if row then since = math.min(since, tonumber(parse(row[2]).enq) or tonumber(string.match(row[1], '^%d+'))) end
   end
   local function first(owner)

@@ -15,13 +15,12 @@ local function weigh(budget, fields)
   for i = 1, #fields do size = size + #fields[i] + 8 end
   budget.left, budget.largest = budget.left - size, math.max(budget.largest, size)
 end
--- Entries of a stream from *from* to *to*, at most *limit*, as far as they fit; and whether there may be more.
--- *command*:
--- XRANGE or XREVRANGE.
-local function stretch(budget, command, stream, from, to, limit, most)
+-- Entries of a stream that *read* answers, at most *limit*, as far as they fit; and whether there may be more. *read*
+-- is given where to begin, and a number of them.
+local function stretch_by(budget, read, from, limit, most)
   local page, count = {}, fitting(budget, limit, most)
   while count > 0 do
-    local some = redis.call(command, stream, from, to, 'COUNT', count)
+    local some = read(from, count)
     for i = 1, #some do
       weigh(budget, some[i][2])
       page[#page + 1] = some[i]
@@ -30,6 +29,14 @@ local function stretch(budget, command, stream, from, to, limit, most)
     from, count = '(' .. page[#page][1], fitting(budget, limit - #page, most)
   end
   return page, true
+end
+-- Entries of a stream from *from* to *to*: likewise.
+local function stretch(budget, stream, from, to, limit, most)
+  return stretch_by(budget, function(at, n) return redis.call('XRANGE', stream, at, to, 'COUNT', n) end, from, limit, most)
+end
+-- Entries of a stream from *from* back to *to*: likewise.
+local function stretch_back(budget, stream, from, to, limit)
+  return stretch_by(budget, function(at, n) return redis.call('XREVRANGE', stream, at, to, 'COUNT', n) end, from, limit)
 end
 -- One entry of a stream by its ID, as far as it fits: nil when there is none, false when it is enough.
 local function entry_at(budget, stream, entry)

@@ -1,8 +1,14 @@
--- Check the types of keys before anything is written: a script that fails half-way is not undone. *length*: HLEN, ZCARD
--- or XLEN, which answers an error for a key of another type.
-local function require_types(length, ...)
-  for _, key in ipairs({...}) do
-    local reply = redis.pcall(length, key)
-    if type(reply) == 'table' then error(reply.err .. ': the key ' .. key, 0) end
-  end
+-- Check the types of keys before anything is written: a script that fails half-way is not undone. The length of a key
+-- of another type is an error.
+local function require_length(reply, key)
+  if type(reply) == 'table' then error(reply.err .. ': the key ' .. key, 0) end
+end
+local function require_streams(...)
+  for _, key in ipairs({...}) do require_length(redis.pcall('XLEN', key), key) end
+end
+local function require_hashes(...)
+  for _, key in ipairs({...}) do require_length(redis.pcall('HLEN', key), key) end
+end
+local function require_sorted_sets(...)
+  for _, key in ipairs({...}) do require_length(redis.pcall('ZCARD', key), key) end
 end

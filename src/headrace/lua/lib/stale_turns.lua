@@ -20,6 +20,6 @@ local function pass_stale_turns(q, stats, most)
     from = '(' .. of_key(key) .. '\255'
   end
   if from == '-' then redis.call('HDEL', stats, 'turns') else redis.call('HSET', stats, 'turns', from) end
-  call_with('HDEL', q.turns, gone)
+  in_parts(gone, function(...) redis.call('HDEL', q.turns, ...) end)
   pass_turns(q, stale)
 end

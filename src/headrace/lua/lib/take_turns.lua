@@ -42,7 +42,7 @@ local function put_behind(q, entries, count)
 end
 local function write_turns(q)
   if #q.turns_set == 0 then return end
-  call_with('HSET', q.turns, q.turns_set)
-  call_with('ZADD', q.behind, q.places)
+  in_parts(q.turns_set, function(...) redis.call('HSET', q.turns, ...) end)
+  in_parts(q.places, function(...) redis.call('ZADD', q.behind, ...) end)
   q.turns_set, q.places, q.turned = {}, {}, true
 end

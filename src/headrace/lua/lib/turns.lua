@@ -12,8 +12,9 @@ local function entry_at_place(key, name)
   local ms = string.byte(rest) - 96
   return string.sub(rest, 2, ms + 1) .. '-' .. string.sub(rest, ms + 3)
 end
-local function call_with(command, key, list)
-  for i = 1, #list, 4000 do redis.call(command, key, unpack(list, i, math.min(#list, i + 3999))) end
+-- Hand a list to *write* in parts that a call can take.
+local function in_parts(list, write)
+  for i = 1, #list, 4000 do write(unpack(list, i, math.min(#list, i + 3999))) end
 end
 -- It is the turn of the next job of each of these keys, if there is one: it goes to the front.
 local function pass_turns(q, keys)
@@ -28,10 +29,10 @@ local function pass_turns(q, keys)
       free[#free + 1] = 'k' .. key
     end
   end
-  call_with('HDEL', q.turns, free)
+  in_parts(free, function(...) redis.call('HDEL', q.turns, ...) end)
   if #front == 0 then return end
-  call_with('HSET', q.turns, set)
-  call_with('ZREM', q.behind, passed)
+  in_parts(set, function(...) redis.call('HSET', q.turns, ...) end)
+  in_parts(passed, function(...) redis.call('ZREM', q.behind, ...) end)
   for i = 1, #front, 1000 do
     local some = {unpack(front, i, math.min(#front, i + 999))}
     some[#some + 1] = 'JUSTID'
@@ -58,6 +59,6 @@ local function forget_turns(q, names)
   for n, i in ipairs(of) do
     if heads[n] == names[i] then over[#over + 1] = keys[i] else left[#left + 1] = place(keys[i], names[i]) end
   end
-  call_with('ZREM', q.behind, left)
+  in_parts(left, function(...) redis.call('ZREM', q.behind, ...) end)
   pass_turns(q, over)
 end

@@ -17,7 +17,7 @@ local function waiting_page(q, place, limit, last)
   if part == 'new' then
     local handed = level == 0 and from == '-' and delivered(q.jobs)
     if handed then from = '(' .. handed end
-    page, more = stretch(budget, 'XRANGE', q.levels[level] or q.jobs, from, last or '+', limit)
+    page, more = stretch(budget, q.levels[level] or q.jobs, from, last or '+', limit)
     following = level < q.levels.n and 'parked:' .. level + 1 .. ' -' or ''
   else
     local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, part == 'parked' and front_of(level) or part)
