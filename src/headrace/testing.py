@@ -1,4 +1,4 @@
-"""Helpers for testing your own handlers against a real, private server (extra `embedded`).
+"""Helpers for testing your own handlers against a real, private server (extra `embedded`), with any test runner.
 
 The fixtures `headrace_server`, `headrace_url`, `headrace_run` and `headrace_travel` are those of a plugin, which pytest
 finds by itself; they call what is here.
@@ -30,12 +30,9 @@ from headrace._embedded.server import EmbeddedServer
 from headrace._model.state import Counts
 from headrace._net.base.address import Address
 from headrace.errors import Verdict
-from headrace_pytest import headrace_server, headrace_url
 
 __all__ = [
     "emptied",
-    "headrace_server",
-    "headrace_url",
     "private_server",
     "run",
     "run_until_empty",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from headrace import AsyncQueue, AsyncWorker, Counts, Job, NewJob, Queue, Retry, Worker
-from headrace.testing import headrace_server, headrace_url, run, run_until_empty, run_until_empty_async
+from headrace.testing import run, run_until_empty, run_until_empty_async
 from tests.support.awaiting import PATIENCE
-
-__all__ = ["headrace_server", "headrace_url"]  # fixtures
 
 
 def test_run_until_empty(headrace_url: str) -> None:
@@ -82,3 +83,37 @@ def test_run_until_empty_async(headrace_url: str) -> None:
                 await run_until_empty_async(worker, queue, timeout=0.1)
 
     asyncio.run(story())
+
+
+UNITTEST = """
+import sys, unittest
+from pathlib import Path
+
+sys.modules["pytest"] = None  # an import of it raises
+from headrace import Queue, Worker
+from headrace.testing import emptied, private_server, run, travel
+
+folder = Path(sys.argv.pop())
+
+class Emails(unittest.TestCase):
+    def test_what_is_delayed(self):
+        with private_server(folder) as server:
+            url = emptied(server)
+            worker = Worker()
+            worker.handler("emails")(lambda job: b"sent to " + job.payload)
+            with Queue("emails", url=url) as emails:
+                receipt = emails.enqueue(b"ada", delay=3600)
+                travel(url, 3600)
+                run(worker, url)
+                self.assertEqual(receipt.result(), b"sent to ada")
+
+unittest.main()
+"""
+
+
+def test_another_test_runner_needs_no_pytest(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNITTEST, str(tmp_path / "data")],
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
