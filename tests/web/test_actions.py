@@ -254,6 +254,28 @@ def test_an_outcome_is_shown_once(site: Any, queue: Queue) -> None:
     assert "hello" not in text(one.get("queue", name="q", outcome="hello"))
 
 
+def test_an_outcome_is_of_one_browser_and_one_page(site: Any, queue: Queue) -> None:
+    """A token in an address that another writes says nothing, and makes no page go on by itself."""
+    queue.enqueue_many([NewJob(b"x", id=f"j{n}") for n in range(3)])
+    one, bulk = site(), {"name": "q", "action": "purge_dead", "state": "dead", "confirm": "q"}
+    answer = one.post("pause", queue="q")
+    following = answer.url.join(answer.headers["location"])
+    token = following.params["outcome"]
+    shown = one.get("matching", **bulk, outcome=token)
+    assert shown.status_code == 200
+    assert "data-onward" not in shown.text
+    assert 'name="confirm" value' not in shown.text
+    cookie = dict(one._client.cookies)
+    assert list(cookie) == ["headrace_visitor"]
+    one._client.cookies.clear()
+    assert "The queue is paused." not in one.get(str(following)).text
+    one._client.cookies.set("headrace_visitor", "somebody else's")
+    assert "The queue is paused." not in one.get(str(following)).text
+    one._client.cookies.clear()
+    one._client.cookies.update(cookie)
+    assert "The queue is paused." in one.get(str(following)).text
+
+
 def test_a_user_of_the_server_that_may_only_read(queue: Queue, newest: Server, runner: asyncio.Runner) -> None:
     """Sees the pages; what it may not do is refused by the server, in words, whatever the access rule says."""
     queue.enqueue(b"x", id="a")

@@ -22,6 +22,7 @@ ACTIONS = frozenset({
 OTHERS = "*"  # in a mapping by queue: all that it does not name
 READ = "read"
 COOKIE = "headrace_session"
+VISITOR = "headrace_visitor"  # the cookie that tells one browser from another
 Rule = str | AbstractSet[str] | None
 Granted = Rule | Mapping[str, Rule]
 Access = Callable[[Request], Granted | Awaitable[Granted]]
@@ -86,6 +87,21 @@ def from_our_pages(request: Request) -> bool:
         return site == "same-origin"
     origin, host = request.headers.get("origin"), request.headers.get("host")
     return bool(origin and host) and urlsplit(origin or "").netloc == host
+
+
+def visitor_of(request: Request) -> str:
+    """Return the secret of the browser that sends a request, or '' if it has none yet."""
+    return request.cookies.get(VISITOR, "")
+
+
+def introduce(request: Request, answer: Response) -> str:
+    """Return the secret of the browser that sends a request; one that has none gets it with *answer*."""
+    visitor = visitor_of(request)
+    if not visitor:
+        visitor = secrets.token_urlsafe(24)
+        secure = request.url.scheme == "https"
+        answer.set_cookie(VISITOR, visitor, httponly=True, samesite="strict", secure=secure)
+    return visitor
 
 
 class Door:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 import redis
+from attrs import frozen
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
@@ -25,8 +26,8 @@ from headrace._net.base.address import AsyncClient
 from headrace._telemetry import log
 from headrace._ui.actions import ACTS, Refused, act
 from headrace._ui.texts import complaint
-from headrace._ui.web.access import Access, Door, Rights, from_our_pages, rights_of
-from headrace._ui.web.forms import after, form_of
+from headrace._ui.web.access import Access, Door, Rights, from_our_pages, introduce, rights_of, visitor_of
+from headrace._ui.web.forms import after, form_of, place_of
 from headrace._ui.web.pages import PAGES, NotThere, Visit
 from headrace._ui.web.rendering import environment, page
 from headrace.errors import HeadraceError
@@ -47,6 +48,15 @@ STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "im
 OUTCOMES = 500  # of actions, that are kept to be shown once
 
 
+@frozen
+class Outcome:
+    """The outcome of an action: shown once, to the browser that took it, on the page that follows it."""
+
+    text: str
+    visitor: str
+    place: tuple[str, tuple[tuple[str, str], ...]]
+
+
 class Pages:
     """The pages of one namespace of one server, an ASGI application."""
 
@@ -61,7 +71,7 @@ class Pages:
         self._templates = environment()
         self._look: AsyncInspector | None = self._reader()  # refuses bad arguments now
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._outcomes: OrderedDict[str, str] = OrderedDict()
+        self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
         folder = files("headrace._ui.web") / "static"
         self._static = {name: (folder / name).read_bytes() for name in STATIC}
 
@@ -160,8 +170,21 @@ class Pages:
     async def _page(self, name: str, request: Request, rights: Rights) -> Response:
         visit = Visit(request, rights, self._looking(), self)
         template, values = await PAGES[name](visit)
-        outcome = self._outcomes.pop(visit.asked("outcome"), "")
+        outcome = self._outcome(visit.asked("outcome"), name, request)
         return page(self._templates, template, {**self._common(rights, outcome), "here": name, **values})
+
+    def _outcome(self, token: str, name: str, request: Request) -> str:
+        """Return the outcome that *token* names, if this browser took that action, and this page follows it; or ''.
+
+        A token in an address may be another browser's, or of another action: it says nothing there.
+        """
+        known = self._outcomes.get(token)
+        if known is None or request.method != "GET" or known.place != place_of(f"{name}?{request.url.query}"):
+            return ""
+        if not secrets.compare_digest(known.visitor.encode(), visitor_of(request).encode()):
+            return ""
+        del self._outcomes[token]
+        return known.text
 
     # -- acting --------------------------------------------------------------------------------------
 
@@ -180,10 +203,12 @@ class Pages:
             "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
         )
         outcome = secrets.token_urlsafe(9)
-        self._outcomes[outcome] = text
+        following = after(action, form, outcome, onward)
+        answer = RedirectResponse(following, 303)
+        self._outcomes[outcome] = Outcome(text, introduce(request, answer), place_of(following))
         if len(self._outcomes) > OUTCOMES:
             self._outcomes.popitem(last=False)
-        return RedirectResponse(after(action, form, outcome, onward), 303)
+        return answer
 
 
 def _told(error: Exception) -> tuple[int, str]:

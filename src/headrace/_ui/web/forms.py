@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 
@@ -31,6 +31,13 @@ async def form_of(request: Request) -> Form:
     except ValueError as error:  # UnicodeDecodeError, too
         raise Refused("The form can't be read.") from error
     return Form(dict(pairs))
+
+
+def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the page that an address below ours names, and what it asks of it, without an outcome."""
+    parts = urlsplit(address)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    return parts.path.strip("./"), tuple(sorted(pair for pair in asked if pair[0] != "outcome"))
 
 
 def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> str:
