@@ -232,6 +232,13 @@ def test_forms_are_bounded_and_are_forms(site: Any, queue: Queue) -> None:
     assert queue.counts().enqueued == 0
 
 
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e999"])
+def test_what_is_no_number_of_seconds(site: Any, queue: Queue, number: str) -> None:
+    answer = site().post("enqueue", headers={"sec-fetch-site": "same-origin"}, queue="q", payload="x", delay=number)
+    assert answer.status_code == 400
+    assert queue.counts().enqueued == 0
+
+
 def test_each_action_is_logged(site: Any, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     """Who, what, where, how many; what was refused is no action."""
     dead(queue, "a", "b")

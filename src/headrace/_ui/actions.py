@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,9 +44,12 @@ class Form:
         if not text:
             return None
         try:
-            return float(text)
+            seconds = float(text)
         except ValueError:
-            raise Refused(f"{name} {text!r:.50}: give a number of seconds.") from None
+            seconds = math.nan
+        if not math.isfinite(seconds):
+            raise Refused(f"{name} {text!r:.50}: give a number of seconds.")
+        return seconds
 
     def whole(self, name: str) -> int:
         """Return a field that counts, at most as large as any queue; 0 if it is empty."""
