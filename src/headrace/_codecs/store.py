@@ -35,7 +35,8 @@ class Store(Protocol):
 class DirectoryStore:
     """A store in a directory that producers and workers share: a file a payload, written whole or not at all.
 
-    The directory is made by the first `put`. `sweep` removes what was left behind.
+    The directory is made by the first `put`, for this user alone (0700), and its files are 0600. In one that is there
+    and that its group may write they are 0660, for programs of several users. `sweep` removes what was left behind.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -54,10 +55,10 @@ class DirectoryStore:
     def put(self, key: str, data: bytes, /) -> None:
         """Write a file: complete and on disk before it has its name."""
         file = self._file(key)
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         half = self.path / f".{secrets.token_hex(8)}.half"
         try:
-            with half.open("xb") as writing:
+            with open(half, "xb", opener=self._private) as writing:
                 writing.write(data)
                 writing.flush()
                 os.fsync(writing.fileno())
@@ -66,6 +67,13 @@ class DirectoryStore:
             half.unlink(missing_ok=True)
             raise
         self._keep_names()
+
+    def _private(self, path: str, flags: int) -> int:
+        """Make a file that this user alone may read; and the group, where it may write the directory."""
+        made = os.open(path, flags, 0o600)
+        if self.path.stat().st_mode & 0o020:
+            os.chmod(path, 0o660)  # noqa: PTH101 - whatever the umask
+        return made
 
     def _keep_names(self) -> None:
         """Bring the names of files to disk, where the system can."""
