@@ -118,7 +118,25 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
             f"url {shown!r}: give redis://…, rediss://…, unix://…, "
             "redis+cluster://…, rediss+cluster://… or embedded:DIR"
         )
+    if not _legible(found):
+        scheme = found.partition(":")[0]
+        raise ConfigurationError(
+            f"url {scheme}://…: its host and port can't be read; a password with characters such as / # ? @ must be "
+            "percent-encoded: urllib.parse.quote(password, safe='')"
+        )
     return found
+
+
+def _legible(url: str) -> bool:
+    """Tell whether hosts and ports of a URL can be read; else what is taken for one may be a part of the password."""
+    if not url.startswith(("redis:", "rediss:")):
+        return True
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return "@" in parts.netloc or "@" not in parts.path + parts.fragment + parts.query.partition("=")[0]
 
 
 def shown(url: str) -> str:
