@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -12,6 +13,7 @@ from headrace.errors import without_extra
 
 def main() -> None:
     """Run the command line."""
+    _open_streams()
     for stream in sys.stdout, sys.stderr:  # characters that the terminal, or a locale without UTF-8, can't take
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -24,6 +26,17 @@ def main() -> None:
         sys.exit(f"headrace: {without_extra('the command line', 'cli')}")
     logging.getLogger("headrace").addHandler(logging.NullHandler())  # commands tell of errors in lines of their own
     app(prog_name="headrace")
+
+
+def _open_streams() -> None:
+    """Let standard streams that are closed lead nowhere: files opened later would take their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 if __name__ == "__main__":

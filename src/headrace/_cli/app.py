@@ -13,7 +13,7 @@ import typer
 
 import headrace
 from headrace._cli import changing, dead, flows, looking, schedules
-from headrace._cli.console import reported
+from headrace._cli.console import drop_unwritten, reported
 from headrace._cli.demo import demo as run_demo
 from headrace._cli.doctor import doctor
 from headrace._cli.enqueue import enqueue
@@ -87,7 +87,9 @@ def work(
             os.environ["HEADRACE_URL"] = url
         serving = {"health_port": health_port, "metrics_port": metrics_port}
         chosen, logs = list(dict.fromkeys(targets)), Logs(log_level, log_format)
-        raise typer.Exit(Supervisor(chosen, processes, max_outage, logs, burst=burst, reload=reload, **serving).run())
+        status = Supervisor(chosen, processes, max_outage, logs, burst=burst, reload=reload, **serving).run()
+        drop_unwritten()
+        raise typer.Exit(status)
 
 
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001

@@ -269,7 +269,7 @@ def reshard(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Change the number of shards of a sharded queue, and of all of its group.
+    """Change the number of shards of a queue and its group.
 
     Work goes on meanwhile. Jobs go to the new shards at once; the old ones are worked off, and leave when they were
     empty for ten minutes.

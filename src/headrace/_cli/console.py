@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import redis
@@ -31,13 +31,29 @@ CONNECT_WITHIN_S = 5.0  # seconds; an operating system waits minutes for a host 
 
 
 def say(text: str, level: str = "INFO", **fields: object) -> None:
-    """Write one line for the user to standard error; as JSON, where that was asked for, it has these *fields*, too."""
+    """Write one line for the user to standard error; as JSON, where that was asked for, it has these *fields*, too.
+
+    A line that can't be written is dropped: its reader has gone, or the disk is full.
+    """
+    with suppress(OSError):
+        _write(text, level, fields)
+
+
+def _write(text: str, level: str, fields: dict[str, object]) -> None:
     if _in_json:
         record = logging.makeLogRecord({"name": "headrace", "levelname": level, "msg": text, **fields})
         sys.stderr.write(f"{JsonLines().format(record)}\n")
     else:
         sys.stderr.write(f"headrace: {visible(text, keep=LAYOUT)}\n")
     sys.stderr.flush()
+
+
+def drop_unwritten() -> None:
+    """Forget what standard error does not take: as Python ends, it would make of that a status of its own."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def say_in_json() -> None:

@@ -21,7 +21,7 @@ SETTINGS = ("appendfsync", "save", "min-replicas-to-write")
 
 
 def doctor(in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
-    """Examine a server: its version, settings, and what its user may do. Exit code 1 if it breaks a promise.
+    """Examine a server: version, settings, and rights of its user. Exit code 1 if it breaks a promise.
 
     It writes one key of the namespace, and deletes it again. On a cluster each primary is examined.
     """

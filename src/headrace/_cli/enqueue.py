@@ -94,6 +94,8 @@ class Feeding:
                     print_out("\n".join(receipt.id for receipt in receipts))
                 if self._tells:
                     sys.stdout.flush()
+        if not self.added + self.known:
+            raise HeadraceError(f"{self.name}there is nothing to enqueue: the input has no jobs")
         seconds = time.monotonic() - began
         rate = (self.added + self.known) / max(seconds, 1e-3)
         text = f"enqueued {self.added} jobs in {seconds:.2f} s, {rate:.0f}/s; {self.known} were there already"

@@ -30,7 +30,7 @@ from attrs import define, evolve, field
 from headrace._api.aio.worker import AsyncWorker
 from headrace._api.sync.worker import Worker
 from headrace._cli.burst import Burst
-from headrace._cli.console import FAILED, WRONG, reached, say
+from headrace._cli.console import FAILED, WRONG, drop_unwritten, reached, say
 from headrace._cli.deaths import Identity, declare_dead
 from headrace._cli.health import Health, away
 from headrace._cli.importing import module_of
@@ -228,8 +228,7 @@ class Supervisor:
                     if number != signal.SIGCHLD:
                         self._stop()
             elif link not in unready:
-                link.recv(4096)
-                self._start_again()
+                self._start_again(os.fsdecode(link.recv(LINES_BYTES)).split("\n")[:-1])
             else:
                 process = unready[link]
                 process.reported = True
@@ -246,11 +245,11 @@ class Supervisor:
             if not self._asked:
                 self._due += [(0.0, number + process.number) for number in range(1, self.processes)]
 
-    def _start_again(self) -> None:
+    def _start_again(self, modules: Sequence[str]) -> None:
         """Start all processes again, each when it has finished its jobs."""
         if self._asked:
             return
-        self._say("reload", None, "a module has changed: processes are started again")
+        self._say("reload", None, f"{', '.join(modules)} changed: processes are started again")
         self._refused = False
         there = {process.number for process in self._running}
         self._due = [(0.0, number) for number in self._firsts() if number not in there]
@@ -435,4 +434,6 @@ def work(
 
 if __name__ == "__main__":
     name, place, bound, until, port, words, socket_number = sys.argv[1:]
-    sys.exit(work(name, int(place), bound, until, port, Logs.unpacked(words), follow(int(socket_number))))
+    status = work(name, int(place), bound, until, port, Logs.unpacked(words), follow(int(socket_number)))
+    drop_unwritten()
+    sys.exit(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Generator
@@ -10,10 +11,12 @@ from pathlib import Path
 
 from headrace.errors import ConfigurationError, without_extra
 
+NAMES_AT_MOST = 3  # of modules that are told
+
 
 @contextmanager
 def changes() -> Generator[socket.socket, None, None]:
-    """Yield a socket that delivers a byte whenever modules below the working directory have changed."""
+    """Yield a socket that delivers the names of modules below the working directory that have changed, a line each."""
     try:
         from watchfiles import PythonFilter, watch
     except ModuleNotFoundError:
@@ -22,8 +25,10 @@ def changes() -> Generator[socket.socket, None, None]:
     over = threading.Event()
 
     def follow() -> None:
-        for _ in watch(Path.cwd(), watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
-            theirs.send(b"1")
+        here = Path.cwd()
+        for some in watch(here, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+            names = sorted(os.path.relpath(path, here) for _, path in some)
+            theirs.send(os.fsencode("".join(f"{name}\n" for name in names[:NAMES_AT_MOST])))
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()

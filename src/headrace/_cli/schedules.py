@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -15,7 +16,7 @@ from headrace._cli.enqueue import header_of
 from headrace._cli.opening import opened
 from headrace._cli.options import Create, Json, Name, Namespace, Url, verbs
 from headrace._cli.output import clock, outcome, plain, print_json, show
-from headrace.errors import HeadraceError
+from headrace.errors import ConfigurationError, HeadraceError
 
 group = verbs("List, add and remove jobs that recur.")
 
@@ -65,10 +66,14 @@ def add(
     """Make a job recur, every so many seconds or by a cron expression; workers of the queue enqueue its jobs."""
     with reported(), opened(name, url, namespace, create=create, priorities=priority + 1) as queue:
         headers = dict(map(header_of, header or ())) or None
-        new = queue.schedule(
-            schedule, os.fsencode(payload), every=every, cron=cron, timezone=timezone, missed=missed.value,
-            headers=headers, priority=priority,
-        )  # fmt: skip
+        try:
+            new = queue.schedule(
+                schedule, os.fsencode(payload), every=every, cron=cron, timezone=timezone, missed=missed.value,
+                headers=headers, priority=priority,
+            )  # fmt: skip
+        except ValueError as error:
+            text = re.sub(r"\b(every|cron|timezone|missed|priority)=", r"--\1=", str(error))
+            raise ConfigurationError(re.sub(r"=(?= or|[,;])", "", text)) from None
         outcome(in_json, "added" if new else "replaced", {"queue": name, "name": schedule, "added": new})
 
 

@@ -32,7 +32,7 @@ def top(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Show queues, workers and jobs as they change, and act on them.
+    """Watch queues, workers and jobs in the terminal, and act.
 
     The key ? shows the others.
     """

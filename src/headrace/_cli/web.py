@@ -35,7 +35,7 @@ def web(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Show queues, jobs and workers in the browser, and act on them.
+    """Watch queues, jobs and workers in the browser, and act.
 
     The address that is printed opens the pages once, in one browser.
     """
