@@ -228,7 +228,7 @@ def test_a_server_that_is_not_there(within: Program, command: list[str]) -> None
 
 def test_urls_that_are_none(within: Program) -> None:
     refused(within("stats", "--url", "http://127.0.0.1"), "redis://…")
-    refused(within("stats", "--url", "redis://:secret@127.0.0.1:port/0"), "redis://127.0.0.1:port/0: ")
+    refused(within("stats", "--url", "redis://:secret@127.0.0.1:port/0"), "redis://…: its host and port can't be read")
 
 
 # -- stats and dead letters -------------------------------------------------------------------------------
