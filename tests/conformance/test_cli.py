@@ -688,6 +688,7 @@ def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -
     (tmp_path / "app.py").write_text(APP + "\nnew = 1\n")
     until(lambda: len(work.pids()) == 2, "another process", PATIENCE)
     assert not alive(work.pids()[0])
+    assert "app.py changed: processes are started again" in work.said
     (tmp_path / "app.py").write_text("no Python")
     until(lambda: "app:worker could not be imported" in work.said, "it is refused", PATIENCE)
     assert not alive(work.pids()[1])
