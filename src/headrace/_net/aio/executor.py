@@ -13,7 +13,7 @@ from redis import exceptions as errors
 from tenacity import AsyncRetrying
 
 from headrace._core.effects import BlockAmong, BlockThen
-from headrace._net.aio.coalesce import COALESCE_ABOVE, Coalescer, ItemCoalescer
+from headrace._net.aio.coalesce import Coalescer, ItemCoalescer
 from headrace._net.aio.combining import AsyncCombiner
 from headrace._net.aio.pool import AsyncPool, abort, replies
 from headrace._net.aio.watchdog import Watchdog
@@ -179,7 +179,7 @@ class AsyncExecutor(BaseExecutor):
         if len(item) > ITEM_BYTES:
             return self.run(prepared.of(item))
         coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join, ItemCoalescer)
-        if coalescer.under_way < COALESCE_ABOVE:
+        if not coalescer.busy():
             return coalescer.alone(self._run_prepared(prepared, item))
         return coalescer.wait(item)
 

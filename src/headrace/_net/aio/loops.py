@@ -15,7 +15,7 @@ SAYS = "HEADRACE_LOOP"  # the environment variable: uvloop or asyncio
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end, like `asyncio.run`."""
+    """Run a coroutine to its end, like `asyncio.run`. Raises `ConfigurationError` where a loop is running."""
     try:
         factory = _factory()
     except BaseException:
@@ -26,7 +26,10 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the loop; `None` for asyncio's. Raises `ConfigurationError`."""
+    """Return what makes the loop; `None` for asyncio's. Raises `ConfigurationError`, also where one is running."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise ConfigurationError("run() makes an event loop of its own, and one is running: await serve() instead")
     wanted = os.environ.get(SAYS, "")
     if wanted not in ("", "uvloop", "asyncio"):
         raise ConfigurationError(f"{SAYS}={wanted!r}: give uvloop or asyncio, or leave it unset")

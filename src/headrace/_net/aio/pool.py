@@ -17,6 +17,7 @@ from headrace._net.aio.sentinel import AsyncManager
 from headrace._net.base.connections import Attend, own_pool, refused
 from headrace._net.base.pool import SHARED, BasePool, destination, unreadable
 from headrace._telemetry.client import Outage
+from headrace.errors import ConfigurationError
 
 CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more would only open more connections
 
@@ -50,6 +51,7 @@ class AsyncPool(BasePool):
         if (provider := maker.connection_kwargs.get("credential_provider")) is not None:
             maker.connection_kwargs["credential_provider"] = AsyncGuarded(provider.theirs)
         self.at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._loop: asyncio.AbstractEventLoop | None = None  # whose connections these are
 
     @classmethod
     def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> AsyncPool:
@@ -60,8 +62,30 @@ class AsyncPool(BasePool):
             return cls(url, theirs, attend=attend)
         return SHARED.join(where, user, lambda: cls(url, theirs, attend=attend))
 
+    def _enter(self) -> None:
+        """Take in which event loop is running: connections of one that has ended are dropped, without awaiting.
+
+        Raises `ConfigurationError` if another one is running that uses them.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None:
+            if self._loop.is_running():
+                raise ConfigurationError("in use on another event loop that is running: make one for each loop")
+            for connection in self._emptied(everything=True):
+                forsake(connection)
+            self.at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._loop = loop
+
+    def open_one(self) -> Any:
+        """Like `Pool.open_one`."""
+        self._enter()
+        return super().open_one()
+
     async def take(self) -> Any:
         """Like `Pool.take`."""
+        self._enter()
         connection, looked_at = self._newest()
         try:
             for spare in self._spare():
@@ -102,6 +126,16 @@ def abort(connection: Any) -> None:
     writer = connection._writer  # noqa: SLF001
     if writer is not None:
         writer.transport.abort()
+
+
+def forsake(connection: Any) -> None:
+    """Close the socket of a connection whose event loop has ended: anything else would ask that loop."""
+    writer = connection._writer  # noqa: SLF001
+    connection._reader = connection._writer = None  # noqa: SLF001
+    transport: Any = getattr(writer, "transport", None)
+    if (sock := getattr(transport, "_sock", None)) is not None:  # uvloop's goes with its transport
+        sock.close()
+        transport._sock, transport._closing = None, True  # noqa: SLF001
 
 
 def writing(kind: Any) -> Any:
