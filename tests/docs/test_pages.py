@@ -49,7 +49,13 @@ def tell():
 threading.Thread(target=tell, daemon=True).start()
 """
 WORKS = "import threading\nthreading.Thread(target=worker.run, daemon=True).start()\n"
+EMPTIED = """
+import redis
+with redis.Redis.from_url(URL) as client:
+    client.flushall()
+"""
 BESIDE: Mapping[str, Mapping[int, str]] = {
+    "docs/how-to/come-from-another-queue.md": dict.fromkeys((1, 2, 3, 4), EMPTIED),  # each section is a program
     "docs/how-to/listen-to-events.md": {0: TELLS},
     "docs/how-to/wait-for-results.md": {0: SERVED, 2: STOPPED, 3: SERVED},
     "docs/tutorial/first-worker.md": {1: WORKS},
