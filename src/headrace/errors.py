@@ -13,7 +13,6 @@
     ├── StreamStopped                     `enqueue_stream` ended early: how many jobs are in
     ├── LeasesLeft                        a worker has stopped while its server was away
     ├── JobFailed                         a job whose result was asked for ended without one: how, and why
-    ├── WorkerLost                        this worker was declared dead; its jobs run elsewhere
     ├── NameTaken                         another worker lives under this worker's name
     └── BatchError                        raised by batch handlers: a verdict per job
 
@@ -54,7 +53,6 @@ __all__ = [
     "StreamStopped",
     "TooManySchedules",
     "Verdict",
-    "WorkerLost",
 ]
 
 
@@ -235,14 +233,6 @@ class JobFailed(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.id, self.state, self.reason)
-
-
-class WorkerLost(HeadraceError):
-    """This worker was declared dead by its peers; what it held runs elsewhere.
-
-    Raised by nothing in this version: a `Worker` stops its handlers and comes back under a new name, a `Queue` leases
-    under another one.
-    """
 
 
 class NameTaken(HeadraceError):

@@ -8,6 +8,8 @@ print(queue.name, queue.counts.waiting, queue.lag, queue.law)
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.sync.inspector import Inspector
 from headrace._core.views.views import reason_key
+from headrace._model.bulk import Bulk
+from headrace._model.shards import Resharding
 from headrace._model.shown import Payload
 from headrace._model.trends import TrendPoint, Trends
 from headrace._model.views import (
@@ -26,6 +28,7 @@ from headrace._model.views import (
 
 __all__ = [
     "AsyncInspector",
+    "Bulk",
     "DeadGroup",
     "DeadPage",
     "Inspector",
@@ -36,6 +39,7 @@ __all__ = [
     "Payload",
     "QueuePage",
     "QueueView",
+    "Resharding",
     "RunsPage",
     "ShardView",
     "TrendPoint",
@@ -43,3 +47,6 @@ __all__ = [
     "WorkerView",
     "reason_key",
 ]
+
+for _name in __all__:  # where users find them: in reprs, pickles and pydoc
+    globals()[_name].__module__ = __name__

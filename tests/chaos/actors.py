@@ -55,7 +55,6 @@ from headrace import (
     FlowState,
     Job,
     Lease,
-    LeasesLeft,
     NewJob,
     Queue,
     Rate,
@@ -63,8 +62,8 @@ from headrace import (
     Retry,
     RetryLater,
     Worker,
-    WorkerLost,
 )
+from headrace.errors import LeasesLeft
 from tests.chaos import flow_load as load
 from tests.chaos import mutants
 
@@ -179,11 +178,8 @@ class Actor:
         """Lease and settle in every way there is."""
         with Queue(QUEUE, url=self.orders.url, lease=LEASE, dead_limit=10**6, **LEVELS) as queue:
             while not self.over:
-                try:
-                    term = self.dice.choice([None, None, LEASE])
-                    leases = queue.lease_many(self.dice.randint(1, 20), block=0.3, duration=term)
-                except WorkerLost:
-                    continue
+                term = self.dice.choice([None, None, LEASE])
+                leases = queue.lease_many(self.dice.randint(1, 20), block=0.3, duration=term)
                 self.write(*(f"job {self.name} {x.job.payload.decode()} {x.job.id} {x.token}" for x in leases))
                 done: list[Lease] = []
                 self.enqueued(queue, f"{self.name}-k{self.dice.randrange(1 << 30)}")
@@ -271,10 +267,7 @@ class Actor:
                     for _ in range(20 if queue.counts().waiting < 20 else 0):
                         self.produced += 1
                         self.enqueued(queue, f"{self.name}-m{self.produced}")
-                try:
-                    leases = queue.lease_many(self.dice.randint(1, 20), block=0.2)
-                except WorkerLost:
-                    continue
+                leases = queue.lease_many(self.dice.randint(1, 20), block=0.2)
                 for lease in leases:
                     told = "met {0}" if lease.job.payload == b"tick" else f"job {{0}} {lease.job.payload.decode()}"
                     self.write(f"{told.format(self.name)} {lease.job.id} {lease.token}")
@@ -362,10 +355,7 @@ class Actor:
             options: Any = {"url": self.orders.url, "lease": LEASE, "dead_limit": 10**6, "max_attempts": None}
             queues = [stack.enter_context(Queue(f"{load.FLOW}/{name}", **options)) for name in load.STAGES]
             while not self.over:
-                try:
-                    leases = self.dice.choice(queues).lease_many(self.dice.randint(1, 4), block=0.05)
-                except WorkerLost:
-                    continue
+                leases = self.dice.choice(queues).lease_many(self.dice.randint(1, 4), block=0.05)
                 self.write(*(f"job {self.name} {x.job.payload.decode()} {load.named(x.job)} {x.token}" for x in leases))
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())

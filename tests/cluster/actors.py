@@ -11,7 +11,8 @@ from typing import Any
 import redis
 from attrs import define, field
 
-from headrace import FanOut, Flow, NewJob, NotDurable, Queue
+from headrace import FanOut, Flow, NewJob, Queue
+from headrace.errors import NotDurable
 from tests.cluster.judge import Judge
 from tests.support.engines import Running
 

@@ -12,12 +12,13 @@ from typing import Any, Self
 import pytest
 import redis
 
-from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, NotDurable, Queue, QueueFull
+from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, Queue, QueueFull
 from headrace._model.durability import Durability
 from headrace._net.sync.executor import Executor
 from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import lasts
 from headrace._protocol.queue_ops import Ops
+from headrace.errors import NotDurable
 from tests.cluster.faults import MAY_NOT, TAKEOVER, follows, replace
 from tests.cluster.mutants import DURABLE, DURABLE_IN_SCRIPTS
 from tests.support.awaiting import until

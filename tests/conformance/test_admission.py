@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, Counts, NewJob, QueueFull, Rate, Receipt, StreamStopped
+from headrace import AsyncQueue, Counts, NewJob, QueueFull, Rate, Receipt
 from headrace._net.aio.pool import CALLS_AT_ONCE
 from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace.errors import StreamStopped
 from tests.support.awaiting import PATIENCE, until
 from tests.support.servers import Server, binaries
 from tests.support.steps import LONG, expire, finds_no_room, key, leased, payloads, promote

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 from redis.crc import key_slot
 
-from headrace import AsyncLease, AsyncQueue, ConfigurationError, Counts, JSONCodec, Lease, NewJob, Queue
+from headrace import AsyncLease, AsyncQueue, ConfigurationError, Counts, Lease, NewJob, Queue
 from headrace._model.job import Claim, Job
+from headrace.codecs import JSONCodec
 from tests.support.colours import Blocking
 from tests.support.steps import LONG, expire, leased, payloads, present
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace import CodecError, Counts, JSONCodec, NewJob
+from headrace import Counts, NewJob
+from headrace.codecs import JSONCodec
+from headrace.errors import CodecError
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 

@@ -13,19 +13,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import (
-    AsyncFlow,
-    AsyncQueue,
-    AsyncWorker,
-    ConfigurationError,
-    Flow,
-    JSONCodec,
-    PydanticCodec,
-    Queue,
-    Rate,
-    Worker,
-)
+from headrace import AsyncFlow, AsyncQueue, AsyncWorker, ConfigurationError, Flow, Queue, Rate, Worker
 from headrace._api import queue as base_queue
+from headrace.codecs import JSONCodec, PydanticCodec
 from headrace.testing import run_until_empty
 from tests.support.awaiting import until
 from tests.support.servers import Server

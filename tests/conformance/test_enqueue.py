@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import redis
 
-from headrace import Counts, JSONCodec, NewJob, Receipt
+from headrace import Counts, NewJob, Receipt
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
+from headrace.codecs import JSONCodec
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 # -- payloads ----------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, JobFailed, JSONCodec, Queue, Worker
+from headrace import Counts, JobFailed, Queue, Worker
+from headrace.codecs import JSONCodec
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
 from tests.support.servers import Server

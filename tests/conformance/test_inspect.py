@@ -8,9 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from headrace import Counts, JobFailed, JSONCodec, NewJob, Queue
+from headrace import Counts, JobFailed, NewJob, Queue
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.sync.executor import Executor
+from headrace.codecs import JSONCodec
 from tests.support.awaiting import PATIENCE
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 

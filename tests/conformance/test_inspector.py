@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import FanOut, Flow, JSONCodec, NewJob, Next, Queue, Rate, Worker
+from headrace import FanOut, Flow, NewJob, Next, Queue, Rate, Worker
 from headrace._ui.texts import complaint
+from headrace.codecs import JSONCodec
 from headrace.inspect import AsyncInspector, Inspector, reason_key
 from headrace.testing import run
 from tests.conformance.test_resharding import gone

@@ -100,7 +100,7 @@ def test_modes_of_a_directory(tmp_path: Path) -> None:
     """For this user alone; for the group's, where the directory is."""
     code = """
 import os, sys
-from headrace import DirectoryStore
+from headrace.codecs import DirectoryStore
 os.umask(0o022)
 DirectoryStore(sys.argv[1]).put("key", b"x")
 os.mkdir(sys.argv[2]); os.chmod(sys.argv[2], 0o770)

@@ -9,18 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace import (
-    CodecError,
-    Compressed,
-    Counts,
-    DirectoryStore,
-    Encrypted,
-    JSONCodec,
-    MsgpackCodec,
-    NewJob,
-    Offloaded,
-    PydanticCodec,
-)
+from headrace import Counts, NewJob
+from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, MsgpackCodec, Offloaded, PydanticCodec
+from headrace.errors import CodecError
 from tests.support.colours import Connect
 from tests.support.steps import LONG, payloads
 

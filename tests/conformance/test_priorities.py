@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncWorker, Counts, Job, NewJob, PrioritiesMismatch, Queue, Rate, Worker, queues
+from headrace import AsyncWorker, Counts, Job, NewJob, Queue, Rate, Worker, queues
+from headrace.errors import PrioritiesMismatch
 from tests.support.awaiting import until
 from tests.support.colours import Connect
 from tests.support.servers import Server

@@ -13,18 +13,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import (
-    AsyncQueue,
-    AsyncReceipt,
-    CodecError,
-    ConfigurationError,
-    JobFailed,
-    JSONCodec,
-    NewJob,
-    Queue,
-    Receipt,
-    as_completed,
-)
+from headrace import AsyncQueue, AsyncReceipt, ConfigurationError, JobFailed, NewJob, Queue, Receipt, as_completed
+from headrace.codecs import JSONCodec
+from headrace.errors import CodecError
 from tests.conformance.test_results import heard, listeners, somebody_listens
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect, bare

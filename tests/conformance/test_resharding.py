@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, ConfigurationError, NewJob, ShardsMismatch
+from headrace import AsyncQueue, ConfigurationError, NewJob
 from headrace._core.shards import transfer as handing
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
+from headrace.errors import ShardsMismatch
 from tests.conformance.test_shards import drained
 from tests.support.awaiting import until
 from tests.support.servers import Server

@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import headrace
-from headrace import Counts, JSONCodec, Schedule, TooManySchedules
+from headrace import Counts, Schedule
+from headrace.codecs import JSONCodec
+from headrace.errors import TooManySchedules
 from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, key
 

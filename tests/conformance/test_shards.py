@@ -15,9 +15,10 @@ import pytest
 import redis
 
 import headrace
-from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Rate, ShardsMismatch
+from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Rate
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
+from headrace.errors import ShardsMismatch
 from tests.support.awaiting import PATIENCE, until
 from tests.support.listeners import listening
 from tests.support.program import Program, started

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncQueue, NewJob, QueueFull, StreamStopped
+from headrace import AsyncQueue, NewJob, QueueFull
 from headrace._model.shards import Table
+from headrace.errors import StreamStopped
 from tests.support.awaiting import PATIENCE
 from tests.support.program import Program, refused
 from tests.support.servers import Server

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, NewJob, Queue, StreamStopped
+from headrace import AsyncQueue, NewJob, Queue
 from headrace._core.queue.streaming import BYTES_AT_ONCE, JOBS_AT_ONCE
+from headrace.errors import StreamStopped
 from tests.support.servers import Server
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, Flow, Queue, StreamStopped
+from headrace import AsyncQueue, Flow, Queue
 from headrace._net.base.sockets import set_timeout
 from headrace._net.sync.pool import exchanged, send
 from headrace._protocol.op import pack
+from headrace.errors import StreamStopped
 from tests.faults.test_errors import ONE, Asked, admin, asked, asking, colour, counts, enqueue
 from tests.support.proxy import Proxy
 from tests.support.servers import Server

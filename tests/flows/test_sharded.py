@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import ConfigurationError, Counts, FanOut, Flow, NewJob, Next, Queue, Rate, ShardsMismatch
+from headrace import ConfigurationError, Counts, FanOut, Flow, NewJob, Next, Queue, Rate
 from headrace._model.shards import Table
+from headrace.errors import ShardsMismatch
 from tests.flows import test_fans, test_operated, test_redriven, test_stages
 from tests.flows.conftest import Flows, shop
 from tests.support.awaiting import until

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, JSONCodec, NewJob, Next
+from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, NewJob, Next
 from headrace._net.sync.executor import Executor
 from headrace._protocol.keys import FLOW
+from headrace.codecs import JSONCodec
 from tests.flows.conftest import Flows
 from tests.support.steps import expire
 

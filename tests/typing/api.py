@@ -24,8 +24,6 @@ from headrace import (
     AsyncReceipt,
     AsyncWorker,
     BatchError,
-    Codec,
-    CodecError,
     Complete,
     ConfigurationError,
     Counts,
@@ -37,25 +35,21 @@ from headrace import (
     HeadraceError,
     Job,
     JobState,
-    JSONCodec,
     Lease,
     NewJob,
     Next,
-    PrioritiesMismatch,
     Queue,
     Receipt,
     Release,
     Repairs,
-    ReplyError,
     Retry,
     RetryLater,
     Schedule,
-    TooManySchedules,
-    Verdict,
     Worker,
-    WorkerLost,
     WorkerState,
 )
+from headrace.codecs import Codec, JSONCodec
+from headrace.errors import CodecError, PrioritiesMismatch, ReplyError, TooManySchedules, Verdict
 
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 assert_type(headrace.__version__, str)
@@ -389,7 +383,7 @@ def failing(queue: Queue) -> None:
     except (ConfigurationError, CodecError) as error:
         wrong: ValueError = error
         raise wrong from None
-    except (ReplyError, PrioritiesMismatch, TooManySchedules, WorkerLost) as error:
+    except (ReplyError, PrioritiesMismatch, TooManySchedules) as error:
         ours: HeadraceError = error
         raise ours from None
     except Verdict as verdict:

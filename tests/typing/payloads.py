@@ -17,21 +17,23 @@ from headrace import (
     AsyncQueue,
     AsyncReceipt,
     AsyncWorker,
+    Job,
+    JobState,
+    Lease,
+    NewJob,
+    Queue,
+    Receipt,
+    Worker,
+)
+from headrace.codecs import (
     Codec,
     Compressed,
     DirectoryStore,
     Encrypted,
-    Job,
-    JobState,
     JSONCodec,
-    Lease,
     MsgpackCodec,
-    NewJob,
     Offloaded,
     PydanticCodec,
-    Queue,
-    Receipt,
-    Worker,
 )
 
 

@@ -16,7 +16,6 @@ from headrace import (
     AsyncTask,
     AsyncTasks,
     AsyncWorker,
-    Compressed,
     Job,
     NewJob,
     Queue,
@@ -26,6 +25,7 @@ from headrace import (
     Tasks,
     Worker,
 )
+from headrace.codecs import Compressed
 
 tasks = Tasks("mail")
 async_tasks = AsyncTasks("mail", "redis://localhost", codec=Compressed(), max_attempts=5)

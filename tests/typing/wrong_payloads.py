@@ -8,20 +8,16 @@ from typing import Any
 
 from payloads import Mail, Order, Reversed, Row, mails
 
-from headrace import (
-    AsyncQueue,
+from headrace import AsyncQueue, Job, Lease, NewJob, Queue
+from headrace.codecs import (
     Codec,
     Compressed,
     DirectoryStore,
     Encrypted,
-    Job,
     JSONCodec,
-    Lease,
     MsgpackCodec,
-    NewJob,
     Offloaded,
     PydanticCodec,
-    Queue,
 )
 
 

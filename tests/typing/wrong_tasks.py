@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from tasks import async_tasks, bare, later, tasks, welcome
 
-from headrace import JSONCodec, Tasks, Worker
+from headrace import Tasks, Worker
+from headrace.codecs import JSONCodec
 
 
 def wrong_arguments() -> None:

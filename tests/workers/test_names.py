@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace import Counts, Job, NameTaken, Queue
+from headrace import Counts, Job, Queue
+from headrace.errors import NameTaken
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.processes import Processes

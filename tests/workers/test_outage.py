@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Counts, Job, LeasesLeft, Queue
+from headrace import Counts, Job, Queue
 from headrace._engine import base as engine
 from headrace._engine.base import LEAVE_WITHIN_S
 from headrace._net.base import connections
 from headrace._net.base import retries as retry
 from headrace._protocol import limits
 from headrace._telemetry import client as observe
+from headrace.errors import LeasesLeft
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

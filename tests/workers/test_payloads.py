@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace import Counts, DirectoryStore, Job, Offloaded, Queue
+from headrace import Counts, Job, Queue
 from headrace._codecs import offloaded
+from headrace.codecs import DirectoryStore, Offloaded
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

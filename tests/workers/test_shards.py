@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import DeadLetter, NewJob, Queue, Rate, Retry, ShardsMismatch, Tasks
+from headrace import DeadLetter, NewJob, Queue, Rate, Retry, Tasks
 from headrace._core.queue.calls import schedules
 from headrace._core.shards import reshard as resharding
 from headrace._core.shards.follow import LOOK_EVERY_S
@@ -18,6 +18,7 @@ from headrace._core.shards.map import ShardMap
 from headrace._core.worker import scheduler
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
+from headrace.errors import ShardsMismatch
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

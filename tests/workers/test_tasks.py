@@ -10,18 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace import (
-    AsyncTasks,
-    AsyncWorker,
-    Compressed,
-    Counts,
-    DeadLetter,
-    JobFailed,
-    NewJob,
-    Queue,
-    Retry,
-    Tasks,
-)
+from headrace import AsyncTasks, AsyncWorker, Counts, DeadLetter, JobFailed, NewJob, Queue, Retry, Tasks
+from headrace.codecs import Compressed
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

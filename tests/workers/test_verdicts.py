@@ -22,9 +22,10 @@ from tenacity import (
     wait_random,
 )
 
-from headrace import AsyncWorker, Counts, DeadLetter, Job, JSONCodec, Queue, Release, Retry, RetryLater
+from headrace import AsyncWorker, Counts, DeadLetter, Job, Queue, Release, Retry, RetryLater
 from headrace._core.verdicts import FREE_RELEASES
 from headrace._model.codec import BytesCodec
+from headrace.codecs import JSONCodec
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

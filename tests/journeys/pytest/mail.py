@@ -1,4 +1,5 @@
-from headrace import AsyncWorker, Job, JSONCodec, Queue, Receipt
+from headrace import AsyncWorker, Job, Queue, Receipt
+from headrace.codecs import JSONCodec
 
 emails = Queue("emails", codec=JSONCodec(dict[str, str]))  # where it is, the environment says
 worker = AsyncWorker()

@@ -1,7 +1,8 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headrace import AsyncQueue, AsyncWorker, Job, JobFailed, JSONCodec, NewJob, Queue, Retry, Tasks
+from headrace import AsyncQueue, AsyncWorker, Job, JobFailed, NewJob, Queue, Retry, Tasks
+from headrace.codecs import JSONCodec
 
 
 @dataclass

@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace import (
-    AsyncTasks,
-    AsyncWorker,
-    Compressed,
-    ConfigurationError,
-    Encrypted,
-    JSONCodec,
-    NewJob,
-    Queue,
-    Retry,
-    Tasks,
-    Worker,
-)
+from headrace import AsyncTasks, AsyncWorker, ConfigurationError, NewJob, Queue, Retry, Tasks, Worker
+from headrace.codecs import Compressed, Encrypted, JSONCodec
 
 NOWHERE = "redis://127.0.0.1:1/0"
 

@@ -13,11 +13,12 @@ import pytest
 import redis
 import redis.asyncio
 
-from headrace import AsyncWorker, ConfigurationError, Job, JSONCodec, Queue, Retry, Worker
+from headrace import AsyncWorker, ConfigurationError, Job, Queue, Retry, Worker
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.persistent import PersistentConsumer
 from headrace._engine.functions import is_async
 from headrace._model.codec import BytesCodec
+from headrace.codecs import JSONCodec
 
 KINDS = [Worker, AsyncWorker]
 URL = "redis://127.0.0.1:1"

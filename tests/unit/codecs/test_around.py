@@ -11,19 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace import (
-    CodecError,
-    Compressed,
-    ConfigurationError,
-    DirectoryStore,
-    Encrypted,
-    JSONCodec,
-    Offloaded,
-    RetryLater,
-)
+from headrace import ConfigurationError, RetryLater
 from headrace._codecs import compressed, offloaded
 from headrace._codecs.encrypted import NONCE_BYTES, PAYLOADS_PER_KEY, Key
 from headrace._model.codec import BytesCodec, inline, keeper, untyped
+from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, Offloaded
+from headrace.errors import CodecError
 
 zstandard = pytest.importorskip("zstandard")
 pytest.importorskip("cryptography")

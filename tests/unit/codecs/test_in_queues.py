@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CodecError, JSONCodec, NewJob, Offloaded, Queue, RetryLater
+from headrace import NewJob, Queue, RetryLater
 from headrace._core.verdicts import undecoded
 from headrace._model.job import Postponed
 from headrace._model.settings import QueueSettings
@@ -17,6 +17,8 @@ from headrace._protocol import replies
 from headrace._protocol.declaring import declaration
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
+from headrace.codecs import JSONCodec, Offloaded
+from headrace.errors import CodecError
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace import DirectoryStore
+from headrace.codecs import DirectoryStore
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import CodecError, JSONCodec, MsgpackCodec, PydanticCodec
 from headrace._codecs.shapes import classes
 from headrace._model.codec import untyped
+from headrace.codecs import JSONCodec, MsgpackCodec, PydanticCodec
+from headrace.errors import CodecError
 
 pydantic = pytest.importorskip("pydantic")
 from typing_extensions import TypedDict as Older  # noqa: E402 - comes with pydantic, which wants it before Python 3.12

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Receipt, ReplyError
+from headrace import Receipt
 from headrace._core.effects import AwaitEnds, Block, ForgetEnds, Now, Overlap, Send, Sleep, Undo, Undoable, WatchEnds
 from headrace._core.notices import Waiter
 from headrace._core.queue import calls, results
@@ -22,6 +22,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
+from headrace.errors import ReplyError
 
 OPS = Ops(Keys.of("q"))
 

@@ -12,7 +12,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import BatchError, Complete, DeadLetter, FanOut, Next, Release, Retry, RetryLater, Verdict
+from headrace import BatchError, Complete, DeadLetter, FanOut, Next, Release, Retry, RetryLater
 from headrace._core.effects import Held, Phase, Role, Send
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.verdicts import judge, meant
@@ -25,7 +25,7 @@ from headrace._model.settings import QueueSettings
 from headrace._protocol.flow_ops import FlowOps
 from headrace._protocol.keys import FLOW, Keys
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import REASON_CHARACTERS, said
+from headrace.errors import REASON_CHARACTERS, Verdict, said
 from tests.unit.core.test_roles import Hand, make_consumer, make_held
 
 

@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 from tenacity import wait_fixed
 
-from headrace import BatchError, Complete, DeadLetter, Job, NameTaken, Release, Retry, RetryLater
+from headrace import BatchError, Complete, DeadLetter, Job, Release, Retry, RetryLater
 from headrace._core.effects import (
     Abort,
     Block,
@@ -49,6 +49,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import TooLarge
 from headrace._protocol.queue_ops import Ops
+from headrace.errors import NameTaken
 
 
 def make_consumer(

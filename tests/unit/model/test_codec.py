@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace import CodecError, JSONCodec
 from headrace._model.codec import BytesCodec, chosen
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
+from headrace.codecs import JSONCodec
+from headrace.errors import CodecError
 
 
 class Text(str):

@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NewType, Optional, Union
 
 import pytest
 
-from headrace import (
-    AsyncWorker,
-    Codec,
-    Complete,
-    DeadLetter,
-    FanOut,
-    Flow,
-    Job,
-    JSONCodec,
-    Next,
-    Release,
-    Verdict,
-    Worker,
-)
+from headrace import AsyncWorker, Complete, DeadLetter, FanOut, Flow, Job, Next, Release, Worker
 from headrace._model.codec import BytesCodec
 from headrace._model.returns import returned
+from headrace.codecs import Codec, JSONCodec
+from headrace.errors import Verdict
 
 if TYPE_CHECKING:
     from decimal import Decimal

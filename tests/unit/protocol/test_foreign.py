@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import JSONCodec
 from headrace._core.notices import events
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Escaped
@@ -19,6 +18,7 @@ from headrace._model.state import JobState
 from headrace._protocol import replies
 from headrace._protocol.keys import Keys, wire_id
 from headrace._protocol.queue_ops import Ops
+from headrace.codecs import JSONCodec
 
 NAMES = st.sampled_from(
     [b"data", b"id", b"attempt", b"enq", b"reason", b"worker", b"released", b"kind", b"headrace-flow"]

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import ConfigurationError, NotDurable
+from headrace import ConfigurationError
 from headrace._model.durability import Durability
 from headrace._protocol.lasting import Lasting, last_of, lasts, trials, tried
 from headrace._protocol.op import Op, pack
 from headrace._protocol.script import script
+from headrace.errors import NotDurable
 
 BOTH = Durability(2, fsync=True)
 ASK = pack(("INFO", "replication"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConfigurationError, JSONCodec, NewJob, Rate, Receipt
+from headrace import ConfigurationError, NewJob, Rate, Receipt
 from headrace._model import checks
 from headrace._model.checks import JOBS_PER_S_AT_MOST
 from headrace._model.job import Claim, Job
@@ -18,6 +18,7 @@ from headrace._model.timing import Timing
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
+from headrace.codecs import JSONCodec
 
 OPS = Ops(Keys.of("shop/orders"))
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, JSONCodec, Receipt, Repairs, ReplyError
+from headrace import Counts, Receipt, Repairs
 from headrace._model.codec import BytesCodec
 from headrace._protocol import replies
 from headrace._protocol.answers import Reclaimed
+from headrace.codecs import JSONCodec
+from headrace.errors import ReplyError
 
 JOBS = replies.Jobs("q", BytesCodec())
 NOW = 1_700_000_000_000

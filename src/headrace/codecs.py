@@ -1,0 +1,23 @@
+"""Codecs of payloads and results: of a type, and around another codec."""
+
+from headrace._codecs.by_msgspec import JSONCodec, MsgpackCodec
+from headrace._codecs.by_pydantic import PydanticCodec
+from headrace._codecs.compressed import Compressed
+from headrace._codecs.encrypted import Encrypted
+from headrace._codecs.offloaded import Offloaded
+from headrace._codecs.store import DirectoryStore
+from headrace._model.codec import Codec
+
+__all__ = [
+    "Codec",
+    "Compressed",
+    "DirectoryStore",
+    "Encrypted",
+    "JSONCodec",
+    "MsgpackCodec",
+    "Offloaded",
+    "PydanticCodec",
+]
+
+for _name in __all__:  # where users find them: in reprs, pickles and pydoc
+    globals()[_name].__module__ = __name__
