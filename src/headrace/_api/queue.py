@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -22,6 +21,7 @@ from headrace._core.queue.plain import Whole
 from headrace._core.shards.leasing import ShardedPeer
 from headrace._core.shards.reshard import checked, reshard
 from headrace._core.shards.verbs import Sharded
+from headrace._forks import cached_property
 from headrace._model import checks
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.conditions import Conditions, Full, conditional

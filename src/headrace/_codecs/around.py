@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Generic, overload
 
+from headrace._forks import cached_property
 from headrace._model.codec import Codec, as_bytes, chosen, inline, keeper, untyped
 from headrace._model.payload import T
 

@@ -6,11 +6,11 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from headrace._codecs.annotated import LOOSE, either, shape
 from headrace._codecs.scalars import Misfit, Shape, array, dumped, loaded, record
+from headrace._forks import cached_property
 from headrace.errors import ConfigurationError, Verdict
 
 Parameter = inspect.Parameter

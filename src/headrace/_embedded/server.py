@@ -28,11 +28,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+from headrace import _forks
 from headrace._embedded import supervisor
 from headrace._embedded.supervisor import PATIENCE_S, ask, lock
 from headrace.errors import ConfigurationError, HeadraceError, without_extra
@@ -210,15 +210,13 @@ class _Member:
             self.drop()
 
 
-_guard = threading.Lock()  # for the two below; held while a server starts or stops
+_guard = _forks.lock()  # for the two below; held while a server starts or stops
 _members: dict[tuple[int, int], _Member] = {}
 _files: set[int] = set()  # the lock files that this process has open
 
 
 def _forget() -> None:
     """Join nothing in a forked child, whose copies of our files would keep our locks alive."""
-    global _guard  # noqa: PLW0603  # another thread may have held it at the fork
-    _guard = threading.Lock()
     _members.clear()
     while _files:
         with contextlib.suppress(OSError):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
+from headrace import _forks
 from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.shards.roles import shard_roles
 from headrace._core.worker.consumer import Consumer
@@ -85,7 +85,7 @@ class BaseEngine(ABC):
         self.lifecycle, self.contexts = lifecycle, Contexts()
         self._trace_parent = trace_parent
         self.error: BaseException | None = None
-        self._failing = threading.Lock()
+        self._failing = _forks.lock()
         self.finished = False
         self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
         self._asked = False  # to stop

@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from headrace import _forks
 from headrace._core.effects import (
     Abort,
     BlockThen,
@@ -63,7 +64,7 @@ class Bell:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of a worker: a child has none of its threads
         self._lock.acquire()
 
     def set(self) -> None:
@@ -89,10 +90,10 @@ class Engine(BaseEngine):
         pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
         self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
         super().__init__(lifecycle, self.executors, trace_parent)
-        self.stopping = threading.Event()
+        self.stopping = _forks.event()
         self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # by channels
-        self._finish = threading.Lock()
-        self._putting = threading.Lock()  # shards that share slots keep the order of their units
+        self._finish = _forks.lock()
+        self._putting = _forks.lock()  # shards that share slots keep the order of their units
         self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit | RoleDriver] | None]] = {}
         self._begun: dict[int, set[int]] = {}  # by consumer, the units that wait for a slot, or have one
         for one in lifecycle.consumers:
@@ -304,7 +305,7 @@ class RoleDriver(BaseRoleDriver, Driver):
     ) -> None:
         super().__init__(engine, name, whose, channel, Bell())
         self._role = role
-        self.ended = threading.Event()
+        self.ended = _forks.event()
         self.ended.set()  # it has not begun
 
     def start(self) -> None:

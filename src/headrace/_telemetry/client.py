@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Self, TypeVar, cast
@@ -10,6 +9,7 @@ from typing import Any, Self, TypeVar, cast
 import redis
 from attrs import evolve
 
+from headrace import _forks
 from headrace._model.checks import Context as Carried
 from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, is_new
 from headrace._model.receipt import BaseReceipt
@@ -271,7 +271,7 @@ class Outage:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._place = Place("", settings)
-        self._lock = threading.Lock()
+        self._lock = _forks.lock()
         self._trying = 0  # round trips that failed, and are not yet answered
         self._next = 0.0  # when to log it again
         self.since = 0.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from weakref import WeakValueDictionary
+
+from headrace import _forks
 
 TOLERANCE_S = 1.0  # seconds; scripts tolerate as much
 DRIFT_S_PER_S = 0.001  # seconds by which two clocks may drift apart in one
@@ -15,7 +16,7 @@ class ServerClock:
     """The offset of a server's clock to ours, as two bounds, since a reply takes its time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = _forks.lock()
         self._bounds: tuple[float, float, float] | None = None
 
     def jump(self, now: float, took: float, ours: float | None = None) -> float:
@@ -41,7 +42,7 @@ class ServerClock:
 
 
 _clocks: WeakValueDictionary[str, ServerClock] = WeakValueDictionary()
-_lock = threading.Lock()
+_lock = _forks.lock()
 
 
 def clock_of(place: str) -> ServerClock:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace import _forks
 from headrace._model.shown import LAYOUT, visible
 from headrace._telemetry.log import log
 from headrace.errors import said
 
 _PLAIN = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))  # what any record has
-_setting_up = threading.Lock()
+_setting_up = _forks.lock()
 
 
 class TextLines(logging.Formatter):

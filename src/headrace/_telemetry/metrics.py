@@ -7,7 +7,6 @@ read by the role `measure` of a worker; a collection gets those read last, so it
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -17,6 +16,7 @@ from opentelemetry import metrics
 from opentelemetry.environment_variables import OTEL_PYTHON_METER_PROVIDER
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider, Observation
 
+from headrace import _forks
 from headrace._model.state import Counts
 from headrace._telemetry.tracing import ERROR, SCHEMA, SCOPE, Place, ProviderCache, Value, error_type
 
@@ -80,7 +80,7 @@ class Readings:
     """The counts last read of each queue, by any worker of this process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = _forks.lock()
         self._read: dict[str, tuple[float, float, Place, Counts | None, float]] = {}
 
     def due(self, key: str, place: Place, interval: float) -> bool:

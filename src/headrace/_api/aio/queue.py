@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
 from typing import Any, Generic, Unpack, overload
 from zoneinfo import ZoneInfo
 
@@ -19,6 +18,7 @@ from headrace._api.aio.lease import AsyncLease
 from headrace._api.aio.producing import AsyncProducing
 from headrace._api.closing import AsyncClosing
 from headrace._api.queue import Delay
+from headrace._forks import cached_property
 from headrace._model.bulk import Bulk
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob

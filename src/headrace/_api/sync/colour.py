@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from threading import Event, Lock
+from threading import Event
 from time import sleep
 from typing import Annotated, TypeVar
 
 from redis import Redis
+
+from headrace._forks import lock as Lock  # noqa: N812 - so is asyncio's called
 
 __all__ = ["Driven", "Event", "Lock", "Redis", "Stream", "each", "sleep"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
 from typing import Any, Generic, Unpack, overload
 from zoneinfo import ZoneInfo
 
@@ -20,6 +19,7 @@ from headrace._api.sync.completed import completed
 from headrace._api.sync.events import EventStream
 from headrace._api.sync.lease import Lease
 from headrace._api.sync.producing import Producing
+from headrace._forks import cached_property
 from headrace._model.bulk import Bulk
 from headrace._model.codec import Codec
 from headrace._model.job import Job, NewJob

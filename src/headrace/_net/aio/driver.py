@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._core.effects import (
@@ -24,6 +23,7 @@ from headrace._core.effects import (
     Undoable,
     WatchEnds,
 )  # fmt: skip
+from headrace._forks import cached_property
 from headrace._model.checks import seconds
 from headrace._net.aio.cluster import executor_of
 from headrace._net.aio.executor import AsyncExecutor

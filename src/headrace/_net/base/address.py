@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import redis
 import redis.asyncio
 
+from headrace import _forks
 from headrace._net.base.cluster.address import names_cluster
 from headrace._net.base.connections import Attend
 from headrace.errors import ConfigurationError
@@ -35,7 +35,7 @@ class Address:
         self.url, self.client = url, client
         self.embedded: EmbeddedServer | None = None
         self.executor: Any = None
-        self._lock = threading.Lock()
+        self._lock = _forks.lock()
 
     @classmethod
     def of(cls, url: str | None, client: object, wanted: type, asker: object) -> Address:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
+from headrace._forks import cached_property
 from headrace._net.base.address import Address
 
 Timeout = float | timedelta | None

@@ -9,7 +9,6 @@ Queues and flows of one address share them, so that a thousand queues take no mo
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from redis import exceptions as errors
 
+from headrace import _forks
 from headrace._net.base.connections import Attend, noticed
 from headrace._net.base.sentinel import Watch
 from headrace._telemetry.client import Outage
@@ -111,15 +111,16 @@ class Shared:
     """The pools of this process that executors share, by where they lead. One without users is forgotten."""
 
     def __init__(self) -> None:
+        self._lock = _forks.rlock()  # a signal's handler may close a queue
         self._forget()
 
     def _forget(self) -> None:
         self._pools: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
-        self._lock, self._pid = threading.RLock(), os.getpid()  # a signal's handler may close a queue
+        self._pid = os.getpid()
 
     def join(self, where: Hashable, user: object, make: Callable[[], P]) -> P:
         """Return the pool that leads to *where*, which *user* uses from now on; *make* makes the first."""
-        if self._pid != os.getpid():  # a fork copied them; another of its threads may have the lock
+        if self._pid != os.getpid():  # a fork copied them
             self._forget()
         with self._lock:
             pool: P | None = self._pools.get(where)

@@ -26,6 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError
 
+from headrace import _forks
 from headrace._net.base.children import withhold
 from headrace._net.base.sockets import cut, socket_of
 from headrace._protocol.op import pack
@@ -60,8 +61,8 @@ class Watch:
         self._epoch = -1
         self._reports: dict[Place, Report] = {}
         self._connections: WeakSet[Any] = WeakSet()
-        self._lock = threading.Lock()
-        self._found = threading.Event()
+        self._lock = _forks.lock()
+        self._found = _forks.event()
         self._threads: list[threading.Thread] = []
         self._pid, self._wanted = os.getpid(), 0.0
 
@@ -85,9 +86,8 @@ class Watch:
         self._wanted = time.monotonic()
         if self._threads and self._pid == os.getpid():
             return
-        if self._pid != os.getpid():  # a fork copied it, without its threads; another of its threads may have the lock
-            self._lock, self._found, self._pid, self._threads = threading.Lock(), threading.Event(), os.getpid(), []
-            self._connections = WeakSet()
+        if self._pid != os.getpid():  # a fork copied it, without its threads
+            self._pid, self._threads, self._connections = os.getpid(), [], WeakSet()
         with self._lock:
             if not self._threads:
                 self.primary, self._epoch, self._reports = None, -1, {}

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -21,6 +22,7 @@ import redis
 from redis import exceptions as errors
 from redis.cluster import ClusterNode
 
+from headrace import _forks
 from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.base.cluster.address import Seeds, names_cluster, seeds, seeds_of
 from headrace._net.base.cluster.base import BaseClusterExecutor
@@ -84,7 +86,8 @@ class _Looking(Look):
 
     def __init__(self, slots: Slots) -> None:
         super().__init__(slots)
-        self.over = threading.Event()
+        self.over = _forks.event()
+        self.pid = os.getpid()
 
 
 def _beside(call: Callable[..., None], *args: Any) -> None:
@@ -100,7 +103,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         pool = seeds.pool(redis.ConnectionPool, seeds.nodes[0])
         super().__init__(None, SimpleNamespace(connection_pool=pool), budget, outage)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         self._scattered(seeds)
-        self._learning = threading.Lock()  # for the next
+        self._learning = _forks.lock()  # for the next
         self._look: _Looking | None = None
 
     def _link(self, node: Node) -> Executor:
@@ -127,7 +130,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
     def _looking(self) -> _Looking:
         """Return the search for the map that is under way; begin one if there is none."""
         with self._learning:
-            if self._look is None or self._look.over.is_set():
+            if self._look is None or self._look.over.is_set() or self._look.pid != os.getpid():  # a fork has no thread
                 self._look = look = _Looking(self.slots)
                 try:
                     _beside(self._search, look)

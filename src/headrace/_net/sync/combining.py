@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from headrace import _forks
 from headrace._net.base.combining import CALLS_AT_MOST, TRIPS, Call, leaving
 from headrace._net.base.lanes import Meanwhile
 from headrace._net.sync.pool import Pool, replies, send
@@ -17,7 +18,7 @@ class ThreadCall(Call):
 
     def __init__(self, commands: Sequence[bytes], leaves: Meanwhile) -> None:
         super().__init__(commands, leaves)
-        self.turn = threading.Event()
+        self.turn = threading.Event()  # a fork of the thread that waits for it there is not
         self.leads: Sequence[ThreadCall] = ()
 
 
@@ -28,7 +29,7 @@ class Combiner:
         self._connections = connections
         self._waiting: deque[ThreadCall] = deque()
         self._under_way = 0
-        self._lock = threading.Lock()
+        self._lock = _forks.lock()
 
     def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
         """Send packed commands, with those of others; return their replies, as `Executor.send` does."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._core.effects import (
@@ -25,6 +24,7 @@ from headrace._core.effects import (
     Undoable,
     WatchEnds,
 )  # fmt: skip
+from headrace._forks import cached_property
 from headrace._model.checks import seconds
 from headrace._net.base.connected import Connected, Timeout, least
 from headrace._net.base.scan import scanned, scanning

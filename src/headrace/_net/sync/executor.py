@@ -20,6 +20,7 @@ from attrs import evolve
 from redis import exceptions as errors
 from tenacity import Retrying, sleep_using_event
 
+from headrace import _forks
 from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.base.cluster.address import misled
 from headrace._net.base.connections import Attend
@@ -76,7 +77,7 @@ class Executor(BaseExecutor):
         self.connections = Pool.shared(url, theirs, self, attend) if shares else Pool(url, theirs, outage, attend)
         super().__init__(self.connections, budget)
         self._combiner: Combiner | None = None
-        self._given_up = threading.Event()
+        self._given_up = _forks.event()
 
     def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
         """Run one operation and return its decoded reply. *meanwhile* is called while the server works, each try.

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from headrace import _forks
 from headrace._core.effects import Step
 from headrace._core.queue.keeping import PARTING_S, Keeping
 from headrace._telemetry import log
@@ -20,7 +21,7 @@ class Kept:
 
     def __init__(self, keeping: Keeping, drive: Callable[[Step[Any]], Any], queue: str) -> None:
         self._keeping, self._drive, self._queue = keeping, drive, queue
-        self._over = threading.Event()
+        self._over = _forks.event()
         self._thread = threading.Thread(target=self._keep, name=f"headrace-keeping-{queue}", daemon=True)
 
     def __enter__(self) -> Self:

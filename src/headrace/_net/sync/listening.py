@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from headrace import _forks
 from headrace._core.effects import Step
 from headrace._core.notices import Received
 from headrace._net.base.listening import CUT_PAUSE_S, LOOK_EVERY_S, BaseListening, Ear
@@ -24,7 +25,7 @@ class Listening(BaseListening):
     ) -> None:
         super().__init__(ops, executor, kinds)
         self._drive = drive
-        self._changed = threading.Condition()
+        self._changed = _forks.condition()
         self._looking: threading.Thread | None = None
 
     def receive(self, _channels: Sequence[str], seconds: float) -> Received:

@@ -7,7 +7,6 @@ meanwhile are gone. An idle one is pinged, or the loss of a server that closed n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from redis import exceptions as errors
 from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 
+from headrace import _forks
 from headrace._core.notices import Received
 from headrace._net.base.connections import own_pool
 from headrace._net.base.sockets import cut
@@ -37,7 +37,7 @@ class Subscription(BaseSubscription):
         super().__init__(executor, listened)
         self._source: Any = None
         self._pool: Any = None  # of connections like those of that one
-        self._busy = threading.Lock()  # held while it is read
+        self._busy = _forks.lock()  # held while it is read
 
     def receive(self, channels: Sequence[str], seconds: float) -> Received:
         """Return the messages of so many seconds; or that the subscription has just begun; or why there is none."""

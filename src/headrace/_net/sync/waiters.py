@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from headrace import _forks
 from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
 from headrace._net.base.subscription import (
@@ -27,11 +28,11 @@ class Waiters:
     def __init__(self, ops: Ops, executor: Executor) -> None:
         self._ops, self._executor = ops, executor
         self._waitlist = Waitlist(ops.keys.queue)
+        self._lock, self._ready = _forks.lock(), _forks.event()
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._ready = threading.Event()
+        self._ready.clear()
         self._subscription: Subscription | None = None
         self._idle_since = 0.0
         self._pid = os.getpid()
@@ -44,7 +45,7 @@ class Waiters:
         """
         if self._pid != os.getpid():  # a fork took no thread with it
             self._reset()
-        waiter = Waiter(frozenset(names), wake or threading.Event())
+        waiter = Waiter(frozenset(names), wake or _forks.event())
         with self._lock:
             self._waitlist.add(waiter)
             if self._subscription is None:

@@ -1,0 +1,64 @@
+"""The locks of the library, which are made anew in a forked child.
+
+A fork copies a lock as it is. If another thread holds it, no thread releases it in the child, as a fork copies only the
+thread that forks. The standard library renews its own locks in the same way, those of `logging` and `threading`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from functools import cached_property
+else:
+    import functools
+
+    class cached_property(functools.cached_property):  # noqa: N801 - by its name, type checkers know it
+        """A value that is computed once; before Python 3.12, all instances of a class share a lock for that."""
+
+        def __init__(self, function: Any) -> None:
+            super().__init__(function)
+            if hasattr(self, "lock"):
+                _listed(self.lock)
+
+
+__all__ = ["cached_property", "condition", "event", "lock", "rlock"]
+
+L = TypeVar("L")
+_LOCKS: WeakSet[Any] = WeakSet()  # all locks that exist
+
+
+def lock() -> threading.Lock:
+    """Make a lock."""
+    return _listed(threading.Lock())
+
+
+def rlock() -> threading.RLock:
+    """Make a lock that its thread may take again, as a signal's handler does."""
+    return _listed(threading.RLock())
+
+
+def condition() -> threading.Condition:
+    """Make a condition. In a child no thread waits for it."""
+    return _listed(threading.Condition())
+
+
+def event() -> threading.Event:
+    """Make an event. In a child it is set if it was set in the parent."""
+    return _listed(threading.Event())
+
+
+def _listed(made: L) -> L:
+    _LOCKS.add(made)
+    return made
+
+
+def _renew() -> None:
+    for one in list(_LOCKS):
+        one._at_fork_reinit()  # noqa: SLF001 - as the standard library does
+
+
+os.register_at_fork(after_in_child=_renew)
