@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "headrace"
 DOCS = ROOT / "docs"
 GENERATED_PAGES = {"reference/redis-protocol.md"}
 
-# name: (goal, limit)
+# Each name has its goal and its limit.
 LIMITS: dict[str, tuple[float, float]] = {
     "docstrings with `what` as a noun clause, %": (2, 100),
     "docstrings with `those of`, `that of`, `such that`, %": (2, 100),
@@ -60,7 +60,8 @@ def modules(folder: Path = SOURCE) -> Iterator[tuple[Path, ast.Module]]:
 def docstrings() -> list[str]:
     """Return all docstrings."""
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
-    return [text for _, tree in modules() for node in ast.walk(tree) if isinstance(node, kinds) and (text := ast.get_docstring(node))]  # fmt: skip
+    nodes = [node for _, tree in modules() for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [text for node in nodes if (text := ast.get_docstring(node))]
 
 
 def pages() -> dict[str, str]:
@@ -102,9 +103,8 @@ def largest_state() -> int:
                 most = max(most, sum(isinstance(item, ast.AnnAssign) for item in node.body))
             init = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
             if init is not None:
-                targets = {
-                    ast.unparse(t) for item in ast.walk(init) if isinstance(item, ast.Assign) for t in item.targets
-                }
+                assigned = [item for item in ast.walk(init) if isinstance(item, ast.Assign)]
+                targets = {ast.unparse(target) for item in assigned for target in item.targets}
                 most = max(most, sum(target.startswith("self.") for target in targets))
     return most
 
