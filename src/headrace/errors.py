@@ -1,4 +1,4 @@
-"""The errors headrace raises: one tree under `HeadraceError`, each saying what to do next.
+"""The errors headrace raises: one tree under `HeadraceError`; each message says how to go on.
 
     HeadraceError
     ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
@@ -127,7 +127,7 @@ class TooManySchedules(HeadraceError):
 
 
 class NotDurable(HeadraceError):
-    """A call happened, and what it wrote has not come as far as `durable` asks: *wanted*, such as `replicas:1`.
+    """The call succeeded, but its write was not confirmed as `durable` asks: *wanted*, such as `replicas:1`.
 
     *replicas* have it, of those that were waited for; *fsynced*: it is on the primary's disk. `receipts` are those of
     the jobs, which *are* in the queue; `answers`, what the call would have returned. A repetition with ids adds none
@@ -204,7 +204,7 @@ class OutcomeUnknown(HeadraceError):
 class LeasesLeft(HeadraceError):
     """A worker stopped while its server was away: it could not give back its jobs, nor report how they ended.
 
-    *leases*: queue and id of each job. They come back by themselves, as those of a dead worker do.
+    *leases*: queue and id of each job. They come back by themselves, as the jobs of a dead worker do.
     """
 
     def __init__(self, leases: Sequence[tuple[str, str]]) -> None:

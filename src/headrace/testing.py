@@ -1,7 +1,7 @@
 """Helpers for testing your own handlers against a real, private server (extra `embedded`), with any test runner.
 
 The fixtures `headrace_server`, `headrace_url`, `headrace_run` and `headrace_travel` are those of a plugin, which pytest
-finds by itself; they call what is here.
+finds by itself; they call the functions here.
 
     def test_sending(headrace_url, headrace_run):
         with Queue("emails", url=headrace_url) as queue:

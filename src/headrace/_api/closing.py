@@ -10,7 +10,7 @@ class Closing:
     """Base of context managers that close on leaving."""
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the connections that we opened."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -29,7 +29,7 @@ class AsyncClosing:
     """Like `Closing`."""
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close the connections that we opened."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

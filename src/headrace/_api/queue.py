@@ -117,7 +117,7 @@ class BaseQueue(Connected):
         return declaration(self.ops.codec, self.ops.settings)
 
     def _declares(self, answer: Declaration | None) -> None:
-        """Warn of what others declare otherwise."""
+        """Warn of options that other programs declare differently."""
         if answer is None or not answer.others:
             return
         for text in differing(self.name, self._ours(), answer, serving=False):
@@ -257,7 +257,7 @@ class BaseQueue(Connected):
         return lasts(ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
 
     def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Step[list[str]] | None:
-        """Make the call that sends follow-ups to their shards, if there are any for another than that of the job."""
+        """Make the call that sends follow-ups to other shards than the job's, if there are any."""
         return self._whole.hand_over(lease.claim) if then and self._whole.hands_over(lease.claim, then) else None
 
     def _next(self, job: NewJob[Any]) -> Place:

@@ -228,7 +228,7 @@ def serves_coroutines(tasks: BaseTasks) -> bool:
 
 
 def encoder(task: BaseTask[..., Any, Any]) -> Callable[[Any], bytes]:
-    """Return what writes the results of a task."""
+    """Return the function that encodes the results of a task."""
     return task._signature.pack_result
 
 

@@ -229,7 +229,7 @@ class BaseWorker(Hooked):
         self, caller: str, queue: str | BaseQueue, codec: Codec[Any] | None, options: HandlerOptions | BatchOptions,
         kind: type,
     ) -> tuple[str, QueueSettings, Codec | None]:  # fmt: skip
-        """Return the name, the options and the codec of what a handler is for."""
+        """Return the name, the options and the codec of a handler's queue."""
         settings = QueueSettings.of(caller, options, kind)
         if not isinstance(queue, BaseQueue):
             return queue, settings, codec
@@ -246,7 +246,7 @@ class BaseWorker(Hooked):
         return queue.name, evolve(queue.ops.settings, ordered=ordered), queue.ops.codec
 
     def tasks(self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None) -> None:
-        """Register all tasks of *tasks*, and those that it declares later, until this worker runs.
+        """Register all tasks of *tasks*, including tasks that it declares before this worker runs.
 
         They share the queue, and *concurrency* slots, by their kind, which is their name: see `handler`. A job of a
         name that is no task here is put back for *grace* seconds (300), then dead-lettered.
@@ -343,7 +343,7 @@ class BaseWorker(Hooked):
         return self._address
 
     def _started(self, loop: str = "") -> None:
-        """Log what this worker serves, and on which event *loop*, if not the usual one."""
+        """Log the queues of this worker, and its event *loop* if it is not the usual one."""
         serves = "; ".join(map(_serves, self.handlers.values()))
         at = self._address
         server = shown(given(at.url)) if at.client is None else shown_settings(at.client)

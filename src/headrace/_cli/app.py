@@ -93,7 +93,7 @@ def work(
 
 
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001
-    """Print what clients in other languages need.
+    """Print the scripts and constants that clients in other languages need.
 
     One JSON object: the scripts in full, names, rules, defaults.
     """
@@ -107,7 +107,7 @@ def demo(
 ) -> None:
     """Parse Python's standard library as jobs.
 
-    A worker is killed half-way, and the results are compared with those of a plain single pass.
+    A worker is killed half-way, and the results are compared with a plain single pass.
     """
     with reported():
         raise typer.Exit(run_demo(url, limit))

@@ -1,4 +1,4 @@
-"""Commands that change a queue or its jobs. What cannot be taken back is confirmed on a terminal, or by --yes."""
+"""Commands that change a queue or its jobs. A command that cannot be undone asks on a terminal, or takes --yes."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def pause(
 ) -> None:
     """Hand out no more jobs of a queue.
 
-    Those that are leased go on.
+    Leased jobs go on.
     """
     with reported(), opened(name, url, namespace, create=create) as queue:
         done = queue.pause()
@@ -199,7 +199,7 @@ def purge(
 ) -> None:
     """Remove the jobs that wait or are delayed.
 
-    Those that run stay, and so do dead letters.
+    Running jobs and dead letters stay.
     """
     with reported(), opened(name, url, namespace) as queue:
         counts = queue.counts()
@@ -223,7 +223,7 @@ def delete(
 
 
 def repair(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
-    """Find and mend what foreign commands broke.
+    """Repair damage by foreign commands.
 
     XDEL, XACK, XTRIM, XGROUP, … Shows how much of each kind; workers may go on meanwhile.
     """

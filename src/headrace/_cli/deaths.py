@@ -36,7 +36,7 @@ class Identity:
 
     @classmethod
     def unpacked(cls, line: bytes) -> Identity | None:
-        """Read what `packed` has made; `None` if it is not whole."""
+        """Unpack the bytes that `packed` made; `None` if some are missing."""
         try:
             return cls(**json.loads(line))
         except (ValueError, TypeError):

@@ -167,7 +167,7 @@ def tables(evidence: Evidence, *, plain: bool) -> tuple[Table, Table]:
 
 
 def report(console: Console, evidence: Evidence, seconds: float) -> int:
-    """Print what happened; return 0 if it is as promised, otherwise 1."""
+    """Print the report; return 0 if every promise was kept, otherwise 1."""
     console.print()
     for table in tables(evidence, plain=not console.is_terminal):
         console.print(table)

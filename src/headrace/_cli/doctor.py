@@ -1,4 +1,4 @@
-"""`headrace doctor`: asks a server what headrace needs of it, and shows which promises it breaks."""
+"""`headrace doctor`: checks the settings of a server, and shows the promises that they break."""
 
 from __future__ import annotations
 

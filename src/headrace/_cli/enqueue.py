@@ -49,7 +49,7 @@ class Feeding:
         return self.ids or self.in_json
 
     def run_file(self) -> None:
-        """Enqueue all lines of the reader; those of a regular file are checked first."""
+        """Enqueue all lines of the reader; the lines of a regular file are checked first."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 

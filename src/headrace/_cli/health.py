@@ -88,7 +88,7 @@ class Health:
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
-        """Read a request, and return what is answered to it."""
+        """Read a request, and return its answer."""
         method, path, *_ = [*(await reader.readline()).decode("latin-1").split(), "", ""]
         for _ in range(HEADERS_AT_MOST):
             if not (await reader.readline()).strip():

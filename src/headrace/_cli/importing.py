@@ -1,4 +1,4 @@
-"""Import of what a command names as MODULE:NAME, from the working directory or Python's path."""
+"""Import of an object that a command names as MODULE:NAME, from the working directory or Python's path."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Reader:
 
 
 def parse(line: bytes) -> NewJob:
-    """Parse one JSON line. Raises `ValueError` or `TypeError` that says what is wrong with it."""
+    """Parse one JSON line. Raises `ValueError` or `TypeError` with the reason."""
     try:
         row: Any = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse)
     except UnicodeDecodeError as error:

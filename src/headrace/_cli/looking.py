@@ -126,7 +126,7 @@ def show_stats(look: Inspector, views: list[QueueView], in_json: bool, *, rates:
 def stats(names: Names = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
     """Show how many jobs are in each state.
 
-    And what has become of the others: by queue, all or some.
+    And the ends of other jobs: by queue, all or some.
     """
     with (
         reported(),
@@ -184,7 +184,7 @@ def trends(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Show what the counts of a queue were.
+    """Show the past counts of a queue.
 
     Of a queue that is declared with trends=True, from then on.
     """
@@ -226,7 +226,7 @@ def list_jobs(
 ) -> None:
     """List the jobs of a queue.
 
-    Those that run, those that wait, those that are delayed, and dead letters.
+    List running, waiting and delayed jobs, and dead letters.
     """
     with reported(), opened(name, url, namespace) as queue:
         show_jobs(bounded(_listed(queue, state), limit), in_json)
@@ -313,7 +313,7 @@ def result(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Print what jobs have returned.
+    """Print the results of jobs.
 
     The bytes as they are, or a row each for several jobs.
     """
@@ -371,9 +371,9 @@ def events(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Print what happens to jobs, as it happens.
+    """Print events of jobs as they happen.
 
-    From now on: what has happened is kept nowhere.
+    From now on: past events are kept nowhere.
     """
     if follow and timeout is not None:
         raise typer.BadParameter("give --follow or --timeout, not both")

@@ -34,7 +34,7 @@ def print_out(text: str) -> None:
 
 
 def print_json(value: object, *, flush: bool = False) -> None:
-    """Write one value as a line of JSON, which has its own escapes for what does not print."""
+    """Write one value as a line of JSON, which escapes characters that do not print."""
     print_out(json_of(value))
     if flush:
         sys.stdout.flush()
@@ -49,7 +49,7 @@ def json_of(value: object, indent: int | None = None) -> str:
 
 
 def outcome(as_json: bool, text: str, value: Mapping[str, object]) -> None:
-    """Print what became of a command, as *text* or as one JSON value."""
+    """Print the result of a command, as *text* or as one JSON value."""
     if as_json:
         print_json(value)
     else:
@@ -64,7 +64,7 @@ def succeed(done: object) -> None:
 
 
 def missing(number: int, wanted: int, why: str) -> None:
-    """End with an error if *number* of those that were *wanted* are not there."""
+    """End with an error if *number* of the *wanted* jobs are not there."""
     if number > 0:
         sys.stdout.flush()
         raise HeadraceError(f"{number} of {wanted}: {why}")

@@ -1,4 +1,4 @@
-"""Child processes: they end when we do, and those of `headrace work` are started again when they die.
+"""Child processes: they end when we do, and `headrace work` starts its processes again when they die.
 
 Each has a link to us, a socket: it sends a line when it is ready and another one when it ends in good order, and reads
 the end of file when we end, however. It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we
@@ -79,7 +79,7 @@ class Process:
         return self.heard.endswith(SIGNALLED)
 
     def listen(self) -> None:
-        """Read what has come on the link; it does not wait."""
+        """Read messages from the link without waiting."""
         with suppress(OSError):
             while read := self.link.recv(LINES_BYTES, socket.MSG_DONTWAIT):
                 self.heard += read
@@ -348,7 +348,7 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 
 
 def load(target: str) -> Worker | AsyncWorker:
-    """Import what *target* names, MODULE:NAME: a worker, or tasks. Raises `ConfigurationError` if there is none."""
+    """Import *target*, MODULE:NAME: a worker, or tasks. Raises `ConfigurationError` if there is none."""
     module, path = module_of(target, "worker")
     try:
         worker: Any = worker_of(reduce(getattr, path.split("."), module))

@@ -97,7 +97,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _log_actions() -> None:
-    """Write what is done in the pages to standard error."""
+    """Log the actions taken in the pages to standard error."""
     log, lines = logging.getLogger("headrace"), logging.StreamHandler()
     if log.getEffectiveLevel() > logging.INFO:
         log.setLevel(logging.INFO)

@@ -123,7 +123,7 @@ class Field:
 
 
 def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str] | None = None) -> Shape:
-    """Make the shape of a class with fields. What it does not know is no part of it, and refused."""
+    """Make the shape of a class with fields. Unknown fields are refused."""
     known = {field.name: field for field in fields}
     stored = stored or {}
 
@@ -222,7 +222,7 @@ def _tried(kind: Any, convert: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _union(hint: Any, members: list[Shape]) -> Shape:
-    """Make the shape of a union. Its members must be of different kinds in JSON, which alone says what is meant."""
+    """Make the shape of a union. Its members must be of different kinds in JSON, as only the kind tells them apart."""
     by_kind: dict[str, Shape] = {}
     whole = any(member is SCALARS[int] for member in members)
     for member in members:

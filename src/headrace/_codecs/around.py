@@ -27,7 +27,7 @@ class Around(Generic[T]):
         return f"{type(self).__name__}({getattr(self.codec, 'name', type(self.codec).__name__)})"
 
     def opened(self, data: bytes) -> bytes:
-        """Return the inner codec's bytes. Raises `CodecError` for what this codec did not make."""
+        """Return the inner codec's bytes. Raises `CodecError` for bytes that this codec did not make."""
         raise NotImplementedError
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
@@ -39,7 +39,7 @@ class Around(Generic[T]):
         raise NotImplementedError
 
     def decode(self, data: bytes, /) -> T:
-        """Undo the change, and decode by the inner codec. Raises `CodecError`, or what the inner one raises."""
+        """Undo the change, and decode by the inner codec. Raises `CodecError`, or the inner codec's error."""
         return self.codec.decode(self.opened(data))
 
     @cached_property
@@ -73,7 +73,7 @@ class Around(Generic[T]):
         return None if inner is None else inner.ticket(self.opened(data))
 
     def discard(self, ticket: str) -> None:
-        """Remove what is kept under this name: its job is done."""
+        """Delete the payload of this name: its job is done."""
         inner = keeper(self.codec)
         if inner is not None:
             inner.discard(ticket)

@@ -43,7 +43,7 @@ class MsgspecCodec(Generic[A]):
         return type(self)() if self._checked else self
 
     def encode(self, payload: A, /) -> bytes:
-        """Encode *payload*, and read it back if there is a type, so that what is sent can be read.
+        """Encode *payload*. If there is a type, decode it again, so that only readable payloads are sent.
 
         Raises `TypeError` for an instance of another class, `CodecError` for a value that the type, or the format, does
         not hold.
@@ -66,7 +66,7 @@ class MsgspecCodec(Generic[A]):
         return type(self._info(kind)).__name__ != "CustomType"
 
     def decode(self, data: bytes, /) -> A:
-        """Decode *data*. Raises msgspec's own error for what is not of the format, or not of the codec's type."""
+        """Decode *data*. Raises msgspec's own error for another format, or another type than the codec's."""
         try:
             value: A = self._decoder.decode(data)
         except self._invalid:

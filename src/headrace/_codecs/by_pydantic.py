@@ -66,7 +66,7 @@ class PydanticCodec(Generic[A]):
         return data
 
     def decode(self, data: bytes, /) -> A:
-        """Validate *data*. Raises `CodecError` that says what is wrong in which field."""
+        """Validate *data*. Raises `CodecError` that names the field and the fault."""
         try:
             value: A = self._adapter.validate_json(data)
         except self._invalid as error:

@@ -52,7 +52,7 @@ class Compressed(Around[T]):
         return Compressed(codec, level=self.level, threshold=self.threshold, most=self.most)
 
     def encode(self, payload: T, /) -> bytes:
-        """Encode by the inner codec, and compress. Raises what that raises, and `CodecError` for too much."""
+        """Encode by the inner codec, and compress. Raises its error, and `CodecError` for too large a payload."""
         data = self.inner(payload)
         if len(data) > self.most:
             raise CodecError(f"payload has {len(data):,} bytes, above most={self.most:,}")
@@ -66,7 +66,7 @@ class Compressed(Around[T]):
         return frame if looks or len(frame) < len(data) else data
 
     def opened(self, data: bytes) -> bytes:
-        """Decompress what is compressed; in pieces if it does not say its size, for it may become anything."""
+        """Decompress a frame; in pieces if it does not say its size, as it may grow without bound."""
         if not data.startswith(MAGIC):
             return data
         decompressor = getattr(self._own, "decompressor", None)

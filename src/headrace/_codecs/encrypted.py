@@ -62,13 +62,13 @@ class Key:
         return sealed
 
     def decrypt(self, nonce: bytes, data: bytes, known: bytes) -> bytes:
-        """Decrypt *data*. Raises if it, *known* or the key is not what it was encrypted with."""
+        """Decrypt *data*. Raises if *data*, *known* or the key differs from the encryption's."""
         opened: bytes = self._derived(nonce[:12]).decrypt(nonce[12:], data, known)
         return opened
 
 
 def checked(keys: object) -> dict[str, bytes]:
-    """Check what was given as keys; no message says one."""
+    """Check the given keys; no message shows one."""
     if not isinstance(keys, Mapping) or not keys:
         raise TypeError("keys must be a mapping with a key at least: {name: 32 bytes}, the one that encrypts first")
     for name, key in cast("Mapping[object, object]", keys).items():
@@ -117,7 +117,7 @@ class Encrypted(Around[T]):
         return False
 
     def encode(self, payload: T, /) -> bytes:
-        """Encode by the inner codec, and encrypt by the first key. Raises what the inner codec raises."""
+        """Encode by the inner codec, and encrypt by the first key. Raises the inner codec's error."""
         data = self.inner(payload)
         head = MAGIC + bytes([len(self._first)]) + self._first
         key = self._keys[self._first]
@@ -125,7 +125,7 @@ class Encrypted(Around[T]):
         return head + nonce + key.encrypt(nonce, data, head)
 
     def decode(self, data: bytes, /) -> T:
-        """Decrypt, and decode by the inner codec. Raises `CodecError` that names the key, and never what is inside."""
+        """Decrypt, and decode by the inner codec. Raises `CodecError` that names the key, never the payload."""
         plain = self.opened(data)
         try:
             return self.codec.decode(plain)

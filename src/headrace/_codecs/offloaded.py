@@ -1,6 +1,6 @@
 """`Offloaded`: large payloads in a store, and only a ticket for each in the queue (a claim check).
 
-The ticket: `HRO1`, 32 bytes of SHA-256 of what is kept, and its key in the store, in ASCII.
+The ticket: `HRO1`, the SHA-256 of the stored bytes, and their key in the store, in ASCII.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Offloaded(Around[T]):
         return f"Offloaded({self.codec!r}, {self.store!r}, over={self.over})"
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Return *codec*: such payloads stay in Redis, as the first job to be done would delete what others share."""
+        """Return *codec*: such payloads stay in Redis, as the first job to end would delete a shared payload."""
         return codec
 
     @property
@@ -62,7 +62,7 @@ class Offloaded(Around[T]):
         return True
 
     def encode(self, payload: T, /) -> bytes:
-        """Encode by the inner codec, and put it into the store if it is large. Raises what either raises."""
+        """Encode by the inner codec, and put large payloads into the store. Raises the error of either."""
         data = self.inner(payload)
         if len(data) <= self.over and not data.startswith(MAGIC):
             return data
@@ -71,7 +71,7 @@ class Offloaded(Around[T]):
         return MAGIC + hashlib.sha256(data).digest() + key.encode()
 
     def opened(self, data: bytes) -> bytes:
-        """Fetch what a ticket is for. Raises `CodecError` if it is not there, `RetryLater` if the store is away."""
+        """Fetch the payload of a ticket. Raises `CodecError` if it is not there, `RetryLater` if the store is away."""
         if not data.startswith(MAGIC):
             return data
         key = self.ticket(data)

@@ -1,4 +1,4 @@
-"""JSON of single values by their types, with nothing but the standard library; the words for what does not fit."""
+"""JSON of single values by their types, with the standard library only; the error for a value that does not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: dict[type, str] = {
 
 
 class Misfit(Exception):
-    """A value that is not of its type: where it is, and what is wrong."""
+    """A value that is not of its type: its place, and the fault."""
 
     def __init__(self, wrong: str, at: str = "") -> None:
         super().__init__(f"{at}: {wrong}" if at else wrong)
@@ -39,7 +39,7 @@ class Misfit(Exception):
 
 @frozen
 class Shape:
-    """Pair of functions: *pack* makes what JSON holds of a value, *unpack* the value. *kinds*: JSON's names of it."""
+    """Pair of functions: *pack* turns a value into JSON's types, *unpack* back. *kinds*: JSON's names of it."""
 
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
@@ -69,7 +69,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def dumped(packed: Any) -> bytes:
-    """Write JSON. Raises `Misfit` for text that is no Unicode, or what is nested too deep."""
+    """Write JSON. Raises `Misfit` for text that is no Unicode, or values nested too deep."""
     try:
         return _ENCODER.encode(packed).encode()
     except (ValueError, RecursionError) as error:

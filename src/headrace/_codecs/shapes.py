@@ -1,4 +1,4 @@
-"""The classes of a type: what a payload must be an instance of before anything is encoded."""
+"""The classes of a type: a payload must be an instance of one before it is encoded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE = type(None)
 def classes(kind: Any) -> tuple[type, ...] | None:
     """Return the classes of which values of type *kind* are instances; `None` if it does not tell.
 
-    What is inside a container, and which values a field may have, only decoding tells.
+    Only decoding checks the items of a container, and the values of a field.
     """
     while isinstance(kind, NewType) or get_origin(kind) is Annotated:
         kind = kind.__supertype__ if isinstance(kind, NewType) else kind.__origin__

@@ -64,7 +64,7 @@ class Signature:
             ) from None
 
     def pack(self, args: Sequence[Any], options: Mapping[str, Any]) -> bytes:
-        """Write the arguments of a call. Raises `TypeError` for those that the function does not take."""
+        """Write the arguments of a call. Raises `TypeError` for arguments that the function does not take."""
         try:
             bound = self._signature.bind(*args, **options).arguments
         except TypeError as error:
@@ -122,7 +122,7 @@ class Signature:
 def _take(
     parameter: Parameter, convert: Callable[[Any], Any], value: Any, args: list[Any], options: dict[str, Any]
 ) -> None:
-    """Add what a parameter is given to the arguments of a call."""
+    """Add the value of a parameter to the arguments of a call."""
     if parameter.kind is Parameter.VAR_POSITIONAL:
         args += map(convert, array(value, "an array"))
     elif parameter.kind is Parameter.VAR_KEYWORD:
@@ -134,5 +134,5 @@ def _take(
 
 
 def _is_verdict(kind: Any) -> bool:
-    """Tell whether what a task returns of type *kind* is no result."""
+    """Tell whether a task that returns *kind* has no result."""
     return isinstance(kind, type) and issubclass(kind, Verdict)

@@ -24,11 +24,11 @@ class Store(Protocol):
         ...
 
     def get(self, key: str, /) -> bytes:
-        """Return what is kept. Raises `KeyError` if there is nothing; anything else means: try again later."""
+        """Return the stored bytes. Raises `KeyError` if there are none; anything else means: try again later."""
         ...
 
     def delete(self, key: str, /) -> object:
-        """Remove what is kept, if it is."""
+        """Delete the stored bytes, if there are any."""
         ...
 
 
@@ -104,7 +104,7 @@ class DirectoryStore:
     def sweep(self, older_than: float | timedelta) -> int:
         """Remove the files that were neither written nor read for so many seconds; return their number.
 
-        Give more than any job may wait, or lie among the dead letters: what is swept is lost to it.
+        Give more time than any job may wait or be kept as a dead letter: its payload would be lost.
         """
         before = time.time() - seconds("older_than", older_than, zero=False)
         swept = 0

@@ -1,4 +1,4 @@
-"""Effects that a generator of `_core` may ask of its driver, and typed helpers for those that answer.
+"""Effects that a generator of `_core` may ask of its driver, and typed helpers for effects that have an answer.
 
 A generator yields an effect and is sent its answer: `yield Wake()`, or `now = yield from current_time()`. An error of
 an effect is thrown into the generator, at the `yield` that asked for it; it ends the generator unless that handles it.
@@ -94,7 +94,7 @@ class AwaitRoom:
 
 @frozen
 class PassTurn:
-    """Let the next of those that wait for room ask again."""
+    """Let the next caller that waits for room ask again."""
 
 
 @frozen
@@ -189,7 +189,7 @@ class Abort:
 
 @frozen
 class Wake:
-    """Wake sleeping roles: this consumer's; those of *whose*, if given; or all, with *everyone*."""
+    """Wake sleeping roles: this consumer's; another's, *whose*; or all, with *everyone*."""
 
     everyone: bool = False
     whose: object = None
@@ -280,7 +280,7 @@ def await_room(command: tuple[Arg, ...], seconds: float) -> Step[bool]:
 
 
 def pass_turn() -> Step[None]:
-    """Let the next of those that wait for room ask again."""
+    """Let the next caller that waits for room ask again."""
     yield PassTurn()
 
 

@@ -84,7 +84,7 @@ class Inbox:
         self._cut.pop(source, None)
 
     def take(self, source: Hashable, received: Received, now: float) -> None:
-        """Take in what a source has received."""
+        """Add the messages that a source has received."""
         self._messages += received.messages
         if received.state not in ("cut", "refused"):
             self._cut.pop(source, None)
@@ -96,7 +96,7 @@ class Inbox:
             self.error = self.error or self._last
 
     def received(self) -> Received:
-        """Return what there is to tell."""
+        """Return the ends and gaps to report."""
         messages, self._messages = self._messages, []
         if messages:
             return Received("on", messages)

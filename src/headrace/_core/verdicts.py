@@ -54,7 +54,7 @@ class Settlement:
 
     @property
     def size(self) -> int:
-        """The bytes of the job, and of what is written with it."""
+        """The bytes of the job and of everything written with it."""
         return self.claim.size + Cause(self.reason, self.traceback).size
 
     def without_result(self) -> Settlement:

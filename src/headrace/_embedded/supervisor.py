@@ -74,7 +74,7 @@ def _supervise(root: Path, binary: str, path: str) -> None:
 
 
 def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
-    """Put *event* once we have the exclusive lock on *path*; keep that of members.lock."""
+    """Put *event* once we have the exclusive lock on *path*; keep the lock of members.lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def wait() -> None:

@@ -57,7 +57,7 @@ class _OneOf:
         self._event, self._together, self._consumer = event, together, consumer
 
     def set(self) -> None:
-        """Wake the role, if this consumer may be what it waits for."""
+        """Wake the role, if it may wait for this consumer."""
         if self._together.take_in(self._consumer):
             self._event.set()
 
@@ -135,7 +135,7 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def _seat(self, consumer: Consumer) -> None:
-        """Give a consumer the slots of those that it shares them with, or its own."""
+        """Give a consumer the slots that it shares with others, or its own."""
 
     @abstractmethod
     def _launch(self, role: Any) -> Any:
@@ -145,7 +145,7 @@ class BaseEngine(ABC):
         return self._where(consumer.ops.keys)
 
     def _parts(self) -> list[list[Consumer]]:
-        """Return the consumers by place, such as a node of a cluster: no role serves those of two."""
+        """Return the consumers by place, such as a node of a cluster: no role serves two places."""
         return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
@@ -186,7 +186,7 @@ class BaseEngine(ABC):
                 telemetry.answered(op, reply, since)
 
     def not_durable(self, error: NotDurable) -> list[Any]:
-        """Log that what was settled has not come as far as it should, once a minute at most; return the answers."""
+        """Log that settlements were not as durable as asked, once a minute at most; return the answers."""
         now = time.monotonic()
         if now - self._lagged >= LAGS_EVERY_S:
             self._lagged = now

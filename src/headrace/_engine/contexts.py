@@ -21,7 +21,7 @@ class Contexts:
         ]
 
     def fresh(self) -> Context:
-        """Copy the context for a run: what it sets there is seen in no other run."""
+        """Copy the context for a run: no other run sees its changes."""
         made = self.start.copy()
         for variable, value in self._mutable:
             made.run(variable.set, value.copy())

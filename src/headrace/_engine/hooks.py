@@ -72,7 +72,7 @@ class Hooked:
 
 
 def hook_failed(hook: Hook, error: BaseException) -> None:
-    """Log what a hook of the end raised; the others are called all the same."""
+    """Log the error of a stop hook; the others are called all the same."""
     log.say("hook_failed", "%s: %s", called(hook), said(error), error=error)
 
 

@@ -80,7 +80,7 @@ class Pulse:
             self._ending.set()
 
     async def close(self) -> None:
-        """End what still runs, close the connections, and end the thread."""
+        """End running calls, close the connections, and end the thread."""
         self._ending.set()
         await asyncio.wait([self._ended], timeout=END_WITHIN_S)
 

@@ -62,7 +62,7 @@ class StallWatch:
         return self._lifecycle.consumers[0].worker
 
     def _tell(self, seconds: float, now: float) -> bool:
-        """Say what blocks the loop; false if that was said a short while ago."""
+        """Log the code that blocks the loop; false if it was logged a short while ago."""
         task = asyncio.current_task(self._loop)
         found = self._running(task)
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - for just this

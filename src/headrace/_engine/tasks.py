@@ -1,4 +1,4 @@
-"""One run of an `AsyncWorker`: its roles and handlers as tasks, and in a thread those that keep jobs ours."""
+"""One run of an `AsyncWorker`: its roles and handlers as tasks; the roles that keep our leases run in a thread."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) e
 
 
 class _Slots:
-    """The slots of one consumer: units that wait for one, and those that run."""
+    """The slots of one consumer: waiting units and running units."""
 
     __slots__ = (
         "around",
@@ -233,7 +233,7 @@ class Engine(BaseEngine):
         return replies
 
     async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
-        """Block on the server, and send what follows that."""
+        """Block on the server, and send the operation that follows."""
         try:
             rung, reply = await executor.wait_then(effect)
         except OutcomeUnknown:  # as in `send`
@@ -463,7 +463,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
 
 
 class PulseDriver(RoleDriver):
-    """The driver of a role in the pulse: what concerns the worker's loop is performed there."""
+    """The driver of a role in the pulse: effects on the worker's loop are performed there."""
 
     def _failed(self, error: BaseException) -> None:
         self._engine.pulse.tell(self._engine.failed, error, self._channel)

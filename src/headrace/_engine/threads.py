@@ -148,7 +148,7 @@ class Engine(BaseEngine):
         return replies
 
     def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
-        """Block on the server, and send what follows that."""
+        """Block on the server, and send the operation that follows."""
         time.sleep(HAND_OVER_S)
         try:
             rung, reply = executor.wait_then(effect)

@@ -15,7 +15,7 @@ BULK: dict[str, tuple[str, ...]] = {  # by action, the states whose jobs it take
 
 @frozen
 class Bulk:
-    """Step of a bulk action: jobs `looked` at, those of them that `matched`, and those for which it was `done`.
+    """Step of a bulk action: the numbers of jobs that were `looked` at, that `matched`, and that are `done`.
 
     `cursor` is where to go on, empty at the end.
     """

@@ -1,4 +1,4 @@
-"""Checks of arguments that many modules share. Each error names the argument and says what to give instead."""
+"""Checks of arguments that many modules share. Each error names the argument and a valid value."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def count(name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MO
 
 
 def listed(jobs: Any) -> Sequence[Any]:
-    """Return the jobs of a batch. Raises `TypeError` for what is no iterable of them."""
+    """Return the jobs of a batch. Raises `TypeError` for anything but an iterable of jobs."""
     several: Any = jobs
     if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
         raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(several).__name__}")

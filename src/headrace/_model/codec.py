@@ -1,4 +1,4 @@
-"""Payload codecs: the protocol, and the default, raw bytes. Those of the extras are in `_codecs`. Never pickle."""
+"""Payload codecs: the protocol, and the default, raw bytes. The codecs of the extras are in `_codecs`. Never pickle."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Keeper(Protocol):
         ...
 
     def discard(self, ticket: str) -> None:
-        """Remove what is kept under this name: its job is done."""
+        """Delete the payload of this name: its job is done."""
         ...
 
 
@@ -66,7 +66,7 @@ def keeper(codec: Any) -> Keeper | None:
 
 
 def as_bytes(data: object) -> bytes:
-    """Return what a codec's `encode` gave as bytes. Raises `CodecError` for anything else."""
+    """Return the answer of a codec's `encode` as bytes. Raises `CodecError` for anything else."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)  # pyright: ignore[reportUnknownArgumentType]
     raise CodecError(f"the codec's encode() gave a {type(data).__name__}, not bytes")

@@ -1,4 +1,4 @@
-"""Conditions of an enqueue: what becomes of a job whose id is known, and of one for which there is no room."""
+"""Conditions of an enqueue: the fate of a job whose id is known, and of a job without room."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIGITS = 14  # of a number of ms, fewer: whatever a foreign producer writes
 
 
 class Conditions(TypedDict, total=False):
-    """Keyword arguments of an enqueue, and fields of a `NewJob`, that say what becomes of a job whose id is known."""
+    """Keyword arguments of an enqueue, and fields of a `NewJob`, for a job whose id is known."""
 
     unique_for: float | timedelta | None
     debounce: float | timedelta | None
@@ -34,7 +34,7 @@ with_conditions = spelled_out(Conditions, DEFAULTS)
 
 
 def full(value: object) -> str:
-    """Check what to do without room. Raises `ConfigurationError` unless it is one of `FULL`."""
+    """Check the choice for a full queue. Raises `ConfigurationError` unless it is one of `FULL`."""
     if value not in FULL:
         raise ConfigurationError(f"full={value!r:.100}: give 'raise' or 'block'")
     return str(value)
@@ -55,7 +55,7 @@ def unconditional(job: NewJob[Any]) -> NewJob[Any]:
 
 
 def staying(claims: Sequence[Claim]) -> Iterator[str]:
-    """Name those of *claims* whose ids stay taken when they are completed, as the script takes them."""
+    """Name the *claims* whose ids stay taken after completion, as the script takes them."""
     for number, claim in enumerate(claims, 1):
         ms = claim.job.headers.get(UNIQUE, "") if claim.named else ""
         if len(ms) < DIGITS and re.fullmatch("[1-9][0-9]*", ms):
@@ -65,7 +65,7 @@ def staying(claims: Sequence[Claim]) -> Iterator[str]:
 def conditions(job: NewJob[Any], unique_for: float | None) -> dict[str, int]:
     """Check the conditions of a job, and return them in ms, as the script takes them. *unique_for*: the queue's.
 
-    Raises `ValueError` for those that exclude each other, or need an id; `TypeError` for what is no time.
+    Raises `ValueError` for conditions that exclude each other or need an id, `TypeError` for an invalid time.
     """
     if not isinstance(job.replace, bool):
         raise TypeError(f"replace must be a bool, not {type(job.replace).__name__}")

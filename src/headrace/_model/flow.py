@@ -20,7 +20,7 @@ Attributes = Mapping[str, "str | list[str]"]
 class Next:
     """Returned by a stage's handler: go on to *stage* (one of those it declares), or end here (`None`).
 
-    *result* is what the stage's result would be otherwise.
+    *result* takes the place of the stage's result.
     """
 
     stage: str | None

@@ -19,7 +19,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def shortened(payload: object) -> str:
-    """Show a payload, or what else may be large, in about `SHOWN_CHARACTERS` at most, with its size if that is more."""
+    """Show a payload or another large value in about `SHOWN_CHARACTERS` at most, with its size if it is cut."""
     if isinstance(payload, (str, bytes, bytearray)) and len(payload) > SHOWN_CHARACTERS:
         unit = "characters" if isinstance(payload, str) else "bytes"
         return f"{payload[: SHOWN_CHARACTERS // 2]!r}… ({len(payload):,} {unit})"
@@ -84,7 +84,7 @@ class Postponed(str):
 
     @classmethod
     def of(cls, asked: RetryLater) -> Postponed:
-        """Make the reason of what the codec raised."""
+        """Make the reason from the codec's error."""
         made = cls(f"payload does not decode yet: {asked.reason or said(asked)}"[:REASON_CHARACTERS])
         made.delay = asked.delay
         return made
@@ -239,7 +239,7 @@ class Traceable:
 
 @define(eq=False)
 class Claim(Traceable):
-    """A worker's claim on a job until a deadline: what the scripts need to settle it.
+    """A worker's claim on a job until a deadline: the data by which scripts settle it.
 
     `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry
     (with `worker` it is the fence), `token` grows with every delivery of the job: hand it to your own

@@ -148,7 +148,7 @@ _set_source = Sourced.__dict__["_source"].__set__  # past what is frozen, and qu
 
 
 def bind(made: Iterable[BaseReceipt[Any]], kind: type[BaseReceipt[Any]], source: Source) -> None:
-    """Make receipts those of *kind*, whose results come from *source*."""
+    """Make receipts of *kind*, whose results come from *source*."""
     for receipt in made:
         _set_source(receipt, source)
         if type(receipt) is not kind:

@@ -17,7 +17,7 @@ NO_RESULTS = (type(None), Verdict, Next, FanOut)  # what ends a job otherwise th
 
 
 def warn(function: Callable[..., Any], codec: Codec, stacklevel: int) -> None:
-    """Warn if *function* is annotated to return what *codec* can't encode: its jobs would have no results."""
+    """Warn if *codec* can't encode the annotated result of *function*: its jobs would have no results."""
     holds: Any = getattr(untyped(codec), "holds", None)
     if not callable(holds):
         return

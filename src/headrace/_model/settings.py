@@ -92,7 +92,7 @@ def _in_words(value: object) -> str:
 
 
 class BatchOptions(TypedDict, total=False):
-    """Keyword arguments that become `QueueSettings`: those of a batch handler. What they mean stands at `Queue`."""
+    """Keyword arguments that become `QueueSettings`: the options of a batch handler. `Queue` explains them."""
 
     lease: float | timedelta
     max_attempts: int | None
@@ -109,14 +109,14 @@ class BatchOptions(TypedDict, total=False):
 
 
 class HandlerOptions(BatchOptions, total=False):
-    """Keyword arguments that become `QueueSettings`: those of a handler."""
+    """Keyword arguments that become `QueueSettings`: the options of a handler."""
 
     result_ttl: float | timedelta
     ordered: bool
 
 
 class QueueOptions(HandlerOptions, total=False):
-    """Keyword arguments that become `QueueSettings`: those of a queue."""
+    """Keyword arguments that become `QueueSettings`: the options of a queue."""
 
     timeout: float | timedelta
     max_waiting: int | None
@@ -221,7 +221,7 @@ class QueueSettings:
 
 @cache
 def _names() -> dict[str, str]:
-    """Map the name of every option to that of its attribute."""
+    """Map the name of every option to the name of its attribute."""
     return {str(one.alias): one.name for one in attrs.fields(QueueSettings)}
 
 
@@ -233,13 +233,13 @@ def _known(kind: type) -> frozenset[str]:
 
 @cache
 def _agreed() -> list[tuple[str, str, Any]]:
-    """List the options that all users agree on: each with its attribute, and what it is unless given."""
+    """List the options that all users agree on: each with its attribute and its default."""
     usual = QueueSettings().options()
     return [(option, _names()[option], usual[option]) for option in AGREED]
 
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
-    """Show what a function takes as `**options` in its signature: each option by its name, with its default."""
+    """Show the `**options` of a function in its signature: each option by its name, with its default."""
     return spelled_out(kind, QueueSettings.defaults(kind))
 
 
@@ -311,10 +311,10 @@ class HandlerSettings:
                 raise ConfigurationError(f"persistent: it never ends, so give no {name}")
 
     def limited(self) -> HandlerSettings:
-        """Settle how often its jobs are delivered, of `max_attempts` and what each `Retry` says.
+        """Decide how often its jobs are delivered, from `max_attempts` and each `Retry`.
 
-        What was not given follows the other, and is 20 if neither was (no end if persistent); failures end at the
-        smaller of both.
+        If one was not given it follows the other; if neither was, both are 20 (no end if persistent). Failures end
+        at the smaller.
         """
         default = None if self.persistent else int(ATTEMPTS)
         most = self.queue_settings.max_attempts

@@ -1,4 +1,4 @@
-"""Enqueueing under conditions, as operations: room in the queue, and what becomes of a job whose id is known."""
+"""Enqueueing under conditions, as operations: room in the queue, and the fate of a job whose id is known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Refusal:
 
 
 def admitted(reply: Any) -> list[Receipt | Refusal | Sealed]:
-    """Decode what became of each job."""
+    """Decode the outcome of each job."""
     waiting, last = reply[0], text(reply[1])
 
     def one(name: str, number: int) -> Receipt | Refusal | Sealed:
@@ -162,7 +162,7 @@ class Admission:
 
 
 def _cost(item: Item) -> int:
-    """Estimate what a job costs, where a plain payload of an `enqueue` costs 1."""
+    """Estimate the cost of a job, where a plain payload of an `enqueue` costs 1."""
     if "debounce" in item[2] or "replace" in item[2]:
         return 10
     return 5 if item[2] else 4

@@ -60,7 +60,7 @@ class Grant:
 
 @frozen
 class Declaration:
-    """The answer to a declaration: the number of the one that counts, and what others declared otherwise, by option."""
+    """The answer to a declaration: the number of the valid declaration, and the differing options of other programs."""
 
     version: int
     others: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The declaration of a queue in words: what its users say of it, and where they differ."""
+"""The declaration of a queue in words: its users' options, and where they differ."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from headrace._protocol.script import header, names, script
 
 
 def protocol() -> dict[str, Any]:
-    """Describe what a client in another language needs and should not copy by hand, in JSON's types."""
+    """Describe the scripts and constants that a client in another language needs, in JSON's types."""
     queue, worker = QueueSettings(), WorkerSettings()
     template = keys.Keys("<queue>", "<group>", "<namespace>:{<group>}:<queue>:")
     wait, pause = ([str(word) for word in Ops(template).wait(1.0, paused=paused)] for paused in (False, True))

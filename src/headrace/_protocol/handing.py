@@ -1,4 +1,4 @@
-"""Jobs that go from one shard to another: what the outbox of a shard holds, and how it comes to its own. Pure."""
+"""Jobs that go from one shard to another: the outbox of a shard, and the transfer of its jobs. Pure."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def close(ops: Ops, nonces: Sequence[str]) -> Op[int]:
 
 
 def handing(ops: Ops) -> Op[int]:
-    """Count what is in an outbox."""
+    """Count the jobs in an outbox."""
     return _op(ops, "handing", [], int)
 
 

@@ -36,7 +36,7 @@ class Keys:
 
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
-        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` saying what a name may hold."""
+        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` that says how a name may look."""
         _text("queue", queue)
         if not (1 <= len(queue) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
             raise ConfigurationError(
@@ -150,7 +150,7 @@ def queue_of(key: str) -> str | None:
 
 
 def run_pattern(flow: str, namespace: str) -> str:
-    """Return the SCAN pattern that finds the runs of a flow, `*` for those of all, in whatever shard."""
+    """Return the SCAN pattern that finds the runs of a flow, `*` for all flows, in any shard."""
     return f"{namespace}:{{{flow}*}}:{flow}:flow:*"
 
 

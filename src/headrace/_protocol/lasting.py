@@ -1,4 +1,4 @@
-"""Writes that are waited for: what is sent around a call, on its connection, and what the answers mean.
+"""Waits for replicas and disk: the commands around a call, on its connection, and their answers.
 
 `WAIT` and `WAITAOF` are about the writes of their own connection, so they go behind the call, in one round trip. A call
 that is answered from its record writes, too (lua/lib/record.lua): what it waits for is that the record has come so far,
@@ -46,12 +46,12 @@ class Lasting:
     reason: str = ""
 
     def begin(self) -> None:
-        """Forget what an earlier attempt was told."""
+        """Forget the answers of an earlier attempt."""
         self.replicas = self.fsynced = None
         self.reason = ""
 
     def wrapped(self, commands: Sequence[bytes], left: float | None) -> list[bytes]:
-        """Return what to send; *left*: seconds that there are, `None` without a bound."""
+        """Return the commands to send; *left*: remaining seconds, `None` without a bound."""
         ms = WAIT_MS if left is None else max(1, min(WAIT_MS, int(left * 250)))
         before = [_ASK] if self.begins else []
         after = [pack(("WAIT", self.wanted.replicas, ms))] if self.waits and self.wanted.replicas else []
@@ -124,7 +124,7 @@ def last_of(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
 
 
 def trials(wanted: Durability) -> list[bytes]:
-    """Pack what tells, without a write, whether a server can be asked to wait at all."""
+    """Pack a command that tests, without a write, whether a server can wait at all."""
     trials = [_ASK, *([pack(("WAIT", 0, 1))] if wanted.replicas else [])]
     return [*trials, *([pack(("WAITAOF", 1, 0, 1))] if wanted.fsync else [])]
 

@@ -1,4 +1,4 @@
-"""An operation as a value: one script, its keys and arguments, and what the reply means."""
+"""An operation as a value: one script, its keys and arguments, and the decoder of its reply."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Op(Generic[R_co]):
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 
     def packed(self, verb: str, lane: str, call: str) -> bytes:
-        """Pack what `wire` returns in wire format."""
+        """Pack the answer of `wire` in wire format."""
         head = self._head(verb, lane, call)
         if len(self.args) <= FEW:
             return pack((*head, *self.args))

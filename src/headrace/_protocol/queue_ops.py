@@ -47,7 +47,7 @@ Delay = float | timedelta | datetime | None
 
 
 def _cost(item: bytes | Item) -> int:
-    """Estimate what a job costs in an `enqueue`, where a payload and nothing else costs 1 alone, and 2 among others."""
+    """Estimate the cost of a job in an `enqueue`, where a lone payload costs 1, and 2 among others."""
     if not isinstance(item, tuple):
         return 2
     if _ENTRY_ID.fullmatch(item[0]):
@@ -104,9 +104,7 @@ class Ops(ResultOps):
         return name, delay, [*fields, *headers]
 
     def _headers(self, job: NewJob[Any], priorities: int | None = None) -> list[str]:
-        """Return a job's headers, with its level. Those that describe another job, whose headers were copied, are left
-        out.
-        """
+        """Return a job's headers, with its level. Copied headers that describe another job are left out."""
         level = checks.level(job.priority, priorities or self.settings.priorities)
         flat = checks.headers(job.headers)
         if any(name.startswith(JOB_HEADER_PREFIX) for name in flat[::2]):
@@ -117,7 +115,7 @@ class Ops(ResultOps):
         return [*flat, PRIORITY, str(level)] if level else flat
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
-        """Return what decodes receipts, or one: *decode*, with ids as users know them."""
+        """Wrap *decode* so that it returns public job ids."""
         return decode
 
     def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
@@ -173,7 +171,7 @@ class Ops(ResultOps):
         kind: type[Claim] = Claim,
         heir_of: str = "",
     ) -> Op[Grant | None]:
-        """Hand out up to *limit* jobs, at most 1,000, as claims of *kind*; those of *heir_of* before all others.
+        """Hand out up to *limit* jobs, at most 1,000, as claims of *kind*; the jobs of *heir_of* come first.
 
         `None`: *worker* was declared dead. `woken=2`: nothing, unless something woke a reader.
         """
@@ -334,7 +332,7 @@ class Ops(ResultOps):
         return self._op("register", args, replies.entered)
 
     def declare(self, *, serving: bool) -> Op[Declaration]:
-        """Say how this queue is meant to be used. What a worker, *serving* it, says counts from then on."""
+        """Say how this queue is meant to be used. The declaration of a worker, *serving*, counts from then on."""
         words = [word for pair in declaration(self.codec, self.settings).items() for word in pair]
         return self._op("declare", [int(serving), *words], replies.declaration)
 
@@ -345,7 +343,7 @@ class Ops(ResultOps):
         return self._op("reclaim", args, replies.reclaimed)
 
     def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
-        """Release what *worker* holds and end its registration. '1' in the answer asks for another call.
+        """Release the jobs of *worker* and end its registration. '1' in the answer asks for another call.
 
         *idle*: only if it holds nothing; then '1' says that it stays.
         """
@@ -367,7 +365,7 @@ class Ops(ResultOps):
         return self._op("purge", [cursor, 2 * REWRITES_PER_SCRIPT], replies.moved)
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Remove a page of dead letters, or those of *wanted*."""
+        """Remove a page of dead letters, or the *wanted* ones."""
         return self._op("purge_dead", [cursor, 500, *map(wire_id, wanted)], replies.moved)
 
     def delete(self) -> Op[tuple[int, str]]:
@@ -375,7 +373,7 @@ class Ops(ResultOps):
         return self._op("delete", [], replies.moved)
 
     def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Send a page of dead letters back to the queue, or those of *wanted*."""
+        """Send a page of dead letters back to the queue, or the *wanted* ones."""
         return self._op("redrive", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def pause(self, pause: bool) -> Op[bool]:
@@ -387,7 +385,7 @@ class Ops(ResultOps):
         return self._op("paused", [], bool)
 
     def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """End a page of leases, or those of *wanted*."""
+        """End a page of leases, or the *wanted* ones."""
         return self._op("expire", [cursor, CLAIMS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def fail_worker(self, name: str) -> Op[tuple[int, str]]:
@@ -395,7 +393,7 @@ class Ops(ResultOps):
         return self._op("fail_worker", [worker_name(name), CLAIMS_PER_SCRIPT], replies.moved)
 
     def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Move a page of waiting jobs, or those of *wanted*, to another queue."""
+        """Move a page of waiting jobs, or the *wanted* ones, to another queue."""
         target = self._target(to)
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
@@ -415,7 +413,7 @@ class Ops(ResultOps):
         return self._op("levels", [], lambda reply: int(reply) + 1)
 
     def measure(self) -> Op[tuple[Counts, float]]:
-        """Count the jobs in each state, and tell the age in seconds of the oldest among those that are next."""
+        """Count the jobs in each state, and tell the age in seconds of the oldest job that may be next."""
         return self._op("measure", [], replies.measured)
 
     def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
@@ -444,7 +442,7 @@ class Ops(ResultOps):
         return self._op("workers", [], replies.known_kinds)
 
     def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
-        """Mend a page of what foreign commands broke."""
+        """Repair damage by foreign commands, a page at a time."""
         return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
 
     def listen(self, *, sharded: bool = False) -> Op[bool]:

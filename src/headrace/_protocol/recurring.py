@@ -1,4 +1,4 @@
-"""Schedules that code declares: what a worker says of them, so that those which left the code are ended."""
+"""Schedules that code declares: a worker registers them, so that schedules which left the code end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Declared:
         self.set = hashlib.sha256("\n\n".join(each).encode()).hexdigest()[:16] if each else ""
 
     def within(self, shard: Part) -> Declared:
-        """Return those that belong to a shard, by their names: all are said there, and nothing of them elsewhere."""
+        """Return the schedules that belong to a shard, by their names: they are declared there only."""
         return Declared([one for one in self.schedules if shard.covers(one.name)])
 
     def op(self, ops: Ops, worker: str) -> Op[tuple[bool, list[str]]]:

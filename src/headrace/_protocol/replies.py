@@ -1,4 +1,4 @@
-"""Decoders of raw replies. The only module that sees what a server sends.
+"""Decoders of raw replies. The only module that sees the server's replies.
 
 Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 """
@@ -53,7 +53,7 @@ def bools(reply: Any) -> list[bool]:
 
 
 def completed(claims: Sequence[Claim], codec: Codec[Any]) -> Callable[[Any], list[bool]]:
-    """Return the decoder of a completion: it removes what the codec keeps elsewhere of the jobs that are done."""
+    """Return the decoder of a completion: it deletes payloads that the codec stores outside of Redis."""
     kept = keeper(codec)
     if kept is None:
         return bools
@@ -198,7 +198,7 @@ class Jobs:
     def _taken(
         self, taken: Any, worker: str, duration: float | None, moment: float, kind: type[Claim]
     ) -> Iterator[tuple[Claim, str]]:
-        """Yield the claims on jobs that have more than a payload, or were leased before, each with what is wrong."""
+        """Yield the claims on jobs that have more than a payload, or were leased before, each with its fault."""
         for entry, fields, deliveries, releases in taken:
             job, token, reason = self.job(entry, fields, deliveries, releases)
             name = text(entry)
@@ -262,7 +262,7 @@ class Jobs:
 
 
 def _kept(fields: Any, name: bytes) -> str | None:
-    """Decode what is kept of the last retry, `None` if nothing is."""
+    """Decode the record of the last retry, `None` if there is none."""
     return next((text(fields[i + 1]) or None for i in range(0, len(fields) - 1, 2) if raw(fields[i]) == name), None)
 
 
@@ -316,7 +316,7 @@ def place(reply: Any) -> tuple[int, str, str]:
 
 
 def repairs(reply: Any) -> tuple[Repairs, str, str]:
-    """Decode what was mended, and where to continue: place and cursor."""
+    """Decode the repairs, and where to continue: place and cursor."""
     return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 
 

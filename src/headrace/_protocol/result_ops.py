@@ -1,4 +1,4 @@
-"""The operations that tell what became of jobs: their results, and how they ended. Pure."""
+"""The operations that read the ends of jobs: their results, and how they ended. Pure."""
 
 from __future__ import annotations
 

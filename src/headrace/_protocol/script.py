@@ -35,7 +35,7 @@ class Header:
     notes: str
 
     def named_keys(self) -> list[tuple[str, str]]:
-        """Return (name, type) of each key with a name of its own; not those of a variable tail."""
+        """Return (name, type) of each key with a name of its own; without the variable tail."""
         return re.findall(r"(\w+) \((\w+)\)", self.sections["KEYS"])
 
     def more_keys(self) -> str:
@@ -104,7 +104,7 @@ def _apart(text: str) -> tuple[str, list[str], str]:
 
 
 def _divided(body: str) -> tuple[str, list[str], str]:
-    """Split a body at its includes: what comes before them runs without these fragments."""
+    """Split a body at its includes: the code before them runs without these fragments."""
     found = _INCLUDE.search(body)
     first = body[: found.start()] if found else body
     rest = body[len(first) :]
@@ -112,7 +112,7 @@ def _divided(body: str) -> tuple[str, list[str], str]:
 
 
 def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None:
-    """Add to *found* the fragments that are *wanted*, each once and behind those that it includes itself."""
+    """Add to *found* the *wanted* fragments, each once and behind the fragments that it includes."""
     for name in wanted:
         if name in path:
             raise ValueError(f"lua/lib: {' includes '.join((*path, name))}")

@@ -1,4 +1,4 @@
-"""The operations of sharded queues: those of one shard, which are a queue's, and that of the table. Pure."""
+"""The operations of sharded queues: the operations of each shard, and the table's. Pure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Legacy:
 
 
 def legacy(reply: Any) -> Legacy:
-    """Decode what a shard tells its heirs."""
+    """Decode the settings that a shard gives its successors."""
     return Legacy(bool(reply[0]), reply[1:])
 
 
@@ -141,7 +141,7 @@ class PartOps(ShardedOps):
         return PartJobs(queue, self.codec)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
-        """Return what decodes receipts, or one: jobs that were given no id are named by their entries and the shard."""
+        """Return the decoder of receipts: a job without an id is named by its entry and shard."""
         number = self.shard.number
         if decode is plain_receipts:  # a thousand at once
 
@@ -188,7 +188,7 @@ class PartOps(ShardedOps):
         return self._of_all_levels("drained", drained)
 
     def wipe(self) -> Op[bool]:
-        """Remove what is left of the queue in this shard, which is gone from the table."""
+        """Delete the remaining keys of the queue in this shard, which is gone from the table."""
         return self._of_all_levels("wipe", bool)
 
     def _of_all_levels(self, name: str, decode: Callable[[Any], T]) -> Op[T]:

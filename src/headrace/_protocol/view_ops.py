@@ -45,7 +45,7 @@ def _op(ops: Ops, name: str, args: list[Any], decode: Any) -> Op[Any]:
 
 
 def about(ops: Ops) -> Op[About]:
-    """Ask what is known of the queue as a whole."""
+    """Read the facts about the queue as a whole."""
 
     def decode(reply: Any) -> About:
         now, paused, levels, declaration, *words = reply

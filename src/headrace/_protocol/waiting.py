@@ -29,7 +29,7 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
 
 
 def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
-    """Read what a blocked read was given and no lease call has taken: its reader may have died, or stand still.
+    """Read wake-ups that no lease call has taken: their reader may have died, or stand still.
 
     Each delivery of it counts anew, which is no matter: that which counts is when it is leased.
     """
@@ -38,7 +38,7 @@ def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
 
 
 def rung(reply: Any, keys: Collection[str]) -> list[str]:
-    """List those of *keys* in which a blocked read has found something: all, if its reply does not say."""
+    """List the *keys* in which a blocked read has found something: all, if its reply does not tell."""
     if isinstance(reply, Exception):  # a group that is missing is named, and made by the lease call that follows
         return [key for key in keys if f"'{key}'" in str(reply)] or list(keys)
     rows = cast(

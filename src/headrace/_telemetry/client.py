@@ -67,7 +67,7 @@ class CallSpan:
             self.span.end()
 
     def _failed(self, error: BaseException) -> None:
-        """Count what failed; the call raised, and is measured."""
+        """Count a failure; the call raised, and is measured."""
 
     def done(self, answer: R) -> R:
         """Record the answer, and return it."""
@@ -201,7 +201,7 @@ class ReceiveSpan:
 
 
 class Traced:
-    """The span that a job belongs to: that of its poll, and then that of its handler's run."""
+    """The span of a job: the span of its poll, and then of its handler's run."""
 
     __slots__ = ("context", "recording", "span")
 

@@ -1,4 +1,4 @@
-"""Instruments: those of OpenTelemetry's conventions for messaging, and some more that an operator needs.
+"""Instruments: OpenTelemetry's conventions for messaging, and some more for operators.
 
 Attributes are queues, operations, states and classes of errors: no ids, no names of workers. The counts of a queue are
 read by the role `measure` of a worker; a collection gets those read last, so it never waits.

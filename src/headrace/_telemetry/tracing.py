@@ -80,7 +80,7 @@ _PARENTS = frozenset(("traceparent", "tracestate"))
 
 
 class ProviderCache(Generic[M]):
-    """Caches what we build from OpenTelemetry's global provider; `None` until a real (not no-op) provider is set.
+    """Cache of the tracers and meters of OpenTelemetry's provider; `None` until a real (not no-op) provider is set.
 
     OpenTelemetry's own getter reads the environment each time, 0.8 µs, while no provider is set: so we read the
     variable in which it keeps the provider. The getter is called only if an API keeps it elsewhere.

@@ -45,7 +45,7 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
 
 
 class WorkerTelemetry:
-    """Telemetry of one consumer of a worker. *parent*: the parent span of a run, that of its poll or of its message."""
+    """Telemetry of one consumer of a worker. *parent*: the parent span of a run: its poll, or its message."""
 
     __slots__ = ("_clock", "_consumer", "_key", "batch", "message", "meters", "on", "place", "quick", "tracer")
 

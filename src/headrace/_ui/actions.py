@@ -1,4 +1,4 @@
-"""Actions: what changes something, each one verb of a queue, answered with what has really happened."""
+"""Actions: each is one verb of a queue, and its answer is the change that was made."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Form:
         return int(text or 0)
 
     def confirmed(self, queue: str) -> None:
-        """Check that the queue's name was typed, as for what can't be undone."""
+        """Check that the queue's name was typed, as for actions that can't be undone."""
         if self("confirm") != queue:
             raise Refused(f"Type the queue's name, {queue}, to confirm. Nothing was done.")
 
@@ -139,7 +139,7 @@ async def cancel(deed: Deed) -> tuple[int, str]:
 
 
 async def expire(deed: Deed) -> tuple[int, str]:
-    """End the lease of one job, or those of all that match."""
+    """End the lease of one job, or the leases of all that match."""
     if deed.all_matching:
         return await _bulk(deed, "expire", "had their leases ended")
     done = await deed.queue.expire(deed.form.needed("id"))
@@ -155,7 +155,7 @@ async def reschedule(deed: Deed) -> tuple[int, str]:
 
 
 async def _letters(deed: Deed) -> list[str]:
-    """Return the ids of the dead letters that are meant: one, those of a group, or none for all."""
+    """Return the ids of the chosen dead letters: one, a group, or none for all."""
     if deed.form("id"):
         return [deed.form("id")]
     if not deed.form("group"):
@@ -167,7 +167,7 @@ async def _letters(deed: Deed) -> list[str]:
 
 
 async def redrive(deed: Deed) -> tuple[int, str]:
-    """Send dead letters back to the queue: one, those of a reason, all, or those that match."""
+    """Send dead letters back to the queue: one, all of a reason, all, or all that match."""
     if deed.all_matching:
         return await _bulk(deed, "redrive", "went back to the queue")
     number = await deed.queue.redrive(*await _letters(deed))
@@ -175,7 +175,7 @@ async def redrive(deed: Deed) -> tuple[int, str]:
 
 
 async def purge_dead(deed: Deed) -> tuple[int, str]:
-    """Remove dead letters for good: one, those of a reason, all, or those that match."""
+    """Remove dead letters for good: one, all of a reason, all, or all that match."""
     if not deed.form("id"):
         deed.form.confirmed(deed.queue.name)
     if deed.all_matching:
@@ -205,7 +205,7 @@ async def fail_worker(deed: Deed) -> tuple[int, str]:
 
 
 async def repair(deed: Deed) -> tuple[int, str]:
-    """Mend what foreign commands broke."""
+    """Repair damage by foreign commands."""
     found = await deed.queue.repair()
     kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
     return found.total, f"Mended: {kinds}." if found else "There was nothing to mend."
@@ -225,7 +225,7 @@ async def act(
     """Take an action in the queue *name* on *server* (`url` or `client`): how many, what has happened, and where a bulk
     action goes on.
 
-    Raises `Refused`, redis-py's errors, and what the verb raises.
+    Raises `Refused`, redis-py's errors, and the verb's own errors.
     """
     view = (await look.queue(name)).queue
     options: dict[str, Any] = {"priorities": view.levels, "timeout": CALL_WITHIN_S, "namespace": namespace}

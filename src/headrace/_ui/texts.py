@@ -60,7 +60,7 @@ def jobs(number: int) -> str:
 
 
 def complaint(error: Exception) -> str:
-    """Write what an error means to a user."""
+    """Write the meaning of an error for a user."""
     match error:
         case redis.ResponseError() if any(word in str(error) for word in FORBIDDEN):
             return f"This user of the server may not do that: {said(error)}"

@@ -1,4 +1,4 @@
-"""`AsyncInspector`. What it shows is made in `_core/views/views`."""
+"""`AsyncInspector`. Its views are made in `_core/views/views`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
     - *fresh*: seconds for which what was read is shown again: one inspector serves any number of viewers.
     - *timeout*: seconds for which a round trip is tried.
 
-    For one event loop. What it reads is bounded, however many jobs there are. Methods raise redis-py's errors of a
+    For one event loop. Its reads are bounded, however many jobs there are. Methods raise redis-py's errors of a
     server that is away; bad arguments raise `ValueError` or `TypeError`, and nothing was sent.
     """
 
@@ -62,7 +62,7 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
         return await self._see(self.views.queue(name))
 
     async def trends(self, name: str, every: Every = "minute", number: int | None = None) -> Trends:
-        """Read what the counts of a queue were, at the begin of the last *number* minutes or hours.
+        """Read the counts of a queue at the start of each of the last *number* minutes or hours.
 
         *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. There are some
         only of a queue that is declared with `trends=True`, from then on. trends.lua, 100 KB at most, of each shard.
@@ -98,7 +98,7 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
         return await self._see(self.views.dead(name))
 
     async def dead_ids(self, name: str, key: str) -> list[str]:
-        """Read the ids of the dead letters in the group *key*, of those that `dead` looks at. Like `dead`."""
+        """Read the ids of the dead letters in the group *key*, among the letters that `dead` reads. Like `dead`."""
         return await self._see(self.views.dead_ids(name, key))
 
     async def worker(self, name: str, worker: str) -> WorkerView | None:

@@ -1,4 +1,4 @@
-"""`AsyncLease`: its methods are those of `AsyncQueue`, for one job."""
+"""`AsyncLease`: it has the methods of `AsyncQueue`, for one job."""
 
 from __future__ import annotations
 

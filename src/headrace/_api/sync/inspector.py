@@ -1,5 +1,5 @@
 # Generated from `headrace/_api/aio/inspector.py` by .ci/twins.py: edit that file.
-"""`Inspector`. What it shows is made in `_core/views/views`."""
+"""`Inspector`. Its views are made in `_core/views/views`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Inspector(Closing, BaseInspector, Driver):
     - *fresh*: seconds for which what was read is shown again: one inspector serves any number of viewers.
     - *timeout*: seconds for which a round trip is tried.
 
-    One object may be shared by threads, and survives a fork. What it reads is bounded, however many jobs there are.
+    One object may be shared by threads, and survives a fork. Its reads are bounded, however many jobs there are.
     Methods raise redis-py's errors of a server that is away; bad arguments raise `ValueError` or `TypeError`, and
     nothing was sent.
     """
@@ -64,7 +64,7 @@ class Inspector(Closing, BaseInspector, Driver):
         return self._see(self.views.queue(name))
 
     def trends(self, name: str, every: Every = "minute", number: int | None = None) -> Trends:
-        """Read what the counts of a queue were, at the begin of the last *number* minutes or hours.
+        """Read the counts of a queue at the start of each of the last *number* minutes or hours.
 
         *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. There are some
         only of a queue that is declared with `trends=True`, from then on. trends.lua, 100 KB at most, of each shard.
@@ -100,7 +100,7 @@ class Inspector(Closing, BaseInspector, Driver):
         return self._see(self.views.dead(name))
 
     def dead_ids(self, name: str, key: str) -> list[str]:
-        """Read the ids of the dead letters in the group *key*, of those that `dead` looks at. Like `dead`."""
+        """Read the ids of the dead letters in the group *key*, among the letters that `dead` reads. Like `dead`."""
         return self._see(self.views.dead_ids(name, key))
 
     def worker(self, name: str, worker: str) -> WorkerView | None:

@@ -1,5 +1,5 @@
 # Generated from `headrace/_api/aio/lease.py` by .ci/twins.py: edit that file.
-"""`Lease`: its methods are those of `Queue`, for one job."""
+"""`Lease`: it has the methods of `Queue`, for one job."""
 
 from __future__ import annotations
 

@@ -400,7 +400,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         return self._drive(self._whole.fail_worker(name))
 
     def repair(self) -> Repairs:
-        """Find and mend what foreign commands (XDEL, XACK, XTRIM, XGROUP, …) broke; count the repairs by kind.
+        """Repair damage by foreign commands (XDEL, XACK, XTRIM, XGROUP, …); count the repairs by kind.
 
         After our own operations there is nothing to find. Safe beside live workers and other repairs. A key of another
         type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, about

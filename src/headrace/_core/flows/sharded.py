@@ -124,7 +124,7 @@ class FlowShards:
         return [self.at(part) for part in self.map.ordered()]
 
     def where(self, name: str) -> Step[list[FlowOps]]:
-        """Return the flow in each shard where the run of a job may be: that of its id first."""
+        """Return the flow in each shard where the run of a job may be; the shard of its id comes first."""
         run = run_of(name)  # it is checked
         yield from self.ready()
         yield from self.map.look()

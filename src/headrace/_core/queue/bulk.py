@@ -1,4 +1,4 @@
-"""Bulk actions, as generators of effects: pages are listed, and what matches is acted on, a bounded number a step."""
+"""Bulk actions, as generators of effects: pages are listed, and matching jobs are acted on, a bounded number a step."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _each(ops: Sequence[Op[bool]]) -> Step[int]:
 
 
 def _runs(found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> list[tuple[str, str]]:
-    """Return the first and the last entry of each run of those that are wanted."""
+    """Return the first and the last entry of each run of wanted entries."""
     runs: list[tuple[str, str]] = []
     before = False
     for one, is_meant in zip(found, wanted, strict=True):

@@ -92,7 +92,7 @@ def enqueue_many(
 
 
 def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
-    """Say with the error of a batch what of it is in the queue."""
+    """Tell, in the error of a batch, which of its jobs are in the queue."""
     error.add_note(f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts")
     error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
 

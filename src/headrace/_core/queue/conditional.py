@@ -22,7 +22,7 @@ def admit(
     admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
     together: bool = True, elsewhere: Elsewhere | None = None,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Add *items*, those of one script; wait for room for *limit* seconds, `None` not at all.
+    """Add the *items* of one script; wait for room for *limit* seconds, `None` not at all.
 
     *since*: when that time began. *together*: all or none of them. *elsewhere*: tries to add them to another shard, now
     and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` where nothing new is taken and

@@ -23,7 +23,7 @@ Key = tuple[int, str, int]
 
 @define(eq=False)
 class Keeping:
-    """The claims of a plain queue that are kept: what is renewed when, and what was lost."""
+    """The claims of a plain queue that are kept: when each is renewed, and which were lost."""
 
     claims: Callable[[], Sequence[Claim]]  # looked at with each beat
     at: Callable[[Claim], Ops]
@@ -76,7 +76,7 @@ class Keeping:
         return [peer.ops.beat(peer.name, one) for one, peer in zip(seconds, peers, strict=True)]
 
     def _renewals(self, due: Sequence[tuple[Key, Claim]]) -> Iterator[tuple[Op[list[bool]], list[Key]]]:
-        """Make operations that renew, in bounded scripts, with what each is about."""
+        """Make operations that renew, in bounded scripts, each with its claims."""
 
         def alike(one: tuple[Key, Claim]) -> tuple[int, str, float]:
             return one[1].job.shard, one[1].worker, one[1].duration or 0.0

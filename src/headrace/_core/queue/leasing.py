@@ -40,7 +40,7 @@ class Taken:
     whole: Undoable[Grant | None] | None = None
 
     def all(self) -> list[Claim]:
-        """Return each claim once, those of the last answer included."""
+        """Return each claim once, including the claims of the last answer."""
         grant = self.whole.answer if self.whole is not None else None
         last = [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
         return list({claim.entry: claim for claim in [*self.claims, *last]}.values())

@@ -59,7 +59,7 @@ class Whole:
     """Whether messages tell of the ends of jobs."""
 
     def ready(self) -> Step[None]:
-        """Ask the server what is to be known before the first call: nothing."""
+        """Ask the server nothing: a plain queue needs no table."""
         yield from ()
 
     def parts(self) -> Sequence[Ops]:
@@ -71,7 +71,7 @@ class Whole:
         return self.ops
 
     def peer(self) -> Peer:
-        """Make what leases without a worker."""
+        """Make the leaser of a queue without a worker."""
         return Peer(self.ops, new_name())
 
     def enqueue_many(
@@ -119,7 +119,7 @@ class Whole:
         return results.end_of(self.ops, job_id(id), timeout, own=own)
 
     def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:
-        """Read what became of jobs that were enqueued; those that have not ended are not in the answer."""
+        """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
         return results.look(self.ops, ids, told, own=True)
 
     def results(self, ids: Sequence[str], timeout: float | None) -> Step[dict[str, bytes]]:
@@ -155,7 +155,7 @@ class Whole:
         return False
 
     def hand_over(self, claim: Claim) -> Step[list[str]]:  # noqa: ARG002 - there is no outbox
-        """Send what is for other shards: nothing."""
+        """Send nothing: there are no other shards."""
         yield from ()
         return []
 
@@ -184,7 +184,7 @@ class Whole:
         return calls.until_done(lambda: self.ops.fail_worker(name))
 
     def repair(self) -> Step[Repairs]:
-        """Mend what foreign commands broke."""
+        """Repair damage by foreign commands."""
         return calls.repair(self.ops)
 
     def workers(self) -> Step[list[WorkerState]]:

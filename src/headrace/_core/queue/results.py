@@ -52,7 +52,7 @@ def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
 
 
 def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
-    """Tell which jobs have ended, and how, as far as that is known; those that are there are not in the answer."""
+    """Tell how jobs have ended, as far as is known; jobs that have not ended are not in the answer."""
     found: dict[str, Ended] = {}
     while names:
         some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
@@ -128,7 +128,7 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
 
 
 def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Step[dict[str, bytes]]:
-    """Fetch kept results; wait up to *timeout* seconds for those that are missing and may still come."""
+    """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
     start = yield from current_time()
     left = list(dict.fromkeys(names))
     found = yield from kept(ops, left)

@@ -29,7 +29,7 @@ from headrace.errors import NotDurable, QueueFull
 
 @frozen
 class _Part:
-    """Some jobs, by their places among all, and what adds them to their shard; *free*: or to any other."""
+    """Some jobs, by their places among all, and the call that adds them to their shard, or, if *free*, to any."""
 
     ops: PartOps
     places: Sequence[int]
@@ -49,7 +49,7 @@ class Freely:
         return JOBS_PER_SCRIPT
 
     def cut(self, ops: PartOps, jobs: Sequence[Any]) -> Iterator[tuple[Op[Any], int]]:
-        """Check jobs; yield what adds some of them, and how many these are."""
+        """Check jobs; yield calls that each add some of them, with their number."""
         for op in ops.batches(jobs, self.context):
             yield op, len(op.items)
 
@@ -60,7 +60,7 @@ class Freely:
 
 @frozen
 class AsRoomIs:
-    """The way to add jobs where each shard has a bound for what waits: *limit* and *since* as those of `admit`."""
+    """The way to add jobs where each shard bounds its waiting jobs: *limit* and *since* as for `admit`."""
 
     context: Context | None
     admission: Admission

@@ -1,4 +1,4 @@
-"""The role that follows the table of a queue's shards: new ones are served, those that are gone are left.
+"""The role that follows the table of a queue's shards: it serves new shards, and leaves shards that are gone.
 
 It also goes on with a change of their number where the client that began it has stopped.
 """

@@ -51,7 +51,7 @@ class ShardedPeer:
         return self._first.name
 
     def peers(self) -> list[Peer]:
-        """List those of all shards."""
+        """List the jobs of all shards."""
         return list(self._peers.values())
 
     def ttl(self, duration: float | None) -> float:
@@ -61,7 +61,7 @@ class ShardedPeer:
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         """Lease up to *limit* jobs of all shards, which are asked in turn; wait up to *block* seconds for the first.
 
-        A call that is interrupted keeps nothing; one that fails at a shard returns what others gave.
+        A call that is interrupted keeps nothing; one that fails at a shard returns the claims of the others.
         """
         start, looks = (yield from current_time()), pauses(ASK_AFTER_S, ASK_EVERY_S)
         if not self.map.known or self._looked + TABLE_EVERY_S <= start:

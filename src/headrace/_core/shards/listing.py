@@ -47,6 +47,6 @@ class ShardedPages:
 
 
 def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
-    """Return what orders the jobs of several shards: those in front, then by level, then by time."""
+    """Return the sort key of jobs of several shards: parked jobs first, then by level, then by time."""
     time = one.due if one.due is not None else one.since if one.since is not None else one.job.enqueued_at
     return one.state != "parked", one.job.priority if one.state == "waiting" else 0, time

@@ -29,12 +29,12 @@ def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
 
 
 def named(job: NewJob[Any]) -> str | None:
-    """Return what decides the shard of a job: its key, or else its id, if it has one."""
+    """Return the name that decides the shard of a job: its key, or else its id, if it has one."""
     return job.id if job.key is None else job.key
 
 
 def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) -> Step[Table]:
-    """Write the table in place of version *known* of it; return what is there then."""
+    """Write the table in place of version *known* of it; return the table that is there then."""
     return _read(keys, (yield from send(table(keys, new.rows(), known, queues))))
 
 
@@ -239,7 +239,7 @@ class ShardMap:
             raise ShardsMismatch(-error.version)
 
     def where(self, id: str, key: str | None = None) -> tuple[str, list[list[PartOps]]]:
-        """Return a job's id as its shard knows it, and the shards to ask: those of the first list, then the others."""
+        """Return a job's id as its shard knows it, and the shards to ask: first one list, then the other."""
         name, number = apart(job_id(id))
         now = self.now
         if number is not None:
@@ -256,5 +256,5 @@ class ShardMap:
 
 
 def _lost(found: Table, ours: Table) -> bool:
-    """Tell whether shards that we know are missing in what is there, as a failover lost the table's last change."""
+    """Tell whether the table that was read lacks shards that we know, as a failover lost its last change."""
     return found.version < ours.version and not set(ours.parts) <= set(found.parts)

@@ -1,4 +1,4 @@
-"""Changing the number of shards while everything goes on: heirs take the new jobs, what is sealed gives its own away.
+"""Changing the number of shards while everything goes on: successors take new jobs, sealed shards hand theirs over.
 
 1. The table names heirs for all shards that take jobs: `opening`, and `sealing`. Nothing else changes yet.
 2. The heirs learn how each queue is declared, and whether it is paused.
@@ -78,7 +78,7 @@ def seal(known: ShardMap) -> Step[None]:
 
 
 def _prepare(old: Sequence[PartOps], heirs: Sequence[PartOps]) -> Step[None]:
-    """Tell the heirs of one queue what they are to know of it."""
+    """Give the successors of one queue its settings."""
     told = yield from _all([ops.seal(0) for ops in old])
     fields = max((one.fields for one in told), key=len)
     paused = any(one.paused for one in told)
@@ -166,7 +166,7 @@ def behind(known: ShardMap, table: Table) -> Step[set[int]]:
 
 
 def _remove(known: ShardMap, part: Part, totals: dict[str, Totals]) -> Step[None]:
-    """Take a shard out of the table, and then remove what is left of it."""
+    """Take a shard out of the table, then delete its remaining keys."""
     table = known.table
     if part not in table.parts or not (yield from known.change(table, table.without(part.number, totals))):
         return  # another client was there before

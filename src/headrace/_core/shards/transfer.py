@@ -91,7 +91,7 @@ class _HandOver:
             page = pages[0]
 
     def _send(self, page: Pending) -> Step[list[tuple[str, str]]]:
-        """Send jobs to their shards; return the names of those that have come, here and in closing.
+        """Send jobs to their shards; return the names of jobs that have arrived, here and in closing.
 
         Where the number of shards has changed, those that take nothing new are asked first: one may have had the job
         before it was sealed, and it never will after it has said that it had not.
@@ -148,7 +148,7 @@ class _HandOver:
             targets.replicated.add(number)  # once more, as only what a replica has may leave the outbox
 
     def _close(self, page: Pending) -> Step[list[str]]:
-        """Let shards forget what has come; return the names of what is over."""
+        """Let shards forget arrived jobs; return the names of finished transfers."""
         there: dict[Target, list[str]] = defaultdict(list)
         over: list[str] = []
         for name in page.closing:

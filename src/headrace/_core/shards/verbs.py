@@ -1,7 +1,7 @@
 """The verbs of a sharded queue, which is several queues that share a table: each call goes to the shard of its job, or
 to all of them.
 
-A shard is a queue, and keeps every promise of one. What is said of several is said of each at its own instant.
+A shard is a queue, and keeps every promise of one. An answer about several shards is about each at its own instant.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Sharded:
             yield from self.map.look()
 
     def fresh(self) -> Step[None]:
-        """Read the table, before what concerns all shards."""
+        """Read the table, before a call to all shards."""
         yield from self.map.look()
 
     def parts(self) -> Sequence[PartOps]:
@@ -180,7 +180,7 @@ class Sharded:
         return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
     def peer(self) -> ShardedPeer:
-        """Make what leases without a worker."""
+        """Make the leaser of a queue without a worker."""
         return ShardedPeer(self.map, self._targets)
 
     def complete_many(
@@ -221,7 +221,7 @@ class Sharded:
         return None
 
     def cancel(self, id: str, key: str | None) -> Step[bool]:
-        """Remove a job, or those of this id in all shards."""
+        """Remove a job, or all jobs of this id in all shards."""
         return self._each(id, key, lambda ops, name: ops.cancel(name))
 
     def reschedule(self, id: str, delay: Delay) -> Step[bool]:
@@ -261,7 +261,7 @@ class Sharded:
             yield Sleep(min(next(looks), rest))
 
     def results(self, ids: Sequence[str], timeout: float | None) -> Step[dict[str, bytes]]:
-        """Fetch kept results; wait up to *timeout* seconds for those that are missing and may still come."""
+        """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
         start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
         left, found, there = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
         while True:
@@ -275,11 +275,11 @@ class Sharded:
             yield Sleep(min(next(looks), rest))
 
     def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - none is
-        """Read what became of jobs that were enqueued; those that have not ended are not in the answer."""
+        """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
         return self._ends(ids, own=True)
 
     def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
-        """Read what became of jobs; those that have not ended are not in the answer."""
+        """Read the ends of jobs; jobs that have not ended are not in the answer."""
         yield from self.fresh()
         ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
         asked = {one: self.map.where(one) for one in ids}
@@ -314,11 +314,11 @@ class Sharded:
         return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
 
     def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
-        """Tell whether one of these follow-ups is for another shard than that of the job that ends."""
+        """Tell whether one of these follow-ups is for another shard than the ending job's."""
         return any(self.at(claim).away(job) for job in then)
 
     def hand_over(self, claim: Claim) -> Step[list[str]]:
-        """Send what is in the outbox of a job's shard on its way; what fails is sent by the next that looks."""
+        """Send the jobs in the outbox of a job's shard; jobs that fail are sent by the next look."""
         return hand_over(self.map, [self.at(claim)], self._targets, pages=1)
 
     def pages(self, state: str, limit: int) -> ShardedPages:
@@ -422,7 +422,7 @@ class Sharded:
         return self._sum(lambda ops: calls.until_done(lambda: ops.fail_worker(name)))
 
     def repair(self) -> Step[Repairs]:
-        """Mend what foreign commands broke."""
+        """Repair damage by foreign commands."""
         yield from self.fresh()
         found = Repairs()
         for ops in self.parts():

@@ -50,7 +50,7 @@ class Facts:
 
 
 def examine(facts: Facts) -> Iterator[Finding]:
-    """Yield what was found, the gravest of a check only."""
+    """Yield the findings, only the gravest of each check."""
     yield _version(facts)
     yield _role(facts)
     yield _cluster(facts)

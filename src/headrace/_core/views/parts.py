@@ -1,4 +1,4 @@
-"""The parts of queues, for what looks at them: a queue is one part, a sharded one has as many as it has shards."""
+"""The parts of queues, for views: a plain queue is one part, a sharded queue has a part for each shard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Parts:
     past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)  # by queue, what gone shards have counted
 
     def whole(self, name: str) -> Ops:
-        """Make the operations of a queue without shards. Raises `ConfigurationError` for what is no name."""
+        """Make the operations of a queue without shards. Raises `ConfigurationError` for an invalid name."""
         return self._make(Keys.of(name, self.catalogue.namespace))
 
     def _make(self, keys: Keys) -> Ops:
@@ -65,11 +65,11 @@ class Parts:
         return {name: [self._make(ops.keys) for ops in parts[name]] for name in names}
 
     def about(self, parts: Sequence[Ops]) -> list[About]:
-        """Return what was read of these parts."""
+        """Return the replies of these parts."""
         return [self.abouts[ops.keys.prefix] for ops in parts]
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget what was read of other queues."""
+        """Forget the replies of other queues."""
         known = set(names)
         self.abouts = {prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known}
         self.past = {name: one for name, one in self.past.items() if name in known}

@@ -18,7 +18,7 @@ WITHHELD = "(not shown: redact= failed)"
 
 
 class Showing:
-    """Maker of what is shown of jobs."""
+    """Maker of the texts of jobs that may be shown."""
 
     def __init__(self, redact: Redact | None) -> None:
         if redact is not None and not callable(redact):
@@ -44,7 +44,7 @@ class Showing:
         self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
         position: int | None = None, whole: bool = False,
     ) -> JobView:  # fmt: skip
-        """Make what may be shown of a job; the beginnings of its texts only, unless it is to be shown *whole*."""
+        """Make the view of a job; only the beginnings of its texts, unless *whole*."""
         job = state.job
         reason = None if not state.reason else self.text("reason", state.reason, job)
         traceback = None if not (whole and state.traceback) else self.text("traceback", state.traceback, job)
@@ -88,7 +88,7 @@ class Showing:
 
 
 def _timeline(job: JobView) -> list[Moment]:
-    """Tell what a job's data says of its life, in order."""
+    """List the moments of a job's life that its data tells, in order."""
     told = [Moment(job.enqueued_at, "enqueued")]
     leased = job.state == "leased"
     before = job.attempt - 1 if leased else job.attempt if job.reason or job.attempt > 1 else 0

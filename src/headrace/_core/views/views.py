@@ -67,13 +67,13 @@ def reason_key(reason: str) -> str:
 
 
 def _common(reason: str) -> str:
-    """Return what dead letters of one cause have in common: the first line of the reason, numbers aside."""
+    """Return the common part of dead letters of one cause: the first line of the reason, numbers aside."""
     first = reason.strip().partition("\n")[0][:300]
     return re.sub(r"0x[0-9a-f]+|\d+", "#", first)
 
 
 class Views:
-    """Maker of all views of one namespace. *fresh*: seconds for which what was read is shown again."""
+    """Maker of all views of one namespace. *fresh*: seconds for which a view is shown again."""
 
     def __init__(
         self, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None, fresh: float,
@@ -88,7 +88,7 @@ class Views:
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
     def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]]) -> Step[R]:
-        """Return what was read under *key* a moment ago, or what *build* reads now; its error is kept, too."""
+        """Return the value that was read under *key* a moment ago, or read it by *build*; its error is kept, too."""
         now = yield from current_time()
         at, value, error = self._kept.get(key, NOTHING_KEPT)
         if at is None or now - at >= self.fresh:
@@ -151,7 +151,7 @@ class Views:
     def _view(
         self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float], list[WorkerState]]]
     ) -> QueueView:
-        """Make a queue's view of what was read of its parts."""
+        """Make a queue's view from the replies of its parts."""
         abouts = self._parts.about(parts)
         counts = summed([self._parts.past.get(name, Counts()), *(counts for (counts, _), _ in read)])
         now = max(about.now for about in abouts)

@@ -1,6 +1,6 @@
 """The consumer of one queue in a worker: its jobs from lease to settlement, and its hooks.
 
-The roles are functions of a consumer, in files named after them; the hooks are what kinds of consumers do differently.
+The roles are functions of a consumer, in files named after them; kinds of consumers override its hooks.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Consumer:
 
     @property
     def stalls_at_most(self) -> float:
-        """Seconds for which jobs are kept while what runs handlers stands still: a lease, or a longer deadline."""
+        """Seconds for which jobs are kept while the engine of the handlers stands still: a lease, or a longer
+        deadline."""
         handlers = list(self.handler.kinds.values()) or [self.handler]
         return max(self.ops.settings.lease, *(handler.deadline or 0.0 for handler in handlers))
 
@@ -120,7 +121,7 @@ class Consumer:
         yield from ()
 
     def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
-        """Return those of the jobs just leased that have a handler."""
+        """Return the leased jobs that have a handler."""
         return fresh
 
     completes_at_once: ClassVar[bool] = True
@@ -191,7 +192,7 @@ class Consumer:
             self.ended(held, *ended)
 
     def slot_freed(self) -> None:
-        """Take in that a slot is free: what was given back for want of one may be leased again."""
+        """Note that a slot is free: jobs that were returned for want of one may be leased again."""
         self.stuck = False
         if self.shared is not None and self.shared.stuck:
             self.shared.moved()

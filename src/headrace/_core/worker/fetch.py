@@ -97,7 +97,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
 
 
 def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
-    """Send what settles, and what else there is in *ops*; returns the replies, none if a value was too large."""
+    """Send settlements, and all else in *ops*; return the replies, none if a value was too large."""
     consumer.under_way.append(settling)
     consumer.sending += 1
     if consumer.shared is not None and (other := consumer.shared.next()) is not None:
@@ -135,7 +135,7 @@ def settlements(consumer: Consumer) -> Settling:
 
 
 def wait(consumer: Consumer) -> Role:
-    """Block on the server while there is nothing to lease and room for more; lease what ends that."""
+    """Block until a job arrives, as long as slots are free; then lease it."""
     while consumer.phase is Phase.RUNNING:
         if not consumer.waits():
             yield Sleep(1.0)
@@ -179,7 +179,7 @@ def _ride(consumer: Consumer, riders: int) -> Step[bool]:
 
 
 def _riding(consumer: Consumer, riders: int) -> BlockThen:
-    """Make what `_ride` sends, or take that of the last time: a job that comes waits for nothing but the server."""
+    """Make the operation that `_ride` sends, or reuse the last one: an arriving job waits only for the server."""
     made = consumer.rode.get((consumer.name, riders))
     if made is None:
         op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=Held) for most in (riders, 1))
@@ -189,7 +189,7 @@ def _riding(consumer: Consumer, riders: int) -> BlockThen:
 
 
 def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
-    """Make the operation that gives back what was granted, and is not taken in."""
+    """Make the operation that returns granted jobs that were not taken."""
     claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
     return ops.release(claims) if claims else None
 

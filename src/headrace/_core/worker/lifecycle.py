@@ -39,7 +39,7 @@ class Lifecycle:
         return self.phase < Phase.HALTING and any(consumer.running(now) for consumer in self.consumers)
 
     def stalled(self, now: float) -> float:
-        """Return the seconds for which what runs the handlers has stood still."""
+        """Return the seconds for which the engine of the handlers has stood still."""
         since = self.stalled_since
         return 0.0 if since is None else now - since
 

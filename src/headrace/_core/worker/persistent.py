@@ -18,7 +18,7 @@ from headrace.errors import Complete, DeadLetter, Release, Verdict
 
 @define(eq=False)
 class PersistentConsumer(Consumer):
-    """The consumer of jobs that never end: one worker at a time holds what such a job stands for, say a connection."""
+    """The consumer of jobs that never end: one worker at a time holds the resource of such a job, say a connection."""
 
     def finished(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """Settle a job whose handler has ended: it goes round again, unless a verdict says that it is over."""

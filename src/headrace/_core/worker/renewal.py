@@ -17,7 +17,7 @@ LOOK_EVERY_S = 1.0  # seconds between two looks at our leases at most: it costs 
 
 
 def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
-    """Renew leases in time; give a consumer's jobs up if what runs its handlers has stood still for too long."""
+    """Renew leases in time; give up a consumer's jobs if the engine of its handlers has stood still for too long."""
     consumers = worker.consumers if some is None else some
     tick = min(LOOK_EVERY_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
     while worker.phase < Phase.HALTING:

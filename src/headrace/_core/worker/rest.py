@@ -1,4 +1,4 @@
-"""The rest of a worker in those of its many queues in which nothing happens: no beats, no looks, one call in minutes.
+"""Idle mode: a worker with many queues stops heartbeats and sweeps for queues that have been inactive.
 
 A worker at rest is registered for long. Before it leases again it beats, which tells its peers; those that rest as well
 look after the queue from then on, as they do where a worker begins. So nothing is leased unseen: where one works, the
@@ -22,7 +22,7 @@ CALM = 2  # the answer to `rest` where all others rest, too
 
 @define(eq=False)
 class Rest:
-    """The rest of one consumer. What is not said otherwise, the role that leases sets."""
+    """The idle mode of one consumer. The role `fetch` sets its fields, unless a comment names another."""
 
     on: bool = False  # it is registered for long, or is about to be: it does not beat, and beats before it leases
     calm: bool = False  # so are all others: nothing is to be looked after. `listen` takes it back

@@ -1,4 +1,4 @@
-"""Settlements as operations to send: those of a kind together, in bounded scripts."""
+"""Settlements as operations to send: grouped by kind, in bounded scripts."""
 
 from __future__ import annotations
 

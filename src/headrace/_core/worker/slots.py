@@ -32,7 +32,7 @@ class Turn:
     began: float  # when its first call was
 
     def over(self, now: float) -> bool:
-        """Tell whether it has ended: its calls are answered, there is no more, or what it waits for takes long."""
+        """Tell whether it has ended: its calls are answered, there is no more, or its answer takes long."""
         one = self.consumer
         if not one.available or (self.calls <= 0 and not one.asking):
             return True
@@ -144,7 +144,7 @@ class SharedSlots:
         return max(1, min(soon, ahead // 2)), soon
 
     def _kept(self, consumer: Consumer) -> int:
-        """Return how many slots are kept for what others still lack of their batches, where they can be asked."""
+        """Return how many slots are kept for the batches that others still fill, where they can be asked."""
         if not consumer.handler.batch:
             return 0
         kept, size, recently = 0, consumer.handler.max_size, self.now - ASKS_S
@@ -178,17 +178,17 @@ class SharedSlots:
         return one
 
     def moved(self) -> None:
-        """Take in that a slot is free: what was given back for want of one may be leased again."""
+        """Note that a slot is free: jobs that were returned for want of one may be leased again."""
         self.stuck = False
         for one in self.members:
             one.stuck = False
 
 
 def first_of(consumer: Consumer) -> Consumer:
-    """Return the first of those that share slots with *consumer*: itself, if it has its own."""
+    """Return the first consumer that shares slots with *consumer*: itself, if it has its own."""
     return consumer if consumer.shared is None else consumer.shared.members[0]
 
 
 def leads(consumer: Consumer) -> bool:
-    """Tell whether *consumer* is the first of those that share its slots."""
+    """Tell whether *consumer* is the first that shares its slots."""
     return first_of(consumer) is consumer

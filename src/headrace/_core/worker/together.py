@@ -133,7 +133,7 @@ def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
 
 
 def wait_for_fresh(together: Together) -> Role:
-    """Block for those that have come to wait since the long read began."""
+    """Block for consumers that began to wait since the long read began."""
     while together.running:
         some = together.fresh()
         if not some:
@@ -144,7 +144,7 @@ def wait_for_fresh(together: Together) -> Role:
 
 
 def wait_for_resumed(together: Together, part: Sequence[Consumer]) -> Role:
-    """Block for those of *part* whose queue is paused, until one is resumed; look at all of them now and then."""
+    """Block for consumers of *part* whose queue is paused, until one is resumed; check all of them now and then."""
     while together.running:
         some = [consumer for consumer in part if consumer.paused and consumer.waits()]
         if not some:

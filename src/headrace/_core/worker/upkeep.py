@@ -1,4 +1,4 @@
-"""The upkeep role: ends what runs past its deadline, reclaims jobs and promotes those that are due."""
+"""The upkeep role: ends runs past their deadline, reclaims jobs, and promotes due jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REST_AT_MOST_S = 5.0  # seconds between two looks at a queue at rest, unless the
 
 
 def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
-    """Put back the jobs of dead workers and of expired leases; promote those that are due."""
+    """Put back the jobs of dead workers and of expired leases; promote due jobs."""
     consumers = worker.consumers if some is None else some
     spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, SWEEP_EVERY_S]
     for consumer in consumers:

@@ -127,7 +127,7 @@ class BaseExecutor:
             self.outage.over()
 
     def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
-        """Decode the replies. Raises `NotDurable`, with what was decoded."""
+        """Decode the replies. Raises `NotDurable`, with the decoded answers."""
         self._heard()
         answers = [op.decode(reply) for op, reply in zip(trip.ops, replies, strict=True)]
         if trip.lasting is not None:

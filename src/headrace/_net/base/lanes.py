@@ -84,7 +84,7 @@ def shared(pool: Any) -> Lanes:
 
 
 def place(pool: Any) -> Hashable:
-    """Return what tells the server of *pool* from others."""
+    """Return the identity of *pool*'s server."""
     get = pool.connection_kwargs.get
     return get("host"), get("port"), get("path"), get("db"), getattr(pool, "service_name", None)
 

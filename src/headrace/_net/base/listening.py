@@ -68,7 +68,7 @@ class BaseListening:
         return new
 
     def _took(self, ear: Ear, received: Received) -> bool:
-        """Take in what an ear has received; return whether to regroup."""
+        """Add the messages of a node; return whether to regroup."""
         self._inbox.take(ear, received, time.monotonic())
         if not ear.channels:
             self._inbox.forget(ear)

@@ -29,7 +29,7 @@ LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is looked at
 
 
 class BasePool:
-    """The base of `Pool` and `AsyncPool`: the connections that there are, and those that are free."""
+    """The base of `Pool` and `AsyncPool`: all connections, and the free ones."""
 
     def __init__(self, maker: Any, outage: Outage | None, connect: Any) -> None:
         self.maker = maker  # a pool of redis-py's, which hands out none
@@ -89,7 +89,7 @@ class BasePool:
         return spare
 
     def check(self, connection: Any) -> None:
-        """Raise `ConnectionError` if what has answered on it is the primary no more: that does not count."""
+        """Raise `ConnectionError` if the server on it is no longer the primary: its answer does not count."""
         if self._watch is not None and not self._watch.leads(connection):
             raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
 
@@ -144,7 +144,7 @@ SHARED = Shared()
 
 
 def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable:
-    """Return what tells where connections lead to that are made from *url*, or else from a client's pool."""
+    """Return the identity of the server of *url*, or else of a client's pool."""
     if url is not None:
         return str(url), attend
     settings: dict[str, Any] = theirs.connection_kwargs  # they may be changed
@@ -152,5 +152,5 @@ def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable
 
 
 def unreadable(error: OSError) -> errors.ConnectionError:
-    """Make of an error of a socket what redis-py makes of it."""
+    """Turn a socket's error into redis-py's error."""
     return errors.ConnectionError(f"Error while reading from the server: {error.args}")

@@ -204,7 +204,7 @@ class Trip:
         return None if self.within is None else max(0.0, self.within - self.spent)
 
     def answered(self) -> None:
-        """Note that there is a reply to what was sent last, if only an error."""
+        """Note that the last attempt has a reply, if only an error."""
         self.unanswered -= 1
 
     def leaves(self) -> None:
@@ -227,7 +227,7 @@ class Trip:
 def remaining(trip: Trip, took: float) -> float | None:
     """Return the seconds that are left of a trip after *took* seconds of its attempt; `None` without a bound.
 
-    Raises `redis.TimeoutError` if they are too few for what is to be sent yet.
+    Raises `redis.TimeoutError` if too few are left to send the rest.
     """
     if trip.left is None:
         return None

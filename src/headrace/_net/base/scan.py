@@ -10,7 +10,7 @@ from headrace._protocol.replies import text
 
 
 def scanning(pattern: str) -> Callable[[int], bytes]:
-    """Return what makes the command of a scan's step of its cursor."""
+    """Return the function that makes the command of a scan's step from its cursor."""
     return lambda cursor: pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
 
 

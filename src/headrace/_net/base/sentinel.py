@@ -109,7 +109,7 @@ class Watch:
         return (connection.host, connection.port) == self.primary
 
     def _watch(self, place: Place) -> None:
-        """Listen to one Sentinel, and look what it says, for as long as there are connections."""
+        """Listen to one Sentinel, and read its answers, as long as there are connections."""
         looking, listening = self._sentinels[place](), self._sentinels[place]()
         while self._goes_on():
             try:
@@ -140,7 +140,7 @@ class Watch:
             return True
 
     def _look(self, connection: Any) -> Report | None:
-        """Ask a Sentinel; `None` if what it says is not to be relied on."""
+        """Ask a Sentinel; `None` if its answer is not reliable."""
         ask = [pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)), pack(("SENTINEL", "MASTER", self.service))]
         connection.send_packed_command([b"".join(ask)])
         address, said = connection.read_response(), connection.read_response()
@@ -153,7 +153,7 @@ class Watch:
         return Report(int(words.get(b"config-epoch", b"0")), (host, port))
 
     def _take(self, place: Place, report: Report | None) -> None:
-        """Take in what a Sentinel says: the latest configuration counts, and an earlier one if most agree on it."""
+        """Apply a Sentinel's answer: the latest configuration counts, or an earlier one if most agree on it."""
         with self._lock:
             if report is None:
                 self._reports.pop(place, None)
@@ -222,7 +222,7 @@ def _watch(service: str, theirs: Any, copied: Copied) -> Watch:
 
 
 def _maker(kind: Any, settings: dict[str, Any]) -> Any:
-    """Return what makes connections for threads to a Sentinel, from what clients of either colour have."""
+    """Return the maker of connections for threads to a Sentinel, from a client of either colour."""
     secure = issubclass(kind, (redis.SSLConnection, redis.asyncio.SSLConnection))
     ours: Any = redis.SSLConnection if secure else redis.Connection
     settings |= {"socket_timeout": ANSWER_WITHIN_S, "socket_connect_timeout": ANSWER_WITHIN_S, "protocol": 2}
@@ -236,7 +236,7 @@ def _maker(kind: Any, settings: dict[str, Any]) -> Any:
 
 
 def _subscribe(connection: Any) -> None:
-    """Subscribe to what Sentinel publishes, unless that is done, or we may not."""
+    """Subscribe to Sentinel's messages, unless we have, or may not."""
     if socket_of(connection) is None:
         connection.connect()
         connection.send_packed_command([pack(("SUBSCRIBE", *CHANNELS))])

@@ -1,4 +1,4 @@
-"""The bases of subscriptions and event iterators: when to ping, what errors lead to."""
+"""The bases of subscriptions and event iterators: when to ping, and how to react to errors."""
 
 from __future__ import annotations
 

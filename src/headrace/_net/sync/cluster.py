@@ -180,7 +180,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         return self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
     def _complete(self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None) -> list[Any]:
-        """Send what is left of an attempt, until there is nothing left. Raises what an operation met."""
+        """Send the rest of an attempt, until nothing is left. Raises the error of an operation."""
         if scatter.unknown:
             self._refresh(trip.rest)
         while batches := scatter.batches():

@@ -49,7 +49,7 @@ class Combiner:
         return call.answers
 
     def _next(self) -> None:
-        """Let the first of those that wait send, for others, too. Under the lock."""
+        """Let the first waiting caller send, for others, too. Under the lock."""
         some = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
         some[0].leads = some
         some[0].turn.set()

@@ -87,9 +87,7 @@ class Executor(BaseExecutor):
         return result
 
     def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
-        """Run *op*. If interrupted, find out what the server did, and run the operation that *undo* makes of that
-        reply.
-        """
+        """Run *op*. If interrupted, fetch the reply again, and run the operation that *undo* makes of it."""
         lane = self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
         reply: Any = None
@@ -213,7 +211,7 @@ class Executor(BaseExecutor):
         return self._checked(replies, trip, lanes)
 
     def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
-        """Send what belongs to a trip, and what that waits for."""
+        """Send the operations of a trip, with its wait for replicas."""
         if trip.lasting is None:
             rider, trip.rider = trip.rider, None
             if rider is None:
@@ -236,7 +234,7 @@ class Executor(BaseExecutor):
         return remaining(trip, since_boot() - began)
 
     def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
-        """Send the source of scripts that the server does not know, and raise what else it says is wrong."""
+        """Send the source of scripts that the server does not know; raise its other errors."""
         if faultless(replies):
             return replies
         ops = trip.ops
@@ -292,7 +290,7 @@ class Executor(BaseExecutor):
         return self._exchange(self.connections.take(), commands, meanwhile, leaves)
 
     def combine(self) -> None:
-        """Let calls share round trips from now on: those of some hundred threads take two connections."""
+        """Let calls share round trips from now on: the calls of some hundred threads take two connections."""
         self._combiner = Combiner(self.connections)
 
     def _exchange(
@@ -315,7 +313,7 @@ class Executor(BaseExecutor):
     def _send_within(
         self, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile, within: float
     ) -> list[Any]:
-        """Like `send`, in *within* seconds: what the socket may take is set anew before each step."""
+        """Like `send`, in *within* seconds: the socket's timeout is set again before each step."""
         end = since_boot() + within
         self.connections.bounds.within = within
         try:
@@ -396,7 +394,7 @@ class Executor(BaseExecutor):
         return bool(found), self._answered(trip, answers)[0]
 
     def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
-        """Ask what the operation of *effect* did, by the same number, and undo that."""
+        """Fetch the reply of *effect*'s operation again, by the same number, and undo it."""
         with suppress(Exception):  # what can't be undone now comes back as the worker leaves
             undoing = effect.undo(effect.again.decode(self._attempt(self._trip([effect.again]), [lane], None)[0]))
             self.undo([] if undoing is None else [undoing])

@@ -116,7 +116,7 @@ def exchanged(connection: Any, packed: bytes) -> Any:
 
 
 def send(connection: Any, packed: bytes) -> None:
-    """Send packed commands; redis-py's call without what it adds."""
+    """Send packed commands; redis-py's call without its extras."""
     sock = connection._sock  # noqa: SLF001
     if sock is None or connection.health_check_interval:  # closed by another thread, or to be asked whether it is sound
         connection.send_packed_command([packed])
@@ -135,7 +135,7 @@ def replies(connection: Any, number: int) -> list[Any]:
 
 
 def reply(connection: Any) -> Any:
-    """Read one reply by redis-py's parser, without what its connection adds."""
+    """Read one reply by redis-py's parser, without its connection's extras."""
     try:
         return connection._parser.read_response()  # noqa: SLF001
     except errors.ConnectionError as error:

@@ -76,7 +76,7 @@ class Waiters:
         return wake.wait(seconds)
 
     def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
-        """Return what `wait` does, of a waiter that was *woken*, or waited long enough."""
+        """Return the answer of `wait`, for a waiter that was *woken* or has waited long enough."""
         with self._lock:
             ended, missed = self._waitlist.read(waiter)
         return ended, missed or not woken

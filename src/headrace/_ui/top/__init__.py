@@ -1,1 +1,1 @@
-"""`headrace top`: what `headrace.inspect` sees, in a terminal. Extra `top`."""
+"""`headrace top`: the views of `headrace.inspect`, in a terminal. Extra `top`."""

@@ -1,4 +1,4 @@
-"""The application: which pane is in front, when it is read, and what the keys do that all panes have."""
+"""The application: the pane in front, when it is read, and the keys that all panes share."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Top(App[None]):
     # -- doing -----------------------------------------------------------------------------------------
 
     def do(self, deed: Deed, pane: Pane) -> None:
-        """Take an action, and say in *pane* what has happened."""
+        """Take an action, and show its result in *pane*."""
         self.run_worker(self._do(deed, pane), group="deeds")
 
     async def _do(self, deed: Deed, pane: Pane) -> None:

@@ -1,4 +1,4 @@
-"""Dialogs in front of a pane: whether to do what can't be undone, a line of text, and the help."""
+"""Dialogs in front of a pane: a confirmation, a line of text, and the help."""
 
 from __future__ import annotations
 

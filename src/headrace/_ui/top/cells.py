@@ -17,7 +17,7 @@ UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 @frozen
 class Column:
-    """A column: its `title`, its `width` in cells, and its part of what is left over (`flexible`)."""
+    """A column: its `title`, its `width` in cells, and its share of the remaining cells (`flexible`)."""
 
     title: str
     width: int = 0

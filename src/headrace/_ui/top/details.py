@@ -40,7 +40,7 @@ def job_row(job: JobView, now: float) -> Row:
 
 
 def job_deed(action: str, queue: str, id: str, state: str) -> Deed | None:
-    """Return what may be done with one job."""
+    """Return the actions for one job."""
     fields, name = (("id", id),), one_line(id)
     dead = state == "dead"
     match action:
@@ -127,7 +127,7 @@ g       dead letters by reason
         self.top.open_job(self.queue, key[0])
 
     def deed(self, action: str, key: Key | None) -> Deed | None:
-        """Return what may be done with the job, or the queue."""
+        """Return the actions for the job, or the queue."""
         if action in ("cancel", "expire"):
             return job_deed(action, self.queue, *key) if key else None
         return None if self._view is None else queue_deed(action, self._view)
@@ -186,7 +186,7 @@ X       remove them for good"""
         self.top.open_job(self.queue, self._groups[key[0]].ids[0])
 
     def deed(self, action: str, key: Key | None) -> Deed | None:
-        """Return what may be done with those of a reason."""
+        """Return the actions for dead letters of a reason."""
         group = self._groups.get(key[0]) if key else None
         if group is None:
             return None
@@ -232,7 +232,7 @@ X       remove it for good"""
             self.set_head(*_lines(job, now))
 
     def deed(self, action: str, key: Key | None) -> Deed | None:  # noqa: ARG002 - there is no table
-        """Return what may be done with it."""
+        """Return its actions."""
         return None if self._job is None else job_deed(action, self.queue, self._job.id, self._job.state)
 
 
@@ -268,7 +268,7 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
 
 
 class WorkerPane(Pane):
-    """A worker of a queue, and what it runs."""
+    """A worker of a queue, and its running jobs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*JOB_BINDINGS, ("F", "act('fail_worker')", "Fail")]
     KEYS = f"""\
@@ -305,7 +305,7 @@ F       fail the worker: declare it dead in this queue
         self.top.open_job(self.queue, key[0])
 
     def deed(self, action: str, key: Key | None) -> Deed | None:
-        """Return what may be done with the job, or the worker."""
+        """Return the actions for the job, or the worker."""
         if action != "fail_worker":
             return job_deed(action, self.queue, *key) if key else None
         question = f"Declare {one_line(self.worker)} dead in {self.queue}? What it has leased goes to the front."

@@ -17,14 +17,14 @@ CHART = 8  # cells of the chart in a row
 
 
 def state_of(queue: QueueView) -> tuple[str, str]:
-    """Return in a word what is wrong with a queue, or paused; and its style."""
+    """Return the state of a queue in a word, and its style."""
     if not queue.balanced:
         return ("missing" if queue.counts.lost > 0 else "surplus"), "bold red"
     return ("paused", "bold yellow") if queue.paused else ("", "")
 
 
 def queue_deed(action: str, queue: QueueView) -> Deed | None:
-    """Return what may be done with a whole queue."""
+    """Return the actions for a whole queue."""
     name, counts = queue.name, queue.counts
     dead = counted(counts.dead, "dead letter")
     match action:
@@ -107,7 +107,7 @@ class QueuesPane(Pane):
             self.top.open_queue(key[0])
 
     def deed(self, action: str, key: Key | None) -> Deed | None:
-        """Return what may be done with the queue."""
+        """Return the actions for the queue."""
         queue = self._views.get(key[0]) if key else None
         return queue_deed(action, queue) if queue is not None else None
 
@@ -149,7 +149,7 @@ class WorkersPane(Pane):
         self.top.open_worker(*key)
 
     def deed(self, action: str, key: Key | None) -> Deed | None:
-        """Return what may be done with the worker."""
+        """Return the actions for the worker."""
         if key is None:
             return None
         question = f"Declare {one_line(key[1])} dead in {key[0]}? What it has leased goes to the front."
@@ -188,5 +188,5 @@ class DeathsPane(Pane):
         self.top.open_groups(key[0])
 
     def deed(self, action: str, key: Key | None) -> Deed | None:
-        """Return what may be done with its dead letters."""
+        """Return the actions for its dead letters."""
         return queue_deed(action, self._views[key[0]]) if key and key[0] in self._views else None

@@ -1,4 +1,4 @@
-"""The base of all panes: a head, a table with a cursor that stays on its row, a filter, a line for what was done."""
+"""The base of all panes: a head, a table with a cursor that stays on its row, a filter, a line for results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Key = tuple[str, ...]
 
 @frozen
 class Row:
-    """A row of a table: what it stands for, its texts, and the style of each that has one."""
+    """A row of a table: its key, its texts, and their styles."""
 
     key: Key
     texts: tuple[str, ...]
@@ -46,7 +46,7 @@ class Deed:
 
 
 class Pane(Screen[None]):
-    """The base of panes. It reads by `read`, when it is shown and not otherwise, and shows what it read by `show`."""
+    """The base of panes. It reads by `read` only while it is shown, and draws by `show`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "back", "Back")]
     COLUMNS: ClassVar[Sequence[Column]] = ()
@@ -66,18 +66,18 @@ class Pane(Screen[None]):
 
     @abstractmethod
     async def read(self) -> None:
-        """Read what is shown, and show it: by `set_head` and `set_rows`."""
+        """Read the values, and draw them by `set_head` and `set_rows`."""
 
     def heading(self) -> str:
         """Return the pane's name."""
         return ""
 
     def deed(self, action: str, key: Key | None) -> Deed | None:  # noqa: ARG002 - of panes that can do nothing
-        """Return what *action* would do with the row *key*; `None`: nothing."""
+        """Return the request of *action* on the row *key*; `None`: there is none."""
         return None
 
     def chosen(self, key: Key) -> None:
-        """Open what a row stands for."""
+        """Open the object of a row."""
 
     # -- showing ---------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Pane(Screen[None]):
         yield Static("", id="keys")
 
     def on_mount(self) -> None:
-        """Show what is known already, and ask for the rest."""
+        """Show the known values, and read the rest."""
         self.laid_out = True
         self.query_one("#keys", Static).update(Text(LINE, no_wrap=True))
         self.retitle()
@@ -160,7 +160,7 @@ class Pane(Screen[None]):
         return self._drawn[at].key if 0 <= at < len(self._drawn) else None
 
     def tell(self, text: str, *, bad: bool = False) -> None:
-        """Write what was done, or what is wrong."""
+        """Write a result, or an error."""
         self.query_one("#said", Static).update(Text(text, style="bold red" if bad else "bold", no_wrap=True))
 
     # -- keys ------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Web pages: what `headrace.inspect` sees, as HTML by the server, and actions as forms. Extra `web`."""
+"""Web pages: the views of `headrace.inspect` as HTML by the server, and actions as forms. Extra `web`."""

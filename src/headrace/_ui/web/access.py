@@ -1,4 +1,4 @@
-"""Access to the pages: what a request may see and do, and whether a POST comes from the pages themselves."""
+"""Access to the pages: the rights of a request, and whether a POST comes from the pages themselves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rights:
 
     @classmethod
     def of(cls, granted: Any) -> Rights:
-        """Check what an access rule answered. Raises `ConfigurationError` for anything that it should not."""
+        """Check the answer of an access rule. Raises `ConfigurationError` for an invalid one."""
         rules: Mapping[str, Any] = granted if isinstance(granted, Mapping) else {OTHERS: granted}  # pyright: ignore[reportUnknownVariableType]
         return cls({name: _actions(rule) for name, rule in rules.items()})
 

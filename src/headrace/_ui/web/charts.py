@@ -102,7 +102,7 @@ def _parts(values: dict[int, float], top: float, columns: int) -> tuple[str, ...
 
 
 def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
-    """Write the same as a table, the newest first: since when, and what was then."""
+    """Write the same as a table, the newest first: each time with its values."""
     places = _columns(trends, number, ROWS)
     shown: list[tuple[float, Sequence[str]]] = []
     for _, some in sorted(places.items(), reverse=True):

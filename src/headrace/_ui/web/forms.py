@@ -1,4 +1,4 @@
-"""Forms: what a POST brings, bounded, and where to go on after it."""
+"""Forms: the fields of a POST, bounded, and the page that follows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def form_of(request: Request) -> Form:
 
 
 def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the page that an address below ours names, and what it asks of it, without an outcome."""
+    """Return the page that an address below ours names, and its query, without an outcome."""
     parts = urlsplit(address)
     asked = parse_qsl(parts.query, keep_blank_values=True)
     return parts.path.strip("./"), tuple(sorted(pair for pair in asked if pair[0] != "outcome"))

@@ -28,12 +28,12 @@ Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
 
 
 class NotThere(LookupError):
-    """Raised for pages of what is not there, or may not be seen."""
+    """Raised for pages of objects that are not there, or may not be seen."""
 
 
 @frozen
 class Visit:
-    """One request for a page: what it asks for, what it may see, and the reader."""
+    """One request for a page: its address, its rights, and the reader."""
 
     request: Request
     rights: Rights
@@ -103,7 +103,7 @@ async def matching(visit: Visit) -> Answer:
 
 
 async def trends(visit: Visit) -> Answer:
-    """Show what the counts of a queue were, as charts."""
+    """Show the past counts of a queue as charts."""
     name, span = visit.queue(), visit.asked("span", "2h")
     if span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
@@ -147,7 +147,7 @@ async def workers(visit: Visit) -> Answer:
 
 
 async def worker(visit: Visit) -> Answer:
-    """Show a worker, and what it runs."""
+    """Show a worker, and its running jobs."""
     name, called = visit.queue("queue"), visit.asked("name")
     found = await visit.look.worker(name, called)
     if found is None:
@@ -164,7 +164,7 @@ async def schedules(visit: Visit) -> Answer:
 
 
 async def dead(visit: Visit) -> Answer:
-    """Show the dead letters of all queues, or those of one by reason."""
+    """Show the dead letters of all queues, or of one queue by reason."""
     if not visit.asked("name"):
         view, queues = await visit.seen()
         return "deaths.html", {"queues": [one for one in queues if one.counts.dead], "now": view.now}

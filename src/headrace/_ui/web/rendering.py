@@ -34,7 +34,7 @@ def to(page: str, **query: object) -> str:
 
 @cache
 def environment() -> Environment:
-    """Make the templates' environment, once in a process: it keeps what it has compiled."""
+    """Make the templates' environment, once in a process: it keeps its compiled templates."""
     loader = PackageLoader("headrace._ui.web", "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
