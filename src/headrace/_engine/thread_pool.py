@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from headrace._engine.base import Unit
@@ -30,7 +29,8 @@ class Threads:
 
     def run(self, unit: Unit, argument: Any) -> asyncio.Future[Any]:
         """Call the function in a thread, recorded, in a context of its own."""
-        return self.submit(partial(self._contexts.fresh().run, self._observed, unit, argument))
+        context = self._contexts.fresh()
+        return self.submit(lambda: context.run(self._observed, unit, argument))
 
     def _observed(self, unit: Unit, argument: Any) -> Any:
         observed = self._telemetry.on

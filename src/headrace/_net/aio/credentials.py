@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from redis.credentials import CredentialProvider
 
@@ -16,7 +17,8 @@ class AsyncGuarded(Guarded):
     async def get_credentials_async(self) -> Credentials:
         """Ask the provider."""
         usual = None, CredentialProvider.get_credentials_async
-        if getattr(type(self.theirs), "get_credentials_async", None) not in usual:
+        theirs: Any = self.theirs
+        if getattr(theirs.__class__, "get_credentials_async", None) not in usual:
             try:
                 async with asyncio.timeout(credentials.ANSWER_WITHIN_S):
                     given: Credentials = await self.theirs.get_credentials_async()

@@ -42,7 +42,7 @@ class Guarded(CredentialProvider):
         asked = self._asked
         if asked is None or asked.done() or self._pid != os.getpid():  # a fork has no such thread
             self._pid = os.getpid()
-            self._asked = asked = Future()
+            self._asked = asked = Future[Credentials]()
             threading.Thread(target=self._answer, args=(asked,), name="headrace-credentials", daemon=True).start()
         return asked
 
