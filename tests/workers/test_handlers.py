@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -194,6 +195,120 @@ def test_tasks_that_end_as_they_begin(newest: Server, queue: Queue, theirs: bool
     assert len(tasks) == 200
     assert {task.get_name() for task in tasks} == {"headrace-q"}
     assert queue.counts() == Counts(enqueued=200, completed=200)
+
+
+TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+def returns_coroutine(seen: list[str], gate: asyncio.Event | None = None) -> Callable[[Any], Any]:
+    """Make a plain function that sets a variable, and returns a coroutine, as wrappers and lambdas do."""
+
+    async def body(argument: Any) -> bytes:
+        try:
+            await (asyncio.sleep(0) if gate is None else gate.wait())
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        seen.append(TENANT.get())
+        return b"done"
+
+    def handler(argument: Any) -> Any:
+        TENANT.set("somebody")
+        return body(argument)
+
+    return handler
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+def test_an_awaitable_result_is_awaited_by_an_async_worker(
+    newest: Server, queue: Queue, around: bool, batch: bool
+) -> None:
+    """Within the middleware, and with the context variables of the function that made it."""
+    worker, seen = AsyncWorker(url=newest.url), list[str]()
+    register = worker.batch_handler("q") if batch else worker.handler("q")
+    register(returns_coroutine(seen))
+    if around:
+
+        @worker.middleware
+        async def surround(_job: Any, call: Callable[[], Any]) -> Any:
+            result = await call()
+            seen.append("left")
+            return result
+
+    ids = [receipt.id for receipt in queue.enqueue_many([b"x"])]
+
+    async def story() -> None:
+        async with worker:
+            while queue.counts().completed < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+    assert seen == ["somebody", *(["left"] if around else [])]
+    assert batch or queue.result(ids[0], timeout=PATIENCE) == b"done"
+    assert queue.counts().delayed == 0
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_what_awaits_a_result_is_cancelled_when_its_deadline_is_over(
+    newest: Server, queue: Queue, around: bool
+) -> None:
+    worker, seen = AsyncWorker(url=newest.url), list[str]()
+    if around:
+
+        @worker.middleware
+        async def surround(_job: Any, call: Callable[[], Any]) -> Any:
+            return await call()
+
+    async def story() -> None:
+        handler = returns_coroutine(seen, asyncio.Event())
+        worker.handler("q", deadline=0.2, retry=Retry(attempts=1))(handler)
+        async with worker:
+            while not seen or not queue.counts().dead:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    queue.enqueue(b"x")
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+    assert seen == ["cancelled"]
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_what_awaits_a_result_is_cancelled_by_the_end(newest: Server, queue: Queue, around: bool) -> None:
+    """The job goes back, unspent."""
+    worker, seen = AsyncWorker(url=newest.url), list[str]()
+    if around:
+
+        @worker.middleware
+        async def surround(_job: Any, call: Callable[[], Any]) -> Any:
+            return await call()
+
+    async def story() -> None:
+        worker.handler("q")(returns_coroutine(seen, asyncio.Event()))
+        worker.start()
+        engine: Any = worker._running
+        (slots,) = engine._slots.values()
+        while not slots.awaited:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await worker.stop(wait=False)
+        await worker.stop()
+
+    queue.enqueue(b"x")
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+    assert seen == ["cancelled"]
+    assert queue.counts().parked == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_awaitable_result_is_a_failure_under_a_worker(newest: Server, queue: Queue) -> None:
+    worker, seen = Worker(url=newest.url), list[str]()
+    worker.handler("q", retry=Retry(attempts=1))(returns_coroutine(seen))
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().dead)
+    (letter,) = queue.dead()
+    assert letter.reason is not None
+    assert "returned an awaitable (coroutine), which nobody awaits" in letter.reason
+    assert not seen
 
 
 def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -> None:

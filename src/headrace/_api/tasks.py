@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from headrace._codecs.scalars import Misfit
 from headrace._codecs.signature import Signature
-from headrace._engine.functions import is_async
+from headrace._engine.functions import is_async, refuse_generator
 from headrace._model import checks
 from headrace._model.codec import Codec, keeper
 from headrace._model.conditions import Conditions, Full, with_conditions
@@ -130,6 +130,7 @@ class BaseTasks:
             raise ConfigurationError(f"{function!r} is a task already; @tasks.cron goes above @tasks.task")
         if not callable(function) or isinstance(function, type):
             raise TypeError(f"a task is a function, {function!r:.200} is none")
+        refuse_generator(function)
         own = getattr(function, "__name__", "") if name is None else name
         if not isinstance(own, str):
             raise TypeError(f"name must be a str, not {type(own).__name__}")

@@ -22,7 +22,7 @@ from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import PersistentConsumer
-from headrace._engine.functions import called, is_async
+from headrace._engine.functions import called, is_async, refuse_generator
 from headrace._engine.hooks import Hooked
 from headrace._model import checks, returns, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
@@ -297,6 +297,7 @@ class BaseWorker(Hooked):
         **special: Any,
     ) -> None:
         Keys.of(queue, self.namespace)
+        refuse_generator(function)
         if self._threads_only and is_async(function):
             raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
         if kind is not None and not isinstance(kind, str):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -158,13 +159,28 @@ def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settle
 
 
 def returned_verdict(value: Any) -> BaseException | None:
-    """Return the verdict that a handler returned, as an instance or a class; `None` if *value* is no verdict."""
+    """Return the verdict that a handler returned, as an instance or a class; `None` if *value* is a result.
+
+    A coroutine or a generator is none: nothing of its body has run, so that is a `TypeError`.
+    """
     try:
         if isinstance(value, type) and issubclass(value, errors.Verdict):
             return value()
-        return value if isinstance(value, errors.Verdict) else None
+        return value if isinstance(value, errors.Verdict) else _not_run(value)
     except BaseException as wrong:  # a DeadLetter without a reason; or whatever else is the user's
         return wrong
+
+
+def _not_run(value: Any) -> TypeError | None:
+    """Return the error of a handler whose result has still to run; close that."""
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()  # it would warn that it was never awaited
+        of = f"the handler returned an awaitable ({type(value).__name__}), which nobody awaits"
+        return TypeError(f"{of}: await it, in an async function under an AsyncWorker")
+    if isinstance(value, (Generator, AsyncGenerator)):
+        return TypeError(f"the handler returned a generator ({type(value).__name__}), and nothing of its body has run")
+    return None
 
 
 def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -> tuple[BaseException | None, Any]:

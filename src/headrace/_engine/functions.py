@@ -5,12 +5,27 @@ from __future__ import annotations
 import inspect
 from functools import partial
 
+from headrace.errors import ConfigurationError
+
 
 def is_async(function: object) -> bool:
     """Tell whether calling *function* gives a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
-    )
+    return any(map(inspect.iscoroutinefunction, _bodies(function)))
+
+
+def refuse_generator(function: object) -> None:
+    """Raise `ConfigurationError` for a generator function, also an async one: a call runs nothing of its body."""
+    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in _bodies(function)):
+        raise ConfigurationError(
+            f"{called(function)} is a generator function: calling it runs nothing. Give a function without yield"
+        )
+
+
+def _bodies(function: object) -> tuple[object, object]:
+    """Return the function behind partials, and the `__call__` of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    return function, getattr(function, "__call__", None)  # noqa: B004 - it may be async, or a generator function
 
 
 def called(function: object) -> str:

@@ -46,7 +46,7 @@ from headrace._engine.functions import is_async
 from headrace._engine.hooks import Hook, hook_failed, surrounded
 from headrace._engine.pulse import Pulse
 from headrace._engine.stalls import StallWatch
-from headrace._engine.thread_pool import Threads
+from headrace._engine.thread_pool import Threads, Unfinished
 from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
 from headrace._net.aio.cluster import executor_of
@@ -67,6 +67,7 @@ class _Slots:
 
     __slots__ = (
         "around",
+        "awaited",
         "backlog",
         "call",
         "consumer",
@@ -95,6 +96,7 @@ class _Slots:
         self.over: list[tuple[Unit, BaseException | None, Any]] = []  # has ended, and is not yet taken in
         self.tasks: dict[int, tuple[Any, Unit]] = {}  # by unit; the loop keeps only weak references to them
         self.threads: Threads | None = None
+        self.awaited: set[int] = set()  # the first jobs of runs whose plain function returned an awaitable
         self.call: Callable[[Any], Awaitable[Any]] = handler.function
         name = f"headrace-{handler.queue}"
         # Without a factory of the user's, what create_task() would do but its own frames and a name for each.
@@ -105,12 +107,12 @@ class _Slots:
         )
         self.plain: Callable[[Any], bool] = _always  # whether a call is for a thread, if there are threads
         if handler.kinds:
-            self.threads = Threads(handler.function, name, loop, telemetry, contexts)
+            self.threads = Threads(handler.function, name, loop, contexts)
             self.call = partial(_routed, handler)
             threaded = {kind for kind, one in handler.kinds.items() if not is_async(one.function)}
             self.plain = lambda job: next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
         elif not is_async(handler.function):
-            self.threads = Threads(handler.function, name, loop, telemetry, contexts)
+            self.threads = Threads(handler.function, name, loop, contexts)
         elif handler.deadline is not None:
             self.call = partial(_timed, handler.function, handler.deadline)
         self.around = handler.around
@@ -118,13 +120,33 @@ class _Slots:
         self.threaded = surrounded(self._in_thread, self.around)
 
     def in_thread(self, unit: Unit) -> bool:
-        """Tell whether the handler of this unit is a plain function, which runs in a thread."""
-        return self.threads is not None and self.plain(unit[0].job)
+        """Tell whether this unit runs in a thread: its handler is a plain function, and has returned no awaitable."""
+        return self.threads is not None and self.plain(unit[0].job) and id(unit[0].job) not in self.awaited
 
-    def _in_thread(self, argument: Any) -> asyncio.Future[Any]:
+    async def _in_thread(self, argument: Any) -> Any:
         """Call a plain function within its middleware: in a thread, with the context of the task that calls."""
         assert self.threads is not None  # noqa: S101
-        return self.threads.submit(partial(copy_context().run, self.consumer.handler.function, argument))
+        context = copy_context()
+        result = await self.threads.submit(partial(context.run, self.consumer.handler.function, argument))
+        if result is None or not inspect.isawaitable(result):
+            return result
+        for variable, value in context.items():
+            if variable.get(None) is not value:
+                variable.set(value)
+        return await self.finish(result, argument)
+
+    async def finish(self, awaitable: Awaitable[Any], argument: Any) -> Any:
+        """Await the result of a plain function. From here on, the run can be cancelled."""
+        job = argument[0] if self.consumer.handler.batch else argument
+        if job.lost:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise asyncio.CancelledError
+        self.awaited.add(id(job))
+        try:
+            return await awaitable
+        finally:
+            self.awaited.discard(id(job))
 
 
 def _always(_argument: object) -> bool:
@@ -290,11 +312,11 @@ class Engine(BaseEngine):
             argument = jobs if batch else jobs[0]
             if slots.threads is None or not slots.plain(argument):
                 run: Any = slots.task(self._run(slots, unit, argument, slots.call))
-            elif slots.around:
+            elif slots.around or slots.telemetry.on:  # a span lasts until an awaitable result is there, too
                 run = slots.task(self._run(slots, unit, argument, slots.threaded))
             else:
-                run = slots.threads.run(unit, argument)
-                run.add_done_callback(partial(self._thread_ended, slots, unit))
+                run = slots.threads.run(argument)
+                run.add_done_callback(partial(self._thread_ended, slots, unit, argument))
             if not run.done():
                 slots.tasks[id(unit)] = run, unit
 
@@ -323,10 +345,18 @@ class Engine(BaseEngine):
         if slots.tasks.pop(id(unit), None) is not None:
             self._ended(slots, unit, asyncio.CancelledError(), None)
 
-    def _thread_ended(self, slots: _Slots, unit: Unit, run: Any) -> None:
+    def _thread_ended(self, slots: _Slots, unit: Unit, argument: Any, run: Any) -> None:
+        """Take in the end of a plain function; await an awaitable that it returned, in the context of its run."""
         error = run.exception()
+        result = None if error is not None else run.result()
         del slots.tasks[id(unit)]
-        self._ended(slots, unit, error, None if error is not None else run.result())
+        if type(result) is not Unfinished:  # it may be of a class that can't be asked
+            self._ended(slots, unit, error, result)
+            return
+        goes_on = self._run(slots, unit, argument, partial(slots.finish, result.awaitable))
+        task = result.context.run(self._loop.create_task, goes_on, name=f"headrace-{slots.consumer.handler.queue}")
+        if not task.done():
+            slots.tasks[id(unit)] = task, unit
 
     def _ended(self, slots: _Slots, unit: Unit, error: BaseException | None, result: Any) -> None:
         slots.over.append((unit, error, result))

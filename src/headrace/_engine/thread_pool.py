@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import Any
 
-from headrace._engine.base import Unit
+from attrs import frozen
+
 from headrace._engine.contexts import Contexts
-from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import said
+
+
+@frozen
+class Unfinished:
+    """The awaitable that a plain function returned, and the context of its run."""
+
+    awaitable: Awaitable[Any]
+    context: Context
 
 
 class Threads:
     """Daemon threads that run a plain function, as many as ever ran at once. A hanging one keeps no process alive."""
 
     def __init__(
-        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry,
-        contexts: Contexts,
-    ) -> None:  # fmt: skip
+        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, contexts: Contexts
+    ) -> None:
         self._contexts = contexts
-        self._function, self._name, self._loop, self._telemetry = function, name, loop, telemetry
+        self._function, self._name, self._loop = function, name, loop
         self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads = self._busy = 0
 
-    def run(self, unit: Unit, argument: Any) -> asyncio.Future[Any]:
-        """Call the function in a thread, recorded, in a context of its own."""
+    def run(self, argument: Any) -> asyncio.Future[Any]:
+        """Call the function in a thread, in a context of its own. The future's result may be `Unfinished`."""
         context = self._contexts.fresh()
-        return self.submit(lambda: context.run(self._observed, unit, argument))
+        return self.submit(lambda: context.run(self._call, argument))
 
-    def _observed(self, unit: Unit, argument: Any) -> Any:
-        observed = self._telemetry.on
-        return self._telemetry.call(self._function, unit, argument) if observed else self._function(argument)
+    def _call(self, argument: Any) -> Any:
+        result = self._function(argument)
+        if result is not None and inspect.isawaitable(result):
+            return Unfinished(result, copy_context())
+        return result
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         """Call *call* in a thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from headrace import AsyncWorker, ConfigurationError, Job, Queue, Retry, Worker
+from headrace import AsyncWorker, ConfigurationError, Flow, Job, Queue, Retry, Tasks, Worker
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.persistent import PersistentConsumer
 from headrace._engine.functions import is_async
@@ -53,7 +53,35 @@ def test_any_callable_will_do(worker: Any, function: Callable[..., Any]) -> None
     assert [handler.function for handler in worker.handlers.values()] == [function] * 2
 
 
-@pytest.mark.parametrize("function", [coroutine, Methods().coroutine, partial(coroutine), Awaited()])
+def generator(job: Job) -> Iterator[bytes]:
+    yield job.payload
+
+
+async def async_generator(job: Job) -> AsyncIterator[bytes]:
+    yield job.payload
+
+
+class Generates:
+    def __call__(self, job: Job) -> Iterator[bytes]:
+        yield job.payload
+
+
+@pytest.mark.parametrize(
+    "function",
+    [generator, async_generator, Generates(), Generates().__call__, partial(generator), partial(Generates())],
+)
+def test_generator_functions_are_refused_wherever_they_are_registered(worker: Any, function: Any) -> None:
+    for register in (worker.handler("q"), worker.batch_handler("q"), Flow("f", url=URL).stage("s")):
+        with pytest.raises(ConfigurationError, match="is a generator function: calling it runs nothing"):
+            register(function)
+    with pytest.raises(ConfigurationError, match="is a generator function"):
+        Tasks("q", url=URL).task(name="t")(function)
+    assert not worker.handlers
+
+
+@pytest.mark.parametrize(
+    "function", [coroutine, Methods().coroutine, partial(coroutine), Awaited(), partial(Awaited())]
+)
 def test_async_handlers_are_for_async_workers(function: Callable[..., Any]) -> None:
     assert is_async(function)
     AsyncWorker(url=URL).handler("q")(function)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
+import re
+from collections.abc import AsyncIterator, Callable, Generator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -262,6 +265,37 @@ def test_a_class_that_is_returned_is_as_if_raised(returned: type, expected: type
 )
 def test_what_is_returned_else_is_a_result(value: Any) -> None:
     assert meant("1-0", None, value, batch=False) == (None, value)
+
+
+class Later:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+async def _coroutine() -> None: ...
+
+
+async def _async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (_coroutine, r"returned an awaitable \(coroutine\), which nobody awaits"),
+        (Later, r"returned an awaitable \(Later\)"),
+        (lambda: (number for number in range(3)), r"returned a generator \(generator\)"),
+        (_async_generator, r"returned a generator \(async_generator\)"),
+    ],
+)
+def test_a_result_that_has_still_to_run_is_a_failure(make: Callable[[], Any], says: str, batch: bool) -> None:
+    error, result = meant("1-0", None, make(), batch=batch)
+    assert isinstance(error, TypeError)
+    assert re.search(says, str(error))
+    assert result is None
+    gc.collect()  # a coroutine that is left open warns
 
 
 @pytest.mark.parametrize("batch", [False, True])
