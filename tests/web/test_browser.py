@@ -5,7 +5,10 @@ Skipped where the system has no Chromium (`apt-get install chromium`).
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 
 from headrace import NewJob, Queue
 from tests.support.awaiting import until
-from tests.support.program import PROGRAM, environment
+from tests.support.program import PATIENCE, PROGRAM, Started, environment, started
 from tests.support.records import kept
 from tests.support.servers import Server
 from tests.support.steps import LONG
@@ -144,3 +147,105 @@ def test_without_javascript(program: str, queue: Queue) -> None:
         assert page.get_by_role("status").inner_text() == "1 job went back to the queue."
         browser.close()
     until(lambda: queue.counts().dead == 0, "the dead letter is back")
+
+
+@pytest.fixture
+def own(newest: Server) -> Iterator[Server]:
+    """A server to freeze and to kill."""
+    with Server(newest.binary, tcp=True) as server:
+        yield server
+
+
+@pytest.fixture
+def watched(own: Server) -> Iterator[tuple[Started, Any]]:
+    """`headrace web` on a server of its own, and a browser that shows its queues."""
+    from playwright.sync_api import sync_playwright
+
+    with (
+        Queue("q", url=own.url) as queue,
+        started("web", "--port", "0", url=own.url) as program,
+        sync_playwright() as play,
+    ):
+        queue.enqueue(b"x")
+        assert program.stdout is not None
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.set_default_timeout(PATIENCE * 1000)
+        page.goto(program.stdout.readline().decode().strip())
+        page.get_by_role("link", name="q", exact=True).wait_for()
+        yield program, page
+        browser.close()
+
+
+def outdated(page: Any, reason: str) -> None:
+    """Wait for the bar: it says since when the page is not up to date, and why, and the figures are grey."""
+    bar = page.locator("#late")
+    bar.get_by_text(reason).wait_for()
+    assert re.match(r"Not up to date since \d\d:\d\d:\d\d UTC: ", bar.inner_text())
+    assert page.evaluate("getComputedStyle(document.querySelector('main [data-live] *')).color") == page.evaluate(
+        "getComputedStyle(document.querySelector('footer')).color"
+    )
+
+
+def current(page: Any) -> None:
+    """Wait until the bar has gone by itself."""
+    page.locator("#late").wait_for(state="hidden")
+    assert page.locator("body.late").count() == 0
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer(watched: tuple[Started, Any], own: Server) -> None:
+    """The page says so while it is frozen, and while it is gone; it follows again by itself, a restarted one too."""
+    _, page = watched
+    os.kill(own.pid, signal.SIGSTOP)
+    outdated(page, "The server does not answer")
+    checked(page)
+    os.kill(own.pid, signal.SIGCONT)
+    current(page)
+    own.kill()
+    outdated(page, "The server does not answer")
+    own.start()  # empty
+    current(page)
+    page.get_by_role("link", name="q", exact=True).wait_for(state="detached")
+
+
+@pytest.mark.slow
+def test_a_queue_that_is_gone(watched: tuple[Started, Any], own: Server) -> None:
+    """The page of a queue says so when the server came back without it."""
+    _, page = watched
+    page.get_by_role("link", name="q", exact=True).click()
+    page.get_by_role("heading", name="q", exact=True).wait_for()
+    own.kill()
+    own.start()
+    outdated(page, "There is no queue 'q'.")
+
+
+@pytest.mark.slow
+def test_a_program_that_does_not_answer(watched: tuple[Started, Any]) -> None:
+    """The page says so while the network is cut, while `headrace web` is frozen, and once it has ended."""
+    program, page = watched
+    page.context.set_offline(True)
+    outdated(page, "The program does not answer.")
+    page.context.set_offline(False)
+    current(page)
+    os.kill(program.pid, signal.SIGSTOP)
+    outdated(page, "The program does not answer.")
+    os.kill(program.pid, signal.SIGCONT)
+    current(page)
+    program.terminate()
+    program.wait(PATIENCE)
+    outdated(page, "The program does not answer.")
+
+
+@pytest.mark.slow
+def test_a_first_look_while_the_server_is_away(watched: tuple[Started, Any], own: Server) -> None:
+    """The page that says so comes before the browser gives up, and makes room for the right one by itself."""
+    _, page = watched
+    os.kill(own.pid, signal.SIGSTOP)
+    outdated(page, "The server does not answer")  # what was read a moment ago is not shown again by now
+    page.goto(page.url + "workers")
+    page.get_by_role("heading", name="503").wait_for()
+    page.get_by_text("This page tries again every few seconds.").wait_for()
+    checked(page)
+    os.kill(own.pid, signal.SIGCONT)
+    page.get_by_role("heading", name="Workers").wait_for()

@@ -45,6 +45,9 @@ HEADERS = {
     "cache-control": "no-store",
 }
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
+PAGE_WITHIN_S = 5.0  # seconds that a page may take, behind those of other viewers
+RETRY_S = 5  # seconds until a page that could not be read is asked for again, without JavaScript
 OUTCOMES = 500  # of actions, that are kept to be shown once
 
 
@@ -76,7 +79,7 @@ class Pages:
         self._static = {name: (folder / name).read_bytes() for name in STATIC}
 
     def _reader(self) -> AsyncInspector:
-        return AsyncInspector(namespace=self._namespace, **self._server, **self._options)
+        return AsyncInspector(namespace=self._namespace, timeout=READ_WITHIN_S, **self._server, **self._options)
 
     def _looking(self) -> AsyncInspector:
         """Return the one reader of this process, for the event loop that runs."""
@@ -134,7 +137,8 @@ class Pages:
         try:
             return await self._shown(name, request, rights)
         except (Refused, NotThere, redis.RedisError, OSError, HeadraceError, ValueError) as error:
-            return self._error(*_told(error), rights)
+            status, text = _told(error)
+            return self._error(status, text, rights, retry=reading and status == 503)
 
     async def _shown(self, name: str, request: Request, rights: Rights) -> Response:
         if name.startswith("do/"):
@@ -161,15 +165,21 @@ class Pages:
             403,
         )
 
-    def _error(self, status: int, text: str, rights: Rights) -> Response:
-        return page(self._templates, "error.html", {"status": status, "text": text, **self._common(rights)}, status)
+    def _error(self, status: int, text: str, rights: Rights, *, retry: bool = False) -> Response:
+        """Make the page of an error. *retry*: it asks again by itself, as the server may be back soon."""
+        values = {"status": status, "text": text, "retry_s": RETRY_S if retry else 0, **self._common(rights)}
+        return page(self._templates, "error.html", values, status)
 
     def _common(self, rights: Rights, outcome: str = "") -> dict[str, Any]:
         return {"may": rights.may, "sees": rights.sees, "namespace": self._namespace, "outcome": outcome, "here": "-"}
 
     async def _page(self, name: str, request: Request, rights: Rights) -> Response:
         visit = Visit(request, rights, self._looking(), self)
-        template, values = await PAGES[name](visit)
+        try:
+            async with asyncio.timeout(PAGE_WITHIN_S):
+                template, values = await PAGES[name](visit)
+        except TimeoutError as error:
+            raise TimeoutError(str(error) or f"this page was not read within {PAGE_WITHIN_S:g} s") from None
         outcome = self._outcome(visit.asked("outcome"), name, request)
         return page(self._templates, template, {**self._common(rights, outcome), "here": name, **values})
 
