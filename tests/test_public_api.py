@@ -48,8 +48,8 @@ MEMBERS = {
     "Worker": {
         "batch_handler", "flow", "handler", "middleware", "on_start", "on_stop", "run", "start", "stop", "tasks",
     },
-    "Tasks": {"close", "cron", "enqueue_many", "job", "task"},
-    "Task": {"enqueue", "new", "options"},
+    "Tasks": {"close", "cron", "enqueue_many", "job", "result", "task"},
+    "Task": {"enqueue", "new", "options", "receipt"},
     "Flow": {
         "cancel", "close", "complete", "counts", "find", "mermaid", "result", "stage", "start", "state",
     },

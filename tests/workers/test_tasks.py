@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import redis
 
 from headrace import AsyncTasks, AsyncWorker, Counts, DeadLetter, JobFailed, NewJob, Queue, Retry, Tasks
 from headrace.codecs import Compressed
+from headrace.errors import CodecError
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -100,6 +104,93 @@ async def _twice(url: str) -> list[Any]:
             return [first, await late.result(timeout=0)]
         except TimeoutError as error:
             return [first, type(error)]
+
+
+def _when() -> dict[str, datetime]:
+    raise NotImplementedError  # nothing runs it: jobs are completed by hand
+
+
+async def _later() -> dict[str, datetime]:
+    raise NotImplementedError
+
+
+ENCODED = b'{"now":"2026-11-22T12:30:00+00:00"}'
+
+
+@pytest.mark.parametrize("options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"])
+def test_the_result_of_a_task_is_had_by_its_id(newest: Server, options: dict[str, Any]) -> None:
+    """By a program that has enqueued nothing: typed by the task, else while the job says which task it is for."""
+    with Tasks("q", newest.url, **options) as there, Tasks("q", newest.url, **options) as here:
+        enqueued = there.task(_when).enqueue()
+        when = here.task(_when)
+        receipt = when.receipt(enqueued.id)
+        assert (receipt.id, receipt.added) == (enqueued.id, False)
+        for ask in (receipt.result, lambda timeout: here.result(enqueued.id, timeout)):
+            with pytest.raises(TimeoutError, match=re.escape(enqueued.id)):
+                ask(0)
+        assert there.queue.lease().complete(ENCODED)
+        assert receipt.result() == when.receipt(enqueued.id).result(timeout=5) == {"now": NOW}
+        assert here.result(enqueued.id) == {"now": "2026-11-22T12:30:00+00:00"}  # no task is known of it by now
+
+
+@pytest.mark.parametrize("options", [{}, {"history": 10}], ids=["plain", "history"])
+def test_a_wait_for_the_result_of_an_id_learns_its_task(newest: Server, options: dict[str, Any]) -> None:
+    with (
+        Tasks("q", newest.url, **options) as tasks,
+        ThreadPoolExecutor(1) as pool,
+        redis.Redis.from_url(newest.url) as client,
+    ):
+        receipt = tasks.task(_when).enqueue()
+        waiting = pool.submit(tasks.result, receipt.id)
+        until(client.pubsub_channels, "it has looked, and waits")
+        assert tasks.queue.lease().complete(ENCODED)
+        assert waiting.result(60) == {"now": NOW}
+
+
+def test_the_result_of_an_async_task_is_had_by_its_id(newest: Server) -> None:
+    async def both() -> None:
+        async with AsyncTasks("q", newest.url) as tasks:
+            later = tasks.task(_later)
+            enqueued = await later.enqueue()
+            receipt = later.receipt(enqueued.id)
+            with pytest.raises(TimeoutError):
+                await receipt.result(0)
+            with pytest.raises(TimeoutError):
+                await tasks.result(enqueued.id, timeout=0)
+            waiting = asyncio.create_task(tasks.result(enqueued.id))
+            await asyncio.to_thread(until, client.pubsub_channels, "it has looked, and waits")
+            lease = await tasks.queue.lease()
+            assert await lease.complete(ENCODED)
+            assert await waiting == await receipt == {"now": NOW}
+            assert await tasks.result(enqueued.id) == {"now": "2026-11-22T12:30:00+00:00"}
+
+    with redis.Redis.from_url(newest.url) as client:
+        asyncio.run(both())
+
+
+def test_why_an_id_has_no_result(tasks: Tasks) -> None:
+    when = tasks.task(_when)
+    names = ["dead", "none", "bytes", "wrong"]
+    tasks.enqueue_many([when.options(id=name).new() for name in names])
+    dead, none, some, wrong = tasks.queue.lease_many(4)
+    assert dead.dead_letter("no")
+    assert none.complete()
+    assert some.complete(b"\xff")
+    assert wrong.complete(b"5")
+    for ask in (tasks.result, lambda name: when.receipt(name).result()):
+        with pytest.raises(JobFailed, match="no"):
+            ask("dead")
+        assert ask("none") is ask("nobody") is None
+        with pytest.raises(CodecError, match=r"'bytes' does not decode: .*no JSON"):
+            ask("bytes")
+    assert tasks.result("wrong") == 5
+    with pytest.raises(CodecError, match="'wrong' does not decode"):
+        when.receipt("wrong").result()
+    for refused in (tasks.result, when.receipt):
+        with pytest.raises(ValueError, match="id"):
+            refused("")
+        with pytest.raises(TypeError, match="id"):
+            refused(5)
 
 
 def test_nothing_is_sent_of_a_wrong_call(tasks: Tasks) -> None:

@@ -11,16 +11,20 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
-from headrace._codecs.scalars import Misfit
+from headrace._api.results import value_of
+from headrace._codecs.scalars import Misfit, loaded
 from headrace._codecs.signature import Signature
 from headrace._engine.functions import is_async, refuse_generator
 from headrace._model import checks
+from headrace._model.checks import FOREVER_S
 from headrace._model.codec import Codec, keeper
 from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import Job, NewJob, NewTaskJob
 from headrace._model.policy import Retry
+from headrace._model.receipt import BaseReceipt
 from headrace._model.settings import KIND
 from headrace._model.timing import Timing, missed_policy
+from headrace._protocol.keys import job_id
 from headrace._protocol.recurring import PREFIX, Declared, Recurring
 from headrace.errors import ConfigurationError, DeadLetter, said
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from headrace._api.queue import BaseQueue, Delay
+    from headrace._core.effects import Step
+    from headrace._core.queue.results import End
+    from headrace._model.state import JobState
     from headrace._net.base.connected import Timeout
 
 P = ParamSpec("P")
@@ -153,6 +160,23 @@ class BaseTasks:
         self._named[own] = task
         return task
 
+    def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
+        """Wait for a result. It is decoded by its task, if the job was there to name it, else as JSON."""
+        name = job_id(id)
+        limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
+        whole, decode = self.queue._whole, loaded
+        try:
+            end: End = yield from whole.end_of(name, 0.0, own=True)
+        except TimeoutError:
+            if not limit:
+                raise
+            state: JobState[Any] | None = yield from whole.find(name, None)
+            task = None if state is None else self._named.get(state.job.headers.get(KIND, ""))
+            if task is not None:
+                decode = task._signature.unpack_result
+            end = yield from whole.end_of(name, limit, own=True)
+        return value_of(self.queue.ops, name, end, decode)
+
     def _recur(
         self, kind: type[K], function: Any, cron: str | None, every: float | timedelta | None,
         tz: str | ZoneInfo | None, missed: str,
@@ -215,6 +239,13 @@ def typed(queue: Any, jobs: Sequence[Any], receipts: Sequence[Any]) -> Any:
         if isinstance(job, NewTaskJob):
             queue._bound([receipt], job.decode)
     return receipts
+
+
+def receipt_of(task: BaseTask[..., Any, Any], id: str) -> Any:
+    """Make the receipt of an earlier call of *task*, of the queue's colour."""
+    made: BaseReceipt[Any] = BaseReceipt(job_id(id), False)
+    (receipt,) = task._tasks.queue._bound([made], task._signature.unpack_result)
+    return receipt
 
 
 def declared(queue: str, some: Sequence[BaseTasks]) -> Declared | None:

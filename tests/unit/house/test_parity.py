@@ -46,6 +46,7 @@ NEVER_AWAITED = {
     "on_start",
     "on_stop",
     "options",
+    "receipt",
     "run",
     "running",
     "stage",

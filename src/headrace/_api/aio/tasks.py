@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, Protocol, Unpack, overload
 from zoneinfo import ZoneInfo
 
 from headrace._api.aio.queue import AsyncQueue
 from headrace._api.closing import AsyncClosing
-from headrace._api.tasks import BaseTask, BaseTasks, C, P, R, typed
+from headrace._api.tasks import BaseTask, BaseTasks, C, P, R, receipt_of, typed
 from headrace._api.worker import Seconds
 from headrace._model.codec import Codec
 from headrace._model.conditions import Full
@@ -32,6 +33,14 @@ class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
         job, queue = self.new(*args, **kwargs), self._tasks.queue
         receipts: list[AsyncReceipt[R]] = typed(queue, [job], [await queue.enqueue(job, **self._call)])
         return receipts[0]
+
+    def receipt(self, id: str) -> AsyncReceipt[R]:
+        """Make the receipt of an earlier call of this task from the job's id alone, for its `result()`. Sends nothing.
+
+        `added` is false: nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can have.
+        """
+        receipt: AsyncReceipt[R] = receipt_of(self, id)
+        return receipt
 
 
 class Declare(Protocol):
@@ -109,6 +118,18 @@ class AsyncTasks(AsyncClosing, BaseTasks):
             self.queue, some, await self.queue.enqueue_many(some, timeout=timeout, full=full)
         )
         return receipts
+
+    async def result(self, id: str, timeout: float | timedelta | None = None) -> Any:
+        """Wait until the job of a call has ended, *timeout* seconds at most, and return its result.
+
+        For an id alone; `AsyncTask.receipt` is for one whose task is known, and its results are always typed. Here the
+        job names its task while it is in the queue, and its result is of the type that the task returns. A job that had
+        ended before the call names no task any more: its result is plain JSON, such as a `dict` for a dataclass.
+
+        *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `AsyncReceipt.result`,
+        which has the errors, too. find.lua, once, if the job has not ended; else as `AsyncQueue.result`.
+        """
+        return await self.queue._drive(self._result(id, timeout))  # noqa: SLF001
 
     async def close(self) -> None:
         """Close the connections we opened. As `AsyncQueue.close`."""

@@ -70,7 +70,7 @@ class Pages:
         self.trace_url = trace_url
         self._server: dict[str, Any] = {"client": client} if client is not None else {"url": url}
         self._namespace, self._access, self._door = namespace, access, door
-        self._options: dict[str, Any] = {"redact": redact, "codecs": codecs}
+        self._options: dict[str, Any] = {"redact": redact, "codecs": codecs, "timeout": READ_WITHIN_S}
         self._templates = environment()
         self._look: AsyncInspector | None = self._reader()  # refuses bad arguments now
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,7 +79,7 @@ class Pages:
         self._static = {name: (folder / name).read_bytes() for name in STATIC}
 
     def _reader(self) -> AsyncInspector:
-        return AsyncInspector(namespace=self._namespace, timeout=READ_WITHIN_S, **self._server, **self._options)
+        return AsyncInspector(namespace=self._namespace, **self._server, **self._options)
 
     def _looking(self) -> AsyncInspector:
         """Return the one reader of this process, for the event loop that runs."""
