@@ -123,6 +123,11 @@ PARTS = {
         "The entries read behind another of their key, by key and entry: `<bytes of the key>:<key>`, and for both numbers "  # noqa: ISC004
         "of the entry ID a letter for how many digits they have (`a` 1) and these. All scores are 0.",
     ),
+    "deaths": (
+        "hash",
+        "Entry whose holder has died → how often that was with other jobs of the queue, and how often with none; `turn`: "  # noqa: ISC004
+        "where some of them are to run alone, whose turn it is; `cursor`: where the search for entries that are gone goes on.",
+    ),
     "rates": (
         "zset",
         "Token buckets that are not full: a member for each → when it will be full; and who waits for one is due last.",
@@ -317,9 +322,11 @@ def page() -> str:
         JOBS,
         "## Reserved consumers",
         "",
-        f"The group `{GROUP}` has one consumer per worker, and four that are nobody:",
+        f"The group `{GROUP}` has one consumer per worker, and five that are nobody:",
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
+        f"- `{PARKED}:s` owns jobs whose holder has died twice. Each is handed out alone: to a worker that holds nothing of",
+        "  the queue, which gets nothing beside it.",
         f"- `{BELL}` owns entries that woke a blocked reader and that nobody has leased yet.",
         "  They come next.",
         f"- `{LIMITED}` owns entries that a rate limit holds back.",

@@ -280,7 +280,7 @@ export function decodeLease([known, nextDue, taken, fresh], worker, protocol) {
   for (let i = 0; i < fresh.length; i += 2) {
     jobs.push(decodeJob(String(fresh[i]), ['data', fresh[i + 1]], 1, 0, worker, protocol));
   }
-  return { jobs, nextDue, paused: known === 2 };
+  return { jobs, nextDue, paused: known === 2, alone: known === 3 };
 }
 
 /** Runs `handler(job, lost)` on the jobs of a queue: what it returns completes a job, what it throws retries it. */
@@ -353,9 +353,14 @@ export class Worker {
         continue;
       }
       for (const job of grant.jobs) this.start(job);
+      if (grant.alone && this.held.size > 0) { // nothing more until it holds nothing
+        const all = Promise.all([...this.held.values()].map(({ done }) => done));
+        await (grant.nextDue < 0 ? all : Promise.race([all, sleep(grant.nextDue)]));
+        continue;
+      }
       if (grant.jobs.length < room && !this.stopping) {
         const ms = grant.nextDue < 0 ? 1000 : Math.min(1000, grant.nextDue);
-        await this.queue.wait(this.blocking, ms, { paused: grant.paused });
+        await this.queue.wait(this.blocking, ms, { paused: grant.paused || grant.alone });
         woken = true;
       }
     }

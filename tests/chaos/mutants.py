@@ -104,7 +104,7 @@ MUTANTS = {
     "no record of calls": Mutant(
         [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")], "twice"
     ),
-    "what rang is not adopted": Mutant([("lease", "  front('bell')\n", ""), UNRUNG], "unheard"),
+    "what rang is not adopted": Mutant([("lease", "  q.front('bell')\n", ""), UNRUNG], "unheard"),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
@@ -183,7 +183,7 @@ MUTANTS = {
         [
             (
                 "release",
-                "ids_parked = park(jobs, leases, stats, parked, nil, heard.released)",
+                "ids_parked = park(jobs, leases, stats, deaths, parked, nil, heard.released)",
                 """for i = 1, #parked do
   redis.call('XACK', jobs, 'workers', parked[i])
   redis.call('XDEL', jobs, parked[i])
@@ -198,7 +198,7 @@ end""",
         [
             (
                 "release",
-                "ids_parked = park(jobs, leases, stats, parked, nil, heard.released)",
+                "ids_parked = park(jobs, leases, stats, deaths, parked, nil, heard.released)",
                 "if #parked > 0 then redis.call('XACK', jobs, 'workers', unpack(parked)) end",
             )
         ],
@@ -230,7 +230,7 @@ end""",
         [
             (
                 "fail_worker",
-                "  local ids = park(jobs, leases, stats, entries, budget, heard)\n",
+                "  local ids = park(jobs, leases, stats, deaths, entries, budget, heard, died)\n",
                 "  local ids = {}\n  if #entries > 0 then redis.call('XACK', jobs, 'workers', unpack(entries)) end\n",
             )
         ],

@@ -274,6 +274,8 @@ class Machine(RuleBasedStateMachine):
             self.model.reclaim(client, senior=senior)
         found = queue.lease_many(n, block, duration=duration, at_most_once=once)
         expected = self.model.lease(client, n, at_most_once=once)
+        for held in expected:
+            held.job.own_term = duration is not None
         self.pass_time(duration, expected)
         return multiple(*self.pair(found, expected))
 
@@ -338,6 +340,7 @@ class Machine(RuleBasedStateMachine):
         done = getattr(lease, how)(*given)
         assert done == getattr(self.model, how)(held, *modelled)
         if how == "renew" and done:
+            held.job.own_term = (duration or lease.claim.duration) is not None
             self.pass_time(duration or lease.claim.duration, [held])
         return kept(pair, done and (again or how == "renew"))
 
@@ -362,7 +365,10 @@ class Machine(RuleBasedStateMachine):
             "renew": (queue.ops.renew(claims, ttl=70.0), model.renew),
         }
         op, modelled = does[how]
-        assert queue._run(op) == [modelled(held) for _, held in pairs]
+        verdicts = queue._run(op)
+        assert verdicts == [modelled(held) for _, held in pairs]
+        for held in [held for (_, held), done in zip(pairs, verdicts, strict=True) if done and how == "renew"]:
+            held.job.own_term = False
 
     # -- what comes with time ------------------------------------------------------------------------------------
 
@@ -487,7 +493,7 @@ class Machine(RuleBasedStateMachine):
     def agrees(self) -> None:
         """Counts, listings and workers are the model's. One round trip."""
         ops, model = self.queues["ann"].ops, self.model
-        places = ["parked:0 -", "bell:0 -", "new:0 -"]  # a page each
+        places = ["parked:0 -", "suspects:0 -", "bell:0 -", "new:0 -"]  # a page each
         places += [f"{part}:{level} -" for level in range(1, self.priorities) for part in ("parked", "new")]
         waiting = [ops.listing("waiting", place) for place in places]
         others = [ops.listing(state, "") for state in LISTINGS[1:]]

@@ -20,7 +20,8 @@ from attrs import define, field, frozen
 NO_PAYLOAD = "no payload: the entry has no field 'data'"
 PRIORITY = "headrace-priority"
 UNIQUE = "headrace-unique"
-NO_ATTEMPTS = "no attempts left: its workers died, or let its leases expire"
+NO_ATTEMPTS = "no attempts left: "
+EXPIRED = "its workers died, or let its leases expire"
 
 
 @define(eq=False)
@@ -44,6 +45,17 @@ class Job:
     due: float = 0.0
     reason: str = ""
     """Why it died, or went round again the last time."""
+    beside: int = 0
+    """How often its holder died with other jobs, since it got its place."""
+    alone: int = 0
+    """How often with none."""
+    own_term: bool = False
+    """Whether its lease has a duration of its own."""
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it is handed out alone: its holder has died twice."""
+        return self.beside + self.alone >= 2
 
     @property
     def level(self) -> int:
@@ -85,6 +97,14 @@ class Model:
     gone: dict[str, int] = field(
         factory=lambda: dict.fromkeys(("enqueued", "completed", "cancelled", "deleted", "dead_trimmed"), 0)
     )
+    by_hand: set[str] = field(factory=set[str])
+    """The workers without a heartbeat."""
+    had_more: set[str] = field(factory=set[str])
+    """Those that had several jobs when some were taken from them."""
+    others_turn: bool = False
+    """Where suspects wait: whether the next turn is that of others."""
+    makes_room: str = ""
+    """The worker that gets nothing until it holds nothing, as a suspect is to be its next job."""
     _places: int = 0
 
     # -- what can be seen ----------------------------------------------------------------------------------------
@@ -95,7 +115,13 @@ class Model:
 
     def waiting(self) -> list[Job]:
         """What waits, in the order in which it will be leased."""
-        return sorted(self.in_state("parked") + self.in_state("waiting"), key=lambda job: job.level)
+
+        def rank(job: Job) -> tuple[int, int]:
+            if job.state == "parked" and job.suspect:
+                return 0, 1
+            return job.level, 0 if job.state == "parked" else 2
+
+        return sorted(self.in_state("parked", "waiting"), key=rank)
 
     def delayed(self) -> list[Job]:
         """The first due first."""
@@ -138,7 +164,7 @@ class Model:
 
     def _move(self, job: Job, state: str) -> None:
         self._places += 1
-        job.place, job.state = self._places, state
+        job.place, job.state, job.beside, job.alone = self._places, state, 0, 0
 
     def _park(self, job: Job) -> None:
         job.state, job.expired = "parked", False
@@ -203,6 +229,9 @@ class Model:
 
     def lease(self, worker: str, n: int, *, at_most_once: bool = False) -> list[Held]:
         """Hand out *n* jobs. What has no attempts left, or no payload, dies on the way."""
+        if not self.alive.get(worker):
+            self.by_hand.add(worker)
+            self.had_more.discard(worker)
         self.alive[worker] = True
         self.promote()
         handed: list[Held] = []
@@ -214,21 +243,53 @@ class Model:
                     self.dead_letter(held, NO_PAYLOAD)
                     continue
                 handed.append(held)
-                if at_most_once:
-                    self.complete(held)
-            if len(some) < wanted:
+            if len(some) < wanted and (handed or not some):
                 break
+        for held in handed if at_most_once else ():
+            self.complete(held)
         return handed
 
     def _hand_out(self, worker: str, n: int) -> list[Held]:
-        """One script's worth, whether it can be read or not."""
+        """One script's worth, whether it can be read or not. A suspect is handed out alone, by turns with others."""
+        mine = [job for job in self.in_state("leased") if job.holder == worker]
+        suspects = [job for job in self.in_state("parked") if job.suspect]
+        others = [job for job in self.waiting() if job not in suspects]
+        if any(job.suspect for job in mine) or (mine and suspects and self._room_by(worker)):
+            return []
+        if mine or not suspects:
+            return self._take(worker, others, n)
+        others_first = self.others_turn
+        handed = self._take(worker, others, n) if others_first else self._take_suspect(worker, suspects)
+        if not handed:
+            return self._take_suspect(worker, suspects) if others_first else self._take(worker, others, n)
+        if others_first:
+            self.others_turn = False
+            self._room_by(worker)
+        return handed
+
+    def _room_by(self, worker: str) -> bool:
+        """Whether it is this worker that makes room for a suspect."""
+        if not self.alive.get(self.makes_room):
+            self.makes_room = worker
+        return self.makes_room == worker
+
+    def _take_suspect(self, worker: str, suspects: list[Job]) -> list[Held]:
+        handed = self._take(worker, suspects, 1)
+        if handed:
+            self.others_turn = True
+            self.makes_room = "" if self.makes_room == worker else self.makes_room
+        return handed
+
+    def _take(self, worker: str, jobs: list[Job], n: int) -> list[Held]:
         handed: list[Held] = []
-        for job in self.waiting():
+        for job in jobs:
             if len(handed) == n:
                 break
-            if self.max_attempts and job.deliveries - job.unspent >= self.max_attempts:
-                known = job.reason and not job.reason.startswith(NO_ATTEMPTS)
-                self._bury(job, f"{NO_ATTEMPTS}; before that: {job.reason}" if known else NO_ATTEMPTS, worker)
+            if self.max_attempts and job.deliveries - job.unspent - job.beside >= self.max_attempts:
+                times = f"{job.alone} time{'s' if job.alone > 1 else ''}"
+                why = NO_ATTEMPTS + (f"it ended its process {times} while alone" if job.alone else EXPIRED)
+                known = job.reason and not job.reason.startswith(NO_ATTEMPTS[:16])
+                self._bury(job, f"{why}; before that: {job.reason}" if known else why, worker)
                 continue
             job.deliveries += 1
             if job.level and job.state == "waiting":
@@ -291,6 +352,9 @@ class Model:
         """A sign of life; in vain from one that is not known (any more)."""
         if worker not in self.alive and not register:
             return False
+        if not self.alive.get(worker):
+            self.by_hand.discard(worker)
+            self.had_more.discard(worker)
         self.alive[worker] = True
         return True
 
@@ -301,11 +365,36 @@ class Model:
         judges = senior and self.alive.get(worker, False)
         silent = [name for name, alive in self.alive.items() if judges and not alive]
         back = [job for job in self.in_state("leased") if job.expired or job.holder in silent]
-        for job in back:
-            self._park(job)
         for name in silent:
-            del self.alive[name]
+            dead = [job for job in back if job.holder == name]
+            for job, beside in zip(dead, [self._company(name)] * len(dead), strict=True):
+                job.beside, job.alone = job.beside + beside, job.alone + (not beside)
+                self._park(job)
+            self._forget(name)
+        for job in [job for job in back if job.own_term and job.state == "leased"]:
+            self._park(job)
+        expired = [job for job in back if job.state == "leased"]
+        for job in expired:
+            if job.holder in self.by_hand and job.holder != worker:  # it may have died
+                beside = self._company(job.holder)
+                job.alone += job.suspect and not beside
+                job.beside += beside
+        for job in expired:
+            self._park(job)
+        if not any(job.beside or job.alone for job in self.in_state("leased", "parked")):
+            self.others_turn, self.makes_room = False, ""
         return len(back), len(silent), self.promote()
+
+    def _company(self, worker: str) -> bool:
+        """Whether it has several jobs, or had them when some were taken from it."""
+        if sum(job.holder == worker for job in self.in_state("leased")) > 1:
+            self.had_more |= {worker} & self.alive.keys()
+        return worker in self.had_more
+
+    def _forget(self, worker: str) -> None:
+        self.alive.pop(worker, None)
+        self.by_hand.discard(worker)
+        self.had_more.discard(worker)
 
     def leave(self, worker: str) -> int:
         """A worker goes: what it holds is released."""
@@ -313,7 +402,9 @@ class Model:
         for job in held:
             job.unspent += 1
             self._park(job)
-        self.alive.pop(worker, None)
+        self._forget(worker)
+        if not self.in_state("leased", "parked"):
+            self.others_turn, self.makes_room = False, ""
         return len(held)
 
     # -- the whole queue -----------------------------------------------------------------------------------------
@@ -338,6 +429,7 @@ class Model:
     def delete(self) -> int:
         """Remove everything."""
         self.taken.clear()
+        self.others_turn, self.makes_room = False, ""
         return self._remove(self.jobs, "deleted")
 
     def redrive(self, names: Iterable[str] = ()) -> int:

@@ -33,10 +33,30 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "no record of calls": [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")],
     "no record of leases": [("lease", "if known then -- the", "if false then -- the")],
     "new jobs overtake parked ones": [
-        ("lease", "if #parked > 0 or heir then front('parked') end", "if #parked > 2 or heir then front('parked') end")
+        (
+            "lease",
+            "if #parked > 0 or heir then q.front('parked') end",
+            "if #parked > 2 or heir then q.front('parked') end",
+        )
     ],
-    "what rang is not adopted": [("lease", "  front('bell')\n", ""), UNRUNG],
-    "a job has one delivery too many": [("lease", "attempt > max_attempts then", "attempt > max_attempts + 1 then")],
+    "what rang is not adopted": [("lease", "  q.front('bell')\n", ""), UNRUNG],
+    "a job has one delivery too many": [
+        ("lease", "attempt - beside > max_attempts then", "attempt - beside > max_attempts + 1 then")
+    ],
+    "innocents die beside a poison job": [
+        ("lease", "attempt - beside > max_attempts then", "attempt > max_attempts then")
+    ],
+    "a death is not counted": [
+        ("*", "if #changed > 0 then redis.call('HSET', deaths,", "if false then redis.call('HSET', deaths,")
+    ],
+    "others run beside a suspect": [("lease", "if q.holds and suspects.is_one(", "if false and suspects.is_one(")],
+    "a suspect is one of several": [("lease", "    limit = 1\n    q.front(SUSPECTS)", "    q.front(SUSPECTS)")],
+    "others wait for all suspects": [
+        ("lease", "  suspects.keep_turn(q, 'o', chosen, since)", "  suspects.keep_turn(q, 's', chosen, since)")
+    ],
+    "no worker makes room for a suspect": [
+        ("lease", "  if left then return {3, left", "  if false then return {3, left")
+    ],
     "due jobs are promoted the last first": [
         (
             "*",
@@ -52,9 +72,15 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("reclaim", "now - since >= timeout and (now >= calm and now or before) or nil", "now")
     ],
     "an expired lease stays": [
-        ("reclaim", "local ids = park(q.jobs, q.leases, q.stats, expired, budget, heard)\n", "local ids = {}\n")
+        (
+            "reclaim",
+            "local ids = park(q.jobs, q.leases, q.stats, q.deaths, expired, budget, heard, died)\n",
+            "local ids = {}\n",
+        )
     ],
-    "a parked job comes before all levels": [("*", "levels[body and level_of(body[2], deepest) or 0]", "levels[0]")],
+    "a parked job comes before all levels": [
+        ("*", "level_at[i] = body and level_of(body[2], deepest)", "level_at[i] = 0")
+    ],
     "a job keeps its place in ids as its turn comes": [
         ("*", "if not registered or registered == names[i] then", "if not had[i] then")
     ],

@@ -41,7 +41,8 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "list": [([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "dead")],
     "measure": [([], [0] * 12)],
     "move": [
-        (["-", 200], [0, "bell:0 - 0-0"]),
+        (["-", 200], [0, "suspects:0 - 0-0"]),
+        (["suspects:0 -", 200], [0, "bell:0 - 0-0"]),
         (["bell:0 -", 200], [0, "behind:0 - 0-0"]),
         (["behind:0 -", 200], [0, "new:0 - 0-0"]),
         (["new:0 -", 200], [0, "delayed 0"]),

@@ -62,7 +62,7 @@ def test_pages(lua: Lua) -> None:
     assert lua("fail_worker", "w", 2) == [2, 1]
     assert lua("fail_worker", "w", 2) == [1, 0]
     assert lua("move", "-", 2) == [2, f"parked:0 ({entries[1]} {entries[2]}"]
-    assert lua("move", f"parked:0 ({entries[1]} {entries[2]}", 2) == [1, f"bell:0 - {entries[2]}"]
+    assert lua("move", f"parked:0 ({entries[1]} {entries[2]}", 2) == [1, f"suspects:0 - {entries[2]}"]
     assert lua.redis.hgetall("headrace:{q}:q/to:stats") == {"enqueued": "3", "added": "3"}
 
 

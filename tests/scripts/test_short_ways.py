@@ -63,7 +63,7 @@ def leased(lua: Lua, rung: str, *, long: bool) -> tuple[Any, ...]:
     if rung == "removed by hand":
         lua.redis.xdel(jobs, "1-0")
     lua.redis.config_resetstat()
-    known, due, taken, fresh, healed, _now = lua.lease(limit=4, ttl=0, most=5, woken=2)
+    known, due, taken, fresh, healed, *_ = lua.lease(limit=4, ttl=0, most=5, woken=2)
     went = "zrangebyscore" in commands(lua)
     assert (int(lua.redis.hget(lua.key("stats"), "largest") or 0) >= 9000) == (rung == "large")
     lua.redis.hdel(lua.key("stats"), "largest")  # with or without the names of fields

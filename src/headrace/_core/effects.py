@@ -16,6 +16,7 @@ from attrs import define, frozen
 from headrace._core.notices import Received, Waiter
 from headrace._model.event import Event
 from headrace._model.job import Claim
+from headrace._protocol.answers import Died
 from headrace._protocol.op import Arg, Op
 
 R = TypeVar("R")
@@ -210,6 +211,14 @@ class Log:
     text: str
 
 
+@frozen
+class Bury:
+    """Log, and count, jobs of a queue that have become dead letters."""
+
+    queue: str
+    died: Sequence[Died]
+
+
 Effect = (
     Send
     | Overlap
@@ -233,6 +242,7 @@ Effect = (
     | Wake
     | Join
     | Log
+    | Bury
 )
 Step = Generator[Effect, Any, R]  # a generator of effects that returns an R
 Role = Step[None]

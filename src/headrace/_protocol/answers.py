@@ -36,12 +36,23 @@ class Ended:
 
 
 @frozen
+class Died:
+    """A job that has become a dead letter; *kind*: the header of that name, or ''."""
+
+    id: str
+    attempts: int
+    reason: str
+    kind: str = ""
+
+
+@frozen
 class Grant:
     """The answer to a lease call: the claims, jobs that do not decode, and when the next delayed job is due.
 
     *healed*: the consumer group was missing and was created. *paused*: the queue is paused, or a rate limit admits
-    nothing before `next_due`. *now*: the server's clock, in seconds. *levels*: how many the queue has, if the worker
-    knows fewer.
+    nothing before `next_due`. *alone*: nothing more is handed out until this worker holds nothing of the queue, or
+    until `next_due`. *now*: the server's clock, in seconds. *levels*: how many the queue has, if the worker
+    knows fewer. *died*: jobs that had no attempts left.
     """
 
     claims: Sequence[Claim]
@@ -51,6 +62,8 @@ class Grant:
     paused: bool = False
     now: float | None = None  # by the server's clock
     levels: int | None = None
+    alone: bool = False
+    died: Sequence[Died] = ()
 
     @property
     def more(self) -> bool:

@@ -19,7 +19,7 @@ from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, make
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
-from headrace._protocol.answers import Declaration, DueSchedules, Ended, Entered, Grant, Page, Reclaimed
+from headrace._protocol.answers import Declaration, Died, DueSchedules, Ended, Entered, Grant, Page, Reclaimed
 from headrace.errors import ReplyError, RetryLater, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
@@ -149,7 +149,10 @@ class Jobs:
     def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
         """Decode the reply to a lease call; `None` when this worker was declared dead."""
         try:
-            (known, next_due, taken, fresh, healed, now), (levels,) = reply[:6], reply[6:] or (None,)
+            known, next_due, taken, fresh, healed, now = reply[:6]
+            more: list[Any] = list(reply[6:])
+            more += [None] * (2 - len(more))
+            levels, died = more
         except (TypeError, ValueError):
             raise ReplyError(f"lease answered {reply!r:.200}") from None
         if not known:
@@ -192,7 +195,9 @@ class Jobs:
             bool(healed),
             known == 2,
             None if now < 0 else moment,
-            levels,
+            levels or None,
+            known == 3,
+            [Died(text(name), int(spent), text(why), text(kind)) for name, spent, why, kind in died or ()],
         )
 
     def _taken(

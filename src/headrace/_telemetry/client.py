@@ -13,6 +13,7 @@ from headrace import _forks
 from headrace._model.checks import Context as Carried
 from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, is_new
 from headrace._model.receipt import BaseReceipt
+from headrace._protocol.answers import Died
 from headrace._telemetry import log, tracing
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, ambient, tracer
@@ -246,6 +247,19 @@ def received(
     poll = Traced(span, tracing.context_of(span))
     span.end()
     return poll
+
+
+def dead_lettered(place: Place, died: Sequence[Died]) -> None:
+    """Count and log jobs that have become dead letters, where no handler's run has ended so."""
+    meters = instruments()
+    for job in died:
+        if meters is not None:
+            meters.died.add(1, place.common)
+            meters.attempts.record(job.attempts, place.common)
+        log.say(
+            "job_dead_lettered", "job %s of queue %r is dead after attempt %d: %s", job.id, place.queue, job.attempts,
+            job.reason, queue=place.queue, job_id=job.id, attempt=job.attempts, reason=job.reason, kind=job.kind,
+        )  # fmt: skip
 
 
 def with_context(headers: Any, flat: Sequence[str]) -> Any:

@@ -12,11 +12,12 @@ from headrace._core.effects import Held
 from headrace._core.verdicts import FREE_RELEASES, Settlement, returned_verdict
 from headrace._core.worker.consumer import Consumer
 from headrace._model.job import Job
+from headrace._model.settings import KIND
 from headrace._model.state import Counts
 from headrace._protocol.answers import Grant, Reclaimed
 from headrace._protocol.op import Op
 from headrace._telemetry import log, metrics, tracing
-from headrace._telemetry.client import Traced, received
+from headrace._telemetry.client import Traced, dead_lettered, received
 from headrace._telemetry.clock import clock_of
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, tracer
@@ -89,6 +90,7 @@ class WorkerTelemetry:
         queue = self.place.queue
         if grant.healed:
             log.say("group_created", "queue %r had no consumer group", queue, queue=queue)
+        dead_lettered(self.place, grant.died)
         jump = 0.0 if grant.now is None else self._clock.jump(grant.now, time.perf_counter() - since)
         if jump:
             words, way = "of the server of queue %r: %s by %.1f s", "forward" if jump > 0 else "back"
@@ -207,7 +209,7 @@ class WorkerTelemetry:
             words = "job %s of queue %r is dead after attempt %s: %s"
             log.say(
                 "job_dead_lettered", words, held.job.id, held.job.queue, attempt, verdict.reason,
-                claim=held, span=span, error=cause, reason=verdict.reason,
+                claim=held, span=span, error=cause, reason=verdict.reason, kind=held.job.headers.get(KIND, ""),
             )  # fmt: skip
         elif verdict.kind == "retry":
             if meters is not None:

@@ -3,7 +3,7 @@
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
 --        recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), turns (hash),
---        behind (zset), levels...
+--        behind (zset), deaths (hash), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -80,7 +80,7 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
-  recurring, taken, gate, trends, outbox, outdue, turns, behind)
+  recurring, taken, gate, trends, outbox, outdue, turns, behind, deaths)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

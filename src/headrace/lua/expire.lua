@@ -1,6 +1,6 @@
 -- expire: end leases now, as if their time were over: their jobs go to the front, the attempt spent.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), stats (hash), control (channel),
---        events (channel)
+--        events (channel), deaths (hash)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`; with levels, or listeners, at most
@@ -21,7 +21,7 @@ local q = {jobs = jobs, levels = {}} -- jobs that wait at another level are not 
 local known = recorded()
 if known then return known end
 require_streams(jobs, wake)
-require_hashes(ids)
+require_hashes(ids, deaths)
 require_sorted_sets(leases)
 local heard = listeners(stats, events, 'reclaimed')
 local rows, next_cursor, last = {}, '', nil
@@ -52,7 +52,7 @@ for i = 1, #rows do
   if not is_reserved(rows[i][2]) then leased[#leased + 1] = rows[i][1] end
 end
 for i = 1, #leased do expired[i] = leased[i] end
-local ids_expired = park(jobs, leases, stats, expired, new_budget(), heard.reclaimed)
+local ids_expired = park(jobs, leases, stats, deaths, expired, new_budget(), heard.reclaimed)
 if #expired < #leased then
   next_cursor = number_of[leased[#expired + 1]] or '(' .. expired[#expired] .. ' ' .. last
 end

@@ -1,6 +1,6 @@
 -- fail_worker: declare a worker dead by hand: its jobs go to the front, and its next beat fails.
 -- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), stats (hash),
---        control (channel), events (channel)
+--        control (channel), events (channel), deaths (hash)
 -- ARGV   call, name, limit count
 -- REPLY  {moved, more}: more 1 = call again
 -- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
@@ -17,7 +17,7 @@ if known then return known end
 local summary = redis.pcall('XPENDING', jobs, 'workers')
 if summary.err and not string.find(summary.err, 'NOGROUP', 1, true) then return summary end
 require_streams(wake)
-require_hashes(registered)
+require_hashes(registered, deaths)
 require_sorted_sets(workers, leases)
 local heard = listeners(stats, events, 'reclaimed')
 redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
@@ -39,7 +39,7 @@ for _, worker in ipairs(failed) do
     redis.call('HDEL', registered, worker)
   elseif moved < limit then
     local number, entries, ids_moved = take_over(
-      jobs, workers, registered, leases, stats, worker, limit - moved, budget, heard.reclaimed)
+      jobs, workers, registered, leases, stats, deaths, worker, limit - moved, budget, heard.reclaimed)
     moved = moved + number
     tell_holders(control, table.concat(entries, ' '))
     if heard.reclaimed then publish(events, 'reclaimed', ids_moved, worker) end

@@ -2,16 +2,17 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), ends (hash), ended (zset), gate (stream),
---        control (channel), turns (hash), behind (zset), levels...
+--        control (channel), turns (hash), behind (zset), deaths (hash), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        buckets...
--- REPLY  {known, next_due, taken, fresh, healed, now, levels}: known 0 = this worker was declared dead, nothing handed out · 2
---        = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · next_due ms
+-- REPLY  {known, next_due, taken, fresh, healed, now, levels, died}: known 0 = this worker was declared dead, nothing handed
+--        out · 2 = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · 3 = nothing
+--        more is handed out until this worker holds nothing, or next_due ms have passed: a suspect is alone · next_due ms
 --        until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}...
 --        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
 --        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock, or
 --        -1 where it was not asked · levels of the queue, where the worker knows fewer: what waits in the others was
---        passed over; else it is left out
+--        passed over; else 0, or left out · died {id, attempts, reason, kind}... of jobs that are dead letters now, if any
 -- COST   10 us + 2 us per job; with limits, levels, listeners or jobs of the front 30 us + 3 us, of a level behind the
 --        first 15 us. One call reads about 1 MiB, or one job that is more.
 -- woken: 1 if a reader was woken, 0, or 2 behind a blocked read: nothing is done unless it has brought something.
@@ -31,12 +32,13 @@
 local known = recorded()
 if known then -- the reply was lost
   local again = {}
+  local told = type(known[#known]) == 'table' and table.remove(known) or nil -- of jobs that died
   for _, entry in ipairs(known) do
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none, if the group is gone
     local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
     if body then again[#again + 1] = {entry, body[2], row[4], (tonumber(redis.call('HGET', released, entry) or 0) or 0)} end
   end
-  return {1, 0, again, {}, 0, clock()} -- and perhaps there is more
+  return {1, 0, again, {}, 0, clock(), told and 0 or nil, told} -- and perhaps there is more
 end
 
 -- 2. What woke a reader lies in the reserved consumer; an error says that there is no group. A call behind a blocked read
@@ -53,7 +55,7 @@ if woken == '2' and not brought then return {1, -1, {}, {}, 0, -1} end
 -- largest there may be; one that a foreign producer added is seen when it comes, so the first reads are short.
 local BUDGET = 1048576 + 4096 -- the last one may be small
 local alone = #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
-if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released) == 0 then
+if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths) == 0 then
   local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate')
   local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
   local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
@@ -125,12 +127,15 @@ end
 -- @include levels
 -- @include marks
 -- @include page
+-- @include park
 -- @include promote
 -- @include publish
 -- @include raise_level
 -- @include rates
 -- @include require_types
 -- @include retire
+-- @include suspect_turns
+-- @include suspects
 -- @include take_over
 -- @include take_turns
 -- @include tell_holders
@@ -142,7 +147,7 @@ if duration ~= '' then whole(duration) end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
   stats = stats, limited = limited, flows = flows, turns = turns,
-  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), behind = behind,
+  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), behind = behind, deaths = deaths,
 }
 local now = clock()
 local limits, keyed = {}, false
@@ -159,9 +164,9 @@ end
 
 -- 5. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
+require_hashes(deaths)
 require_history(heard.history, ends, ended)
-local function first_parked() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end
-local parked, healed = heal_group(jobs, wake, first_parked)
+local parked, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end)
 if parked.err then return parked end
 -- The first write is one that a full server permits; after it every other is permitted too.
 redis.call('XACK', wake, 'workers', '0-0')
@@ -169,7 +174,7 @@ if healed == 1 then forget_leases(jobs, leases, stats) end
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
   if deadline < now then
-    redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
+    redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease .. ' hand') -- without a heartbeat
     tell_holders(control, 'stir')
   end
   if deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
@@ -190,8 +195,17 @@ if first[2] and tonumber(first[2]) <= now then
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 end
 
--- 7. The number that may be handed out, by the limits of the whole queue and by bytes.
-local taken, fresh, entries, buried, why, attempts = {}, {}, {}, {}, {}, {}
+-- 7. A worker that holds a suspect, or is to hold one next, gets nothing beside it.
+q.watched = redis.call('EXISTS', deaths) == 1
+q.holds = q.watched and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, worker)[1]
+if q.holds and suspects.is_one(redis.call('HGET', deaths, q.holds[1])) then return {3, -1, {}, {}, healed, now} end
+if q.holds then
+  local left = suspects.makes_room(q, workers, worker, now, tonumber(lease))
+  if left then return {3, left, {}, {}, healed, now} end
+end
+
+-- 8. The number that may be handed out, by the limits of the whole queue and by bytes.
+local taken, fresh, entries, buried, why, attempts = {}, {}, {}, {}, {}, {died = {}}
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
 limit, hold = room(rates, limits, exact, limit)
@@ -200,7 +214,7 @@ if limit == 0 then
   return {2, hold, {}, {}, healed, now}
 end
 local spent, chunk, short = 0, 16, false
-local function fits(most)
+function q.fits(most)
   local number = math.max(0, math.floor((BUDGET - spent) / largest))
   if number < 1 and spent < BUDGET / 2 then number = 1 end
   short = short or number < 1 and most > 0
@@ -213,9 +227,9 @@ local function weigh(fields)
   spent = spent + bytes
   if bytes > largest then largest = bytes end
 end
-local function left() return limit - #taken - #fresh / 2 end
+function q.left() return limit - #taken - #fresh / 2 end
 
--- 8. Jobs that are older than new ones: an heir's, those whose turn has come, parked ones, those that woke a reader.
+-- 9. Jobs that are older than new ones: an heir's, those whose turn has come, parked ones, those that woke a reader.
 local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 if state[3] then
@@ -223,15 +237,18 @@ if state[3] then
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-local put_off, front, passed -- functions cost, and most calls need none of these
-if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
+local passed -- functions cost, and most calls need none of these
+-- q.alone: ms for which this worker is to ask for nothing, -1 until it holds nothing.
+if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
   -- A job that is handed out, or has had its last attempt. *count*: its deliveries, this one included.
   local function hand_out(entry, fields, count)
     weigh(fields)
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
     local own, headers = parse(fields)
     local attempt = tonumber(own.attempt or 0) + count - releases
-    if max_attempts > 0 and attempt > max_attempts then
+    local beside, solo = 0, 0 -- deaths of its holders
+    if q.watched then beside, solo = suspects.deaths(redis.call('HGET', deaths, entry)) end
+    if max_attempts > 0 and attempt - beside > max_attempts then
       require_hashes(ids, released, stats)
       require_sorted_sets(leases, limited, flows)
       require_streams(dead)
@@ -241,18 +258,27 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n >
       own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
       own.enq = own.enq or string.match(entry, '^%d+')
       local reason = 'no attempts left: its workers died, or let its leases expire'
+      if solo > 0 then
+        reason = string.format('no attempts left: it ended its process %d time%s while alone', solo, solo > 1 and 's' or '')
+      end
+      if beside + solo > 0 then redis.call('HDEL', deaths, entry) end
       if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- of a redriven one
         reason = reason .. '; before that: ' .. own.reason
       end
       keep_dead(dead, stats, dead_limit, reason, worker, releases, own, headers)
       buried[#buried + 1], why[#buried + 1], attempts[#buried + 1] = own.id, reason, string.format('%.0f', attempt - 1)
+      local kind = ''
+      for i = 1, #headers, 2 do
+        if headers[i] == 'kind' then kind = headers[i + 1] end
+      end
+      attempts.died[#buried] = {own.id, attempts[#buried], reason, kind}
     else
       taken[#taken + 1] = {entry, fields, count, releases}
       entries[#entries + 1] = entry
     end
   end
   -- A job that waits for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited before.
-  function put_off(some, dues, count)
+  function q.put_off(some, dues, count)
     if #some == 0 then return end
     redis.call('ZADD', limited, unpack(dues))
     if not count then return end
@@ -273,7 +299,7 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n >
       put_behind(q, {entry}, count)
     elseif due then
       weigh(body[2])
-      put_off({entry}, {math.ceil(due), entry}, not waited and count)
+      q.put_off({entry}, {math.ceil(due), entry}, not waited and count)
     else
       redis.call('ZREM', limited, entry)
       redis.call('XCLAIM', jobs, 'workers', worker, 0, entry, 'RETRYCOUNT', count + 1, 'JUSTID')
@@ -318,14 +344,14 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n >
     end
   end
   -- Others take the place of those that are gone or buried, or new jobs would overtake them; for a bounded while.
-  function front(owner)
+  function q.front(owner)
     local seen = 0
-    while left() > 0 do
-      local asked = left()
+    while q.left() > 0 do
+      local asked = q.left()
       local rows = redis.call('XPENDING', jobs, 'workers', '-', '+', asked, owner)
       local at = 1
       while at <= #rows do
-        local number = fits(#rows - at + 1)
+        local number = q.fits(#rows - at + 1)
         if number == 0 then return end
         claim(rows, at, at + number - 1, owner == 'bell')
         at = at + number
@@ -334,28 +360,59 @@ if heir or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n >
       if #rows < asked or seen > limit + 100 then return end
     end
   end
+  function q.hand_out_suspect()
+    local most = limit
+    limit = 1
+    q.front(SUSPECTS)
+    if #entries > 0 then q.alone = suspects.handed_out(q, worker) else limit, passed = most, true end
+  end
   if heir then
-    front(heir_of)
+    local held, how = redis.call('XPENDING', jobs, 'workers', '-', '+', math.max(2, limit), heir_of), 'alone'
+    if suspects.company(jobs, registered, heir_of, held) then how = 'beside' end
+    local some, ended, apart = {}, {}, {}
+    for i = 1, math.min(limit, #held) do some[i], ended[held[i][1]] = held[i][1], how end
+    local suspect = suspects.count_deaths(deaths, some, ended)
+    for _, entry in ipairs(some) do
+      if suspect[entry] then apart[#apart + 1] = entry end
+    end
+    park_at(jobs, SUSPECTS, apart)
+    q.watched = true
+    q.front(heir_of)
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
     local most = (heard.reclaimed or q.levels.n > 0) and 100 or 400 -- those that have to be read take longer
     local moved, _, ids_back = take_over(
-      jobs, workers, registered, leases, stats, heir_of, most, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed)
+      jobs, workers, registered, leases, stats, deaths, heir_of, most, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed, ended)
+    local stayed = {} -- for the next call
+    for i, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of)) do stayed[i] = row[1] end
+    suspects.count_deaths(deaths, stayed, ended, -1)
     if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
     wake_many(wake, moved)
   end
+  if q.watched and not q.holds and #entries == 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1] then
+    q.others_first = suspects.others_first(q)
+    if not q.others_first then q.hand_out_suspect() end
+  end
   -- Jobs that wait for their turn first: they are older.
   for _, entry in ipairs(turn[1] and oldest_due(limited, now, 100) or {}) do
-    if left() == 0 then break end
+    if q.left() == 0 then break end
     local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
-    if row and fits(1) == 0 then break end
-    if row then claim_admitted(row, row[4], true) else redis.call('ZREM', limited, entry) end
+    if row and q.fits(1) == 0 then break end
+    if row and q.watched and suspects.is_one(redis.call('HGET', deaths, entry)) then
+      park_at(jobs, SUSPECTS, {entry})
+      redis.call('ZREM', limited, entry)
+      passed = true
+    elseif row then
+      claim_admitted(row, row[4], true)
+    else
+      redis.call('ZREM', limited, entry)
+    end
   end
-  if #parked > 0 or heir then front('parked') end
-  front('bell')
+  if #parked > 0 or heir then q.front('parked') end
+  q.front('bell')
 end
 
--- 9. New jobs: chunk by chunk, until there is no more.
+-- 10. New jobs: chunk by chunk, until there is no more.
 local putting = keyed or q.order ~= nil
 local seen, further = 0, putting
 local most_seen = putting and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
@@ -363,14 +420,14 @@ local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases 
 local carry = not plain
 plain = plain and not keyed
 -- Jobs handed out so far come before those that are no longer flat.
-local function unflatten()
+function q.unflatten()
   for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end
   fresh, plain = {}, false
 end
 local others = {} -- behind another of their key
-local function read()
-  while left() > 0 and seen < most_seen and not short do
-    local number = fits(left())
+function q.read()
+  while q.left() > 0 and seen < most_seen and not short do
+    local number = q.fits(q.left())
     local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
     rows = rows and rows[1][2] or {}
     local count, at, later, dues = #entries, #fresh, {}, {}
@@ -382,7 +439,7 @@ local function read()
         count, at = count + 1, at + 2
         entries[count], fresh[at - 1], fresh[at] = entry, entry, fields[2]
       else
-        if plain then unflatten() end
+        if plain then q.unflatten() end
         bytes = size_of(fields)
         local due = keyed and admit(rates, limited, limits, exact, fields, false)
         if q.order and not takes_turn(q, entry) then
@@ -399,7 +456,7 @@ local function read()
       spent = spent + bytes
       if bytes > largest then largest = bytes end
     end
-    if keyed then put_off(later, dues, 0) end
+    if keyed then q.put_off(later, dues, 0) end
     seen = seen + #rows
     if #rows < number then
       further = false
@@ -408,31 +465,38 @@ local function read()
   end
 end
 -- Where one is put off, those that were there when the group was lost are not yet all in front: they come first.
-if not (putting and state[3] and redis.call('HEXISTS', stats, 'healed') == 1) then read() end
+if not (putting and state[3] and redis.call('HEXISTS', stats, 'healed') == 1) then q.read() end
 if q.order then
   write_turns(q)
   put_behind(q, others, 0)
 end
 
--- 10. The levels behind the first, as far as there is room.
+-- 11. The levels behind the first, as far as there is room.
 local risen = 0 -- each takes as long as several others
-for level = 1, left() > 0 and not short and q.levels.n or 0 do
-  unflatten() -- they come before these
-  front(front_of(level))
-  while left() > 0 and not short and seen < most_seen and risen < 150 do
-    local number = math.min(fits(left()), 150 - risen)
+for level = 1, q.left() > 0 and not short and q.levels.n or 0 do
+  q.unflatten() -- they come before these
+  q.front(front_of(level))
+  while q.left() > 0 and not short and seen < most_seen and risen < 150 do
+    local number = math.min(q.fits(q.left()), 150 - risen)
     local page = number > 0 and redis.call('XRANGE', q.levels[level], '-', '+', 'COUNT', number) or {}
     number = raise_level(q, level, 0, page)
     if number == 0 then break end
     risen = risen + number
-    read()
+    q.read()
   end
 end
 further = further or risen == 150
-if putting and left() > 0 and seen >= most_seen then further = true end
+if putting and q.left() > 0 and seen >= most_seen then further = true end
 if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
 
--- 11. Notes and events of the jobs that were handed out; and when to come again.
+-- 12. If it was the turn of others than suspects, and there are none, it is that of a suspect; else of one next.
+if q.others_first and #entries == 0 and not short then
+  q.hand_out_suspect()
+elseif q.others_first and #entries > 0 then
+  q.alone = suspects.others_handed_out(q, workers, worker, now, tonumber(lease))
+end
+
+-- 13. Notes and events of the jobs that were handed out; and when to come again.
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end
@@ -458,4 +522,9 @@ if cut then limit, next_due = room(rates, limits, exact, 1) end
 if state[4] and #entries > 0 then open_gate(q, gate, state[4], now) end
 write_scores(rates)
 if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
-return answer({cut and 2 or 1, next_due, taken, fresh, healed, now, q.levels.beyond}, entries) -- recorded without the payloads
+if q.alone then next_due = q.alone end
+do
+  local reply = {q.alone and 3 or cut and 2 or 1, next_due, taken, fresh, healed, now, q.levels.beyond}
+  if #buried > 0 then reply[7], reply[8], entries[#entries + 1] = q.levels.beyond or 0, attempts.died, attempts.died end
+  return answer(reply, entries) -- recorded without the payloads
+end

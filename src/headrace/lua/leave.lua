@@ -1,6 +1,6 @@
 -- leave: unregister a worker: jobs that it still holds go to the front untouched, and nothing of it stays behind.
 -- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash), stats (hash),
---        events (channel)
+--        events (channel), deaths (hash)
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again, or, if only an idle one is to go, it holds something and stays
 -- COST   10 us + 3 us per job released
@@ -14,11 +14,11 @@ if held.err and not string.find(held.err, 'NOGROUP', 1, true) then return held e
 if idle and #held > 0 then return {0, 1} end
 require_streams(wake)
 require_sorted_sets(workers, leases)
-require_hashes(registered, released)
+require_hashes(registered, released, deaths)
 local heard = listeners(stats, events, 'released')
 local entries = {}
 for i = 1, #held do entries[i] = held[i][1] end
-local ids_left = park(jobs, leases, stats, entries, new_budget(), heard.released)
+local ids_left = park(jobs, leases, stats, deaths, entries, new_budget(), heard.released)
 for i = 1, #entries do redis.call('HINCRBY', released, entries[i], 1) end
 if heard.released then publish(events, 'released', ids_left, worker) end
 if #held == limit or #entries < #held then
@@ -32,6 +32,7 @@ if not held.err then
   -- A job may have woken us just now; another reader must be woken for it.
   wake_many(wake, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
 end
+if held.err or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1)[1] then redis.call('DEL', deaths) end
 redis.call('ZREM', workers, worker)
 redis.call('HDEL', registered, worker)
 return {#entries, 0}

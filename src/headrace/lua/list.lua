@@ -47,7 +47,7 @@ elseif state == 'waiting' then
   for i = 1, #page do
     local name, fields = page[i][1], page[i][2]
     if part ~= 'new' then
-      add(name, fields, part == 'parked' and 'parked' or 'waiting', page[i][5], page[i][3], page[i][4])
+      add(name, fields, (part == 'parked' or part == 'suspects') and 'parked' or 'waiting', page[i][5], page[i][3], page[i][4])
     else
       if level > 0 then name, fields = name .. '.' .. level, prioritised(fields, level) end
       add(name, fields, 'waiting', 0, '', 0)

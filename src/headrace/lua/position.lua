@@ -38,6 +38,8 @@ end
 for at = 0, q.levels.n do
   if owner == front_of(at) then return pending_before() end
   before = before + (held[front_of(at)] or 0)
+  if at == 0 and owner == SUSPECTS then return pending_before() end
+  if at == 0 then before = before + (held[SUSPECTS] or 0) end
   if at == 0 and owner == 'bell' then return pending_before() end
   if at == 0 then before = before + (held.bell or 0) end
   if at == 0 and owner == 'behind' then return pending_before() end

@@ -66,7 +66,7 @@ order[#order + 1] = 'jobs'
 function steps.jobs(last)
   last = last or last_of(budget, jobs)
   if not last then return nil end
-  local owners = {'behind', 'bell', 'limited'}
+  local owners = {'behind', 'bell', 'limited', SUSPECTS}
   for level = 0, levels.n do owners[#owners + 1] = front_of(level) end
   for _, owner in ipairs(owners) do
     local rows = redis.pcall('XPENDING', jobs, 'workers', '-', last, limit, owner)

@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), events (channel),
 --        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset),
---        levels...
+--        deaths (hash), levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again ms until this caller is to come again, if
 --        that is within a second, or nothing is to be done soon, or -1 · declared workers newly found dead · more 1 = a
@@ -30,6 +30,7 @@
 -- @include raise_level
 -- @include record
 -- @include rewind
+-- @include stale_deaths
 -- @include stale_turns
 -- @include sweep
 -- @include take_over
@@ -44,7 +45,7 @@ lease = string.format('%.0f', whole(lease))
 local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, unpack(levels)) > 0 then return false end
+  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, unpack(levels)) > 0 then return false end
   local kept = redis.call('HMGET', stats, 'pulse', 'heard', 'largest', 'rewind', 'levels', 'trends')
   if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] or trend_due(kept[6], now) then return false end
   local since, seen, calm, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
@@ -63,7 +64,7 @@ if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
-  turns = turns, behind = behind, levels = known_streams(stats, levels),
+  turns = turns, behind = behind, deaths = deaths, worker = worker, levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven') -- all there are
@@ -91,7 +92,7 @@ for _, name in ipairs(dead) do
       redis.call('ZADD', workers, 0, name) -- from here on its beats fail, however many calls the rest takes
     end
     local number, _, ids_moved = take_over(
-      jobs, workers, registered, leases, stats, name, limit - moved, budget, heard.reclaimed)
+      jobs, workers, registered, leases, stats, deaths, name, limit - moved, budget, heard.reclaimed)
     moved = moved + number
     if heard.reclaimed then publish(events, 'reclaimed', ids_moved, name) end
   end
@@ -106,6 +107,7 @@ moved = moved + expired
 -- Entries that woke a reader which never came for them wake another.
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
 pass_stale_turns(q, stats, 20)
+local suspected = forget_deaths(q)
 
 -- 5. Jobs that are due, and those that have waited for too long behind others.
 -- Each of these takes several times as long as one that is parked.
@@ -137,7 +139,7 @@ if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end
 if there == 0 and not q.levels.beyond then redis.call('HDEL', stats, 'largest') end
-if redis.call('HEXISTS', stats, 'paused') == 0 then wake_many(wake, moved + forgotten + (seen > now and 1 or 0)) end
+if redis.call('HEXISTS', stats, 'paused') == 0 then wake_many(wake, moved + forgotten + suspected + (seen > now and 1 or 0)) end
 local function ahead(...)
   local least = -1
   for _, key in ipairs({...}) do

@@ -1,6 +1,6 @@
 -- release: give jobs back to the front, at once or after a pause; no attempt is spent. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), stats (hash), limited (zset),
---        events (channel)
+--        events (channel), deaths (hash)
 -- ARGV   call, worker, pause int, items...
 -- REPLY  one per job: 1 released · 0 not this worker's any more
 -- COST   10 us + 3 us per job
@@ -19,7 +19,7 @@ local known = recorded()
 if known then return known end
 require_streams(wake)
 require_sorted_sets(leases, limited)
-require_hashes(released)
+require_hashes(released, deaths)
 local heard = listeners(stats, events, 'released')
 local entries, counts, parked, ids_parked, reply = {}, {}, {}, {}, {}
 for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
@@ -40,7 +40,7 @@ if pause > 0 then
     ids_parked[i] = body and parse(body[2]).id or parked[i]
   end
 else
-  ids_parked = park(jobs, leases, stats, parked, nil, heard.released)
+  ids_parked = park(jobs, leases, stats, deaths, parked, nil, heard.released)
   wake_many(wake, #parked)
 end
 for i = 1, #parked do redis.call('HINCRBY', released, parked[i], 1) end

@@ -1,7 +1,7 @@
 -- retry: try jobs again later: to the back of their level, or after a delay. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset), ends (hash),
---        ended (zset), turns (hash), behind (zset), levels...
+--        ended (zset), turns (hash), behind (zset), deaths (hash), levels...
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
 -- COST   20 us + 10 us per job
@@ -35,7 +35,7 @@ local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
   flows = flows, levels = known_streams(stats, levels), turns = turns, behind = behind,
 }
-require_hashes(ids, released, bodies, stats, turns)
+require_hashes(ids, released, bodies, stats, turns, deaths)
 require_sorted_sets(leases, delayed, flows, limited, behind)
 require_streams(dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')
@@ -78,6 +78,7 @@ for i, entry in ipairs(entries) do
     elseif stays then
       local due = dues[i]
       redis.call('ZREM', leases, entry)
+      redis.call('HDEL', deaths, entry) -- it has ended without its process
       park_at(jobs, due > 0 and 'limited' or 'parked', {entry})
       if due > 0 then redis.call('ZADD', limited, string.format('%.0f', due), entry) else wake_many(wake, 1) end
       first = first or due > 0 and redis.call('ZRANK', limited, entry) == 0

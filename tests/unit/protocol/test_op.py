@@ -24,19 +24,20 @@ CLAIM = Claim(Job("1-0", b"x", "q"), "w", "1-0", 3, 3)
 def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
     op = OPS.release([CLAIM])
     source = op.script.source
-    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released", "stats", "limited", "events")]
-    assert op.wire() == ("EVAL", source, 8, PREFIX + "lane:-", *keys, "", "w", 0, "1-0", 3)
-    expected = ("EVALSHA", op.script.sha, 8, PREFIX + "lane:abc", *keys, "7", "w", 0, "1-0", 3)
+    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released", "stats", "limited", "events", "deaths")]
+    assert op.wire() == ("EVAL", source, 9, PREFIX + "lane:-", *keys, "", "w", 0, "1-0", 3)
+    expected = ("EVALSHA", op.script.sha, 9, PREFIX + "lane:abc", *keys, "7", "w", 0, "1-0", 3)
     assert op.wire("EVALSHA", "abc", "7") == expected
 
 
 def test_another_script_gets_neither() -> None:
     op = OPS.leave("w")
     keys = [
-        PREFIX + part for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events")
+        PREFIX + part
+        for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events", "deaths")
     ]
-    assert op.wire() == ("EVAL", op.script.source, 8, *keys, "w", CLAIMS_PER_SCRIPT, 0)
-    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 8, *keys, "w", CLAIMS_PER_SCRIPT, 0)
+    assert op.wire() == ("EVAL", op.script.source, 9, *keys, "w", CLAIMS_PER_SCRIPT, 0)
+    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 9, *keys, "w", CLAIMS_PER_SCRIPT, 0)
 
 
 INTERRUPTED = """

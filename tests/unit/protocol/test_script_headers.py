@@ -33,7 +33,7 @@ FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
 TYPES = {"string", "stream", "hash", "zset", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
-_DEFINED = re.compile(r"^local (?:function (\w+)|([A-Z_]+) =)", re.MULTILINE)
+_DEFINED = re.compile(r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE)
 
 
 def read(name: str) -> str:
@@ -48,10 +48,11 @@ def code(text: str) -> str:
 
 def needs(text: str) -> set[str]:
     """The fragments whose functions a text calls, or whose constants it reads, and does not define itself."""
-    own = set(re.findall(r"local (?:function )?(\w+)", text))
-    used = set(re.findall(r"(?<![\w.:])(\w+)\(|\b([A-Z][A-Z_]{3,})\b(?!')", code(text)))
-    names = {name for pair in used for name in pair if name} - own
-    return {fragment for fragment in FRAGMENTS if names & defined(fragment)}
+    own = set(re.findall(r"local (?:function )?(\w+)|^function (\w+\.\w+)", text, re.MULTILINE))
+    used = set(re.findall(r"(?<![\w.:])(\w+(?:\.\w+)?)\(|\b([A-Z][A-Z_]{3,})\b(?!')", code(text)))
+    names = {name for pair in used for name in pair if name} - {name for pair in own for name in pair}
+    tables = set(re.findall(r"^function (\w+)\.", text, re.MULTILINE)) - {name for pair in own for name in pair}
+    return {fragment for fragment in FRAGMENTS if names & defined(fragment) or fragment in tables}
 
 
 def unnamed(text: str) -> list[str]:

@@ -9,12 +9,13 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Block, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
+from headrace._core.effects import Block, Bury, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
 from headrace._core.queue.calls import each, run_due_schedules
 from headrace._core.verdicts import undecoded
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
-from headrace._protocol.answers import Grant
+from headrace._model.settings import KIND
+from headrace._protocol.answers import Died, Grant
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op, parts
 from headrace._protocol.queue_ops import Ops
@@ -117,7 +118,7 @@ class Peer:
                 continue
             refused = 0
             claims += grant.claims
-            if grant.undecodable:
+            if grant.died or grant.undecodable:
                 yield from self.quarantine(grant)
             got = len(grant.claims) + len(grant.undecodable)
             if len(claims) >= limit or (claims and got < want and not grant.more):
@@ -141,7 +142,8 @@ class Peer:
             if due < pause and due <= CLIENT_WAIT_S:
                 yield Sleep(max(due, 0.001))
                 continue
-            yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=grant.paused))
+            held_up = grant.paused or grant.alone  # nothing may be delivered
+            yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=held_up))
             woken = True
 
     def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
@@ -185,8 +187,10 @@ class Peer:
 
     def quarantine(self, grant: Grant) -> Step[None]:
         """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue; those that
-        may do so later are delayed.
+        may do so later are delayed. Report these, and those that had no attempts left.
         """
+        if grant.died:
+            yield Bury(self.ops.keys.queue, grant.died)
         each = [undecoded(claim, reason) for claim, reason in grant.undecodable]
         for some in parts(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
             later = [(one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"]
@@ -194,4 +198,7 @@ class Peer:
             if later:
                 yield from send(self.ops.retry(later))
             if dead:
-                yield from send(self.ops.dead_letter(dead))
+                ours = yield from send(self.ops.dead_letter(dead))
+                jobs = [(claim.job, why) for (claim, why), won in zip(dead, ours, strict=True) if won]
+                died = [Died(job.id, job.attempt, why, job.headers.get(KIND, "")) for job, why in jobs]
+                yield Bury(self.ops.keys.queue, died)

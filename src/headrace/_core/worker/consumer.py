@@ -73,6 +73,7 @@ class Consumer:
     available: bool = True
     backlog: bool = False  # its last lease call brought all that it asked for
     woken: bool = False
+    alone: bool = False  # nothing more is leased until it holds nothing, or another job is due
     gathered: list[Held] = field(factory=list[Held])
     mean: float | None = None  # seconds a unit takes
     slot_moved_at: float = 0.0  # when a unit last got a slot, or began to wait for one
@@ -328,7 +329,7 @@ class Consumer:
 
     def waits(self) -> bool:
         """Tell whether to block on the server: there is nothing to lease, as far as is known, and room for more."""
-        if self.available or not self.registered or self.phase is not Phase.RUNNING:
+        if self.available or self.alone or not self.registered or self.phase is not Phase.RUNNING:
             return False
         return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues hold nothing
 

@@ -225,7 +225,9 @@ def _rest(consumer: Consumer) -> Role:
 def _room(consumer: Consumer) -> int:
     """Return how many jobs to lease now."""
     shared = consumer.shared
-    if not (consumer.available and consumer.may_lease()):
+    if consumer.alone and not (consumer.held or consumer.under_way):
+        consumer.alone, consumer.available = False, True
+    if consumer.alone or not (consumer.available and consumer.may_lease()):
         if shared is not None:
             shared.leave(consumer)
         return 0
@@ -246,7 +248,7 @@ def _idle(consumer: Consumer) -> Step[float]:
             yield Wake(whose=other)  # it waits for what this one does not need
     if consumer.due_at is not None:
         if consumer.due_at <= now:
-            consumer.due_at, consumer.available = None, True
+            consumer.due_at, consumer.available, consumer.alone = None, True, False
             if consumer.shared is not None or consumer.room() > 0:  # for a shared slot it waits in its turn
                 return 0.0
         else:
@@ -289,16 +291,18 @@ def _granted(
     if consumer.losses_told != losses_told:  # the losses may be of these jobs
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
-        consumer.done.append(undecoded(claim, reason))
+        held = cast("Held", claim)
+        consumer.settle(held, undecoded(held, reason))
     if grant.levels is not None and grant.levels != consumer.levels_told:
         consumer.levels_told = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
-    consumer.paused = grant.paused
+    consumer.alone = grant.alone and bool(consumer.held or consumer.under_way or consumer.unsettled())
+    consumer.paused = grant.paused or grant.alone > consumer.alone  # what it is said to hold is lost on its way to us
     if not grant.paused or grant.claims:
         consumer.name_claim.heir_of = ""
     if grant.next_due is not None:  # counted from when it was sent: the next takes as long
         consumer.expect(now if since is None else since, grant.next_due)
-    consumer.backlog = len(grant.claims) + len(grant.undecodable) >= asked or grant.more
+    consumer.backlog = not grant.alone and (len(grant.claims) + len(grant.undecodable) >= asked or grant.more)
     if not consumer.backlog:
         consumer.available = False
         if woken and not grant.claims:

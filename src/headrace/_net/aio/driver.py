@@ -10,6 +10,7 @@ from headrace._core.effects import (
     AwaitRoom,
     Block,
     BlockAmong,
+    Bury,
     Effect,
     ForgetEnds,
     Now,
@@ -31,7 +32,8 @@ from headrace._net.aio.line import Lines
 from headrace._net.base.connected import Connected, Timeout, least
 from headrace._net.base.scan import scanned, scanning
 from headrace._protocol.op import Op
-from headrace._telemetry.client import Span
+from headrace._telemetry.client import Span, dead_lettered
+from headrace._telemetry.tracing import Place
 
 if TYPE_CHECKING:
     from headrace._net.aio.waiters import AsyncWaiters
@@ -120,5 +122,8 @@ class AsyncDriver(Connected):
                 return await self._waiters.ignore(waiter)
             case Scan(cursor, pattern):
                 return scanned(await self._executor.scan(cursor, scanning(pattern), within))
+            case Bury(queue, died):
+                dead_lettered(Place(queue, self._settings), died)
+                return None
             case _:
                 raise TypeError(f"{effect!r} is for a worker's driver")

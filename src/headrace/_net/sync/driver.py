@@ -11,6 +11,7 @@ from headrace._core.effects import (
     AwaitRoom,
     Block,
     BlockAmong,
+    Bury,
     Effect,
     ForgetEnds,
     Now,
@@ -31,7 +32,8 @@ from headrace._net.base.scan import scanned, scanning
 from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.executor import Executor
 from headrace._protocol.op import Op
-from headrace._telemetry.client import Span
+from headrace._telemetry.client import Span, dead_lettered
+from headrace._telemetry.tracing import Place
 
 if TYPE_CHECKING:
     from headrace._net.sync.waiters import Waiters
@@ -119,5 +121,8 @@ class Driver(Connected):
                 return self._waiters.ignore(waiter)
             case Scan(cursor, pattern):
                 return scanned(self._executor.scan(cursor, scanning(pattern), within))
+            case Bury(queue, died):
+                dead_lettered(Place(queue, self._settings), died)
+                return None
             case _:
                 raise TypeError(f"{effect!r} is for a worker's driver")

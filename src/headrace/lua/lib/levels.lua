@@ -70,5 +70,6 @@ local function prioritised(fields, level)
   fields[#fields + 1], fields[#fields + 2] = 'headrace-priority', tostring(level)
   return fields
 end
--- The consumer that holds the parked entries of a level.
+-- The consumers that hold parked entries: those of a level, and suspects of all levels.
+local SUSPECTS = 'parked:s'
 local function front_of(level) return level == 0 and 'parked' or 'parked:' .. level end

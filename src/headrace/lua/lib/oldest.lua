@@ -17,6 +17,7 @@ local function age_of_next(jobs, levels, budget)
     if row then look(jobs, row[1], row[1]) end
   end
   first('bell')
+  first(SUSPECTS)
   look(jobs, '(' .. (delivered(jobs) or '0-0'), '+')
   for level = 0, levels.n do
     first(front_of(level))

@@ -3,6 +3,7 @@
 -- @include fields
 -- @include levels
 -- @include page
+-- @include suspects
 local function park_at(jobs, owner, entries)
   if #entries == 0 then return end
   entries[#entries + 1] = 'JUSTID'
@@ -10,12 +11,11 @@ local function park_at(jobs, owner, entries)
   entries[#entries] = nil
 end
 -- Jobs are read for their level, and for their id if there are listeners, *heard*: those that fit the *budget*, if
--- there is one; *entries* lose the others. Answers the ids.
-local function park(jobs, leases, stats, entries, budget, heard)
+-- there is one; *entries* lose the others. Suspects go apart; *died*: see count_deaths. Answers the ids.
+local function park(jobs, leases, stats, deaths, entries, budget, heard, died)
   local deepest = #entries > 0 and tonumber(redis.call('HGET', stats, 'levels') or 0) or 0
-  local levels, ids = {[0] = entries}, {}
+  local level_at, ids = {}, {}
   if deepest > 0 or heard then
-    for level = 0, deepest do levels[level] = {} end
     for i = 1, #entries do
       local body = budget and entry_at(budget, jobs, entries[i])
       if body == false then
@@ -23,12 +23,22 @@ local function park(jobs, leases, stats, entries, budget, heard)
         break
       end
       if not budget then body = redis.call('XRANGE', jobs, entries[i], entries[i])[1] end
-      local some = levels[body and level_of(body[2], deepest) or 0]
-      some[#some + 1] = entries[i]
+      level_at[i] = body and level_of(body[2], deepest)
       ids[i] = heard and body and parse(body[2]).id or entries[i]
     end
   end
-  for level = 0, deepest do park_at(jobs, front_of(level), levels[level]) end
+  local suspect, any = suspects.count_deaths(deaths, entries, died)
+  if deepest > 0 or any then
+    local fronts = {}
+    for i = 1, #entries do
+      local front = suspect[entries[i]] and SUSPECTS or front_of(level_at[i] or 0)
+      fronts[front] = fronts[front] or {}
+      table.insert(fronts[front], entries[i])
+    end
+    for front, some in pairs(fronts) do park_at(jobs, front, some) end
+  else
+    park_at(jobs, front_of(0), entries)
+  end
   if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
   return ids
 end

@@ -1,20 +1,23 @@
 -- Expired leases of owners that are alive: of workers that forgot them, of queues without a worker, of foreign
 -- consumers. All callers share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped> <cursor>`.
 -- @include is_reserved
+-- @include levels
 -- @include park
+-- @include suspects
 local STEP = 15 -- ms between two steps of a sweep: however many look after the queue, it takes no more of the server
--- Whether the leases of all workers last *lease* ms, and none has a deadline of its own.
+-- Whether the leases of all workers last *lease* ms, and none has a deadline of its own. Holders without a heartbeat
+-- count as unlike the others: XAUTOCLAIM does not say whose lease it took, and the death of such a holder is counted.
 local function alike(registered, leases, lease)
   if redis.call('EXISTS', leases) == 1 or redis.call('HLEN', registered) > 500 then return false end
   for _, known_as in ipairs(redis.call('HVALS', registered)) do
-    if string.match(known_as, '^%d+ (%d+)') ~= lease then return false end
+    if string.match(known_as, '^%d+ (%d+)') ~= lease or string.match(known_as, '^%d+ %d+ hand') then return false end
   end
   return true
 end
 -- Whether XAUTOCLAIM might take entries that are not leased: it takes from any consumer. What is behind many of those
 -- is unknown, and so are entries that are held back without a due time: only `page` looks at those.
 local function exposed(q, cursor, lease)
-  for _, owner in ipairs({'parked', 'bell', 'limited', 'behind'}) do
+  for _, owner in ipairs({'parked', SUSPECTS, 'bell', 'limited', 'behind'}) do
     local rows = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 100, owner)
     if #rows == 100 or #rows > 0 and owner == 'limited' and redis.call('EXISTS', q.limited) == 0 then return true end
     for i = 1, #rows do
@@ -23,8 +26,18 @@ local function exposed(q, cursor, lease)
   end
   return false
 end
+-- A lease of a holder without a heartbeat has expired: it may have died, unless it looks after the queue here. If it had
+-- nothing else, that counts for a suspect only. A lease with a duration of its own says nothing of its holder.
+local function note_death(q, died, entry, owner)
+  if owner == q.worker or not string.match(redis.call('HGET', q.registered, owner) or '', '^%d+ %d+ hand') then return end
+  if suspects.company(q.jobs, q.registered, owner) then
+    died[entry] = 'beside'
+  elseif suspects.is_one(redis.call('HGET', q.deaths, entry)) then
+    died[entry] = 'alone'
+  end
+end
 -- A page of the pending list, where leases differ: those of it that have expired, at most *limit*, and where to go on.
-local function page(q, now, lease, cursor, limit)
+local function page(q, now, lease, cursor, limit, died)
   local rows, terms, expired = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 6 * limit), {}, {}
   local custom = redis.call('EXISTS', q.leases) == 1
   for i = 1, #rows do
@@ -35,6 +48,7 @@ local function page(q, now, lease, cursor, limit)
     end
     if idle >= terms[owner] and not (custom and redis.call('ZSCORE', q.leases, entry)) then
       expired[#expired + 1] = entry
+      note_death(q, died, entry, owner)
       if #expired == limit then return expired, '(' .. entry end
     elseif owner == 'limited' and idle >= 1000 then
       redis.call('ZADD', q.limited, 'NX', now, entry) -- its due time was lost
@@ -62,13 +76,13 @@ local function sweep(q, now, lease, limit, budget, heard)
   if not unread then limit = math.ceil(limit / 2) end
   -- Leases with a duration of their own are in the order of their deadlines.
   local due = redis.call('ZRANGEBYSCORE', q.leases, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
-  local expired = {}
+  local expired, died = {}, {}
   for _, entry in ipairs(due) do
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
     if row and not is_reserved(row[2]) then expired[#expired + 1] = entry else redis.call('ZREM', q.leases, entry) end
   end
   local found = #expired
-  local ids = park(q.jobs, q.leases, q.stats, expired, budget, heard)
+  local ids = park(q.jobs, q.leases, q.stats, q.deaths, expired, budget, heard, died)
   local moved, further = #expired, (#due == limit or #expired < found) and STEP or nil
   if moved == limit or moved < found then return moved, further, ids end
   local started, stepped, cursor = string.match(redis.call('HGET', q.stats, 'sweep') or '', '^(%d+) (%d+) (%S+)$')
@@ -81,9 +95,9 @@ local function sweep(q, now, lease, limit, budget, heard)
   if unread and alike(q.registered, q.leases, lease) and not exposed(q, cursor, term) then
     expired, cursor = taken_over(q.jobs, lease, cursor, limit - moved)
   else
-    expired, cursor = page(q, now, lease, cursor, limit - moved)
+    expired, cursor = page(q, now, lease, cursor, limit - moved, died)
     found = #expired
-    for i, id in ipairs(park(q.jobs, q.leases, q.stats, expired, budget, heard)) do ids[moved + i] = id end
+    for i, id in ipairs(park(q.jobs, q.leases, q.stats, q.deaths, expired, budget, heard, died)) do ids[moved + i] = id end
     cut = #expired < found
     if cut then cursor = #expired > 0 and '(' .. expired[#expired] or from end
   end

@@ -1,12 +1,14 @@
--- Move the jobs of a dead worker to the front, at most *limit*, and of those that have to be read (for their level, or
+-- Move the jobs of a dead worker to the front, at most *limit*, and count its death; of those that have to be read (for their level, or
 -- their id if there are listeners: *heard*) as many as fit. Forget the worker once it holds nothing. Answers how many,
--- which, and their ids.
+-- which, and their ids. *counted*: entries for which its death was counted before, by name.
 -- @include park
-local function take_over(jobs, workers, registered, leases, stats, name, limit, budget, heard)
-  local held = redis.call('XPENDING', jobs, 'workers', '-', '+', limit, name)
-  local entries = {}
-  for i = 1, #held do entries[i] = held[i][1] end
-  local ids = park(jobs, leases, stats, entries, budget, heard)
+-- @include suspects
+local function take_over(jobs, workers, registered, leases, stats, deaths, name, limit, budget, heard, counted)
+  local held = redis.call('XPENDING', jobs, 'workers', '-', '+', math.max(2, limit), name)
+  local how = suspects.company(jobs, registered, name, held) and 'beside' or 'alone'
+  local entries, died = {}, {}
+  for i = 1, math.min(limit, #held) do entries[i], died[held[i][1]] = held[i][1], not (counted and counted[held[i][1]]) and how or nil end
+  local ids = park(jobs, leases, stats, deaths, entries, budget, heard, died)
   -- 6.2 keeps entries in the list that were removed by XDEL by hand; they would come back for ever.
   if #entries > 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1] then
     local left = redis.call('XPENDING', jobs, 'workers', entries[1], entries[#entries], #entries, name)

@@ -1,7 +1,7 @@
--- A page of waiting jobs, level by level: parked ones, those that only woke a reader and those that wait behind another
--- of their key (of the first level), new ones.
+-- A page of waiting jobs, level by level: parked ones, suspects (see suspects), those that only woke a reader and those
+-- that wait behind another of their key (these three with the first level), new ones.
 -- *place*: where to look, such as 'new:1 -'; at first anything else. *last*: where it ends, or nil. Answers rows
--- {entry, fields, consumer, ms idle, count}, without fields if the entry was removed by hand; which of the four they
+-- {entry, fields, consumer, ms idle, count}, without fields if the entry was removed by hand; which of the five they
 -- are, their level, and where to go on, '' at the end.
 -- @include delivered
 -- @include levels
@@ -12,7 +12,8 @@ local function waiting_page(q, place, limit, last)
   if level > q.levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
   local page, more, budget = {}, false, new_budget()
   local following = 'new:' .. level .. ' -'
-  if level == 0 and part == 'parked' then following = 'bell:0 -' end
+  if level == 0 and part == 'parked' then following = 'suspects:0 -' end
+  if part == 'suspects' then following = 'bell:0 -' end
   if part == 'bell' then following = 'behind:0 -' end
   if part == 'new' then
     local handed = level == 0 and from == '-' and delivered(q.jobs)
@@ -20,7 +21,8 @@ local function waiting_page(q, place, limit, last)
     page, more = stretch(budget, q.levels[level] or q.jobs, from, last or '+', limit)
     following = level < q.levels.n and 'parked:' .. level + 1 .. ' -' or ''
   else
-    local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, part == 'parked' and front_of(level) or part)
+    local owner = part == 'parked' and front_of(level) or part == 'suspects' and SUSPECTS or part
+    local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, owner)
     more = #rows == limit
     for i = 1, #rows do
       local body = entry_at(budget, q.jobs, rows[i][1])

@@ -1,0 +1,39 @@
+-- Turns of suspects and others, where suspects wait: `deaths` has as 'turn' '<turn> <worker> <since>'. The turn is that of
+-- a suspect, 's', or of others, 'o': so neither waits for the other for ever. That worker has jobs, and gets no more until
+-- it holds nothing: then it is handed a suspect. One worker of a queue does so at a time, for as long as a lease at most,
+-- and then none for as long again: so jobs that take long stop no queue.
+-- @include levels
+-- @include suspects
+function suspects.turn(q)
+  local turn, worker, since = string.match(redis.call('HGET', q.deaths, 'turn') or '', '^(%a) (%S+) (%d+)$')
+  return turn or 's', worker or '-', tonumber(since or 0)
+end
+function suspects.keep_turn(q, turn, worker, since)
+  redis.call('HSET', q.deaths, 'turn', turn .. ' ' .. worker .. ' ' .. string.format('%.0f', since))
+end
+function suspects.others_first(q) return suspects.turn(q) == 'o' end
+-- Whether *worker*, which holds something, is the one that makes room: for how many ms, or nil.
+function suspects.makes_room(q, workers, worker, now, lease)
+  if not redis.call('XPENDING', q.jobs, 'workers', '-', '+', 1, SUSPECTS)[1] then return nil end
+  local turn, chosen, since = suspects.turn(q)
+  local over = since > now or now - since >= 2 * lease or tonumber(redis.call('ZSCORE', workers, chosen) or 0) < now
+  if over then
+    chosen, since = worker, now
+    suspects.keep_turn(q, turn, worker, now)
+  end
+  local left = since + lease - now
+  return chosen == worker and left > 0 and left or nil
+end
+-- A suspect was handed out to *worker*: the next turn is that of others.
+function suspects.handed_out(q, worker)
+  local _, chosen, since = suspects.turn(q)
+  if chosen == worker then chosen, since = '-', 0 end
+  suspects.keep_turn(q, 'o', chosen, since)
+  return -1
+end
+-- Others were handed out to *worker*: the next turn is that of a suspect, for which it makes room, if no other worker does.
+function suspects.others_handed_out(q, workers, worker, now, lease)
+  local _, chosen, since = suspects.turn(q)
+  suspects.keep_turn(q, 's', chosen, since)
+  return suspects.makes_room(q, workers, worker, now, lease)
+end

@@ -1,0 +1,39 @@
+"""Jobs that become dead letters where no handler has run: each is logged and counted once, with kind and reason."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from headrace import NewJob
+from headrace.codecs import JSONCodec
+from tests.conformance.test_suspects import dies
+from tests.support.steps import LONG
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
+    """Return id, kind and reason of the dead letters that were logged."""
+    found = [record for record in caplog.records if record.getMessage().startswith("job_dead_lettered")]
+    assert all(record.levelno == logging.ERROR for record in found)
+    return [(record.job_id, record.kind, record.reason) for record in found]  # type: ignore[attr-defined]
+
+
+def test_a_job_that_does_not_decode(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+    connect().enqueue(NewJob(b"{", id="a", headers={"kind": "bill"}))
+    queue = connect(codec=JSONCodec())
+    assert queue.lease() is None
+    ((job, kind, reason),) = said(caplog)
+    assert (job, kind) == ("a", "bill")
+    (letter,) = queue.dead()
+    assert letter.reason == reason
+
+
+def test_a_job_that_has_worn_out_its_workers(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+    queue = connect(lease=LONG, max_attempts=2)
+    queue.enqueue(NewJob(b"x", id="a", headers={"kind": "bill"}))
+    dies(queue, 1, times=2)
+    assert queue.lease() is None
+    assert said(caplog) == [("a", "bill", "no attempts left: it ended its process 2 times while alone")]
+    assert queue.counts().dead == 1
