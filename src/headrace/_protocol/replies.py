@@ -108,9 +108,10 @@ class Jobs:
         """Return the job, its token, and why it can't be decoded ('' if it can; otherwise `payload` is raw bytes)."""
         name = text(entry)
         headers: dict[str, str] = {}
-        if len(fields) == 2 and fields[0] == b"data":  # nearly every job: a payload and nothing else
+        undecoded = type(fields[0]) is bytes if fields else False  # -bb lets no text be compared
+        if undecoded and len(fields) == 2 and fields[0] == b"data":  # nearly every job: a payload and nothing else
             job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
-        elif len(fields) == 4 and fields[0] == b"data" and type(fields[2]) is bytes and fields[2] not in _ENTRY_FIELDS:
+        elif undecoded and len(fields) == 4 and fields[0] == b"data" and fields[2] not in _ENTRY_FIELDS:
             job_id, payload, carried, enqueued = name, fields[1], 0, None
             headers = {text(fields[2]): text(fields[3])}  # nearly every other one: how it is traced
         else:
