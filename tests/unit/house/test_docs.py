@@ -16,6 +16,7 @@ from headrace._protocol.script import script
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+FEATURES = ROOT / "tests" / "features.md"
 REPOSITORY = "https://github.com/headrace/headrace/blob/main/"  # as pyproject.toml has it
 COMMANDS = """
 python -m pip install '.[embedded,cli]' && headrace demo
@@ -81,7 +82,7 @@ def test_the_headers_name_keys_by_their_types(protocol: ModuleType) -> None:
 
 
 def test_every_proof_of_a_capability_is_a_test() -> None:
-    page = (DOCS / "reference" / "features.md").read_text("utf-8")
+    page = FEATURES.read_text("utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| capability")]
     proofs = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)` \|$", page, re.MULTILINE)
     assert len(proofs) >= len(rows) - 1 > 90  # one is for examples, not for a queue
@@ -110,7 +111,7 @@ def test_the_readme_s_links_are_absolute() -> None:
     assert f'Documentation = "{REPOSITORY}docs/index.md"' in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*PAGES, FEATURES], ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = _FENCE.sub("", page.read_text("utf-8"))
     for link in _LINK.findall(text) + _PICTURE.findall(text):
