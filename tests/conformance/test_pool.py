@@ -17,6 +17,7 @@ from headrace import AsyncQueue, Queue
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.base.pool import LOOK_AFTER_S
 from headrace._net.sync.executor import Executor
+from headrace.codecs import JSONCodec
 from tests.conformance.test_connections import tour
 from tests.support.servers import Server, binaries
 
@@ -80,11 +81,11 @@ def test_queues_of_one_address_share_connections(newest: Server, colour: str, by
             theirs = one if colour == "async" else redis.Redis(unix_socket_path=newest.path)
             where: Any = {"url": newest.url} if by == "url" else {"client": theirs}
             names = [f"{colour}-{by}-{number}" for number in range(41)]  # each is declared once by a process
-            first, *others = [kind(name, **where) for name in names]
-            await done(first.enqueue(b"x"))  # the server learns the scripts
+            first, *others = [kind(name, codec=JSONCodec(), **where) for name in names]
+            await done(first.enqueue("x"))  # the server learns the scripts
             before = reads(client)
             for queue in others:
-                assert (await done(queue.enqueue(b"x"))).added
+                assert (await done(queue.enqueue("x"))).added
             assert reads(client) - before <= 40 + 1  # and that which asks
             assert len(clients(newest)) == 1 + 1
             assert all(client.hexists(f"headrace:{{{name}}}:{name}:stats", "declared") for name in names)
@@ -94,7 +95,7 @@ def test_queues_of_one_address_share_connections(newest: Server, colour: str, by
                 await done(queue.close())
             assert len(clients(newest)) == 0 + 1
             assert list(client.scan_iter("*:lane:*")) == []
-            assert (await done(first.enqueue(b"x"))).added  # it connects anew
+            assert (await done(first.enqueue("x"))).added  # it connects anew
             await done(first.close())
 
     with newest.client() as client:
