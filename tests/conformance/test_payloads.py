@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, NewJob
+from headrace import ConfigurationError, Counts, NewJob
 from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, MsgpackCodec, Offloaded, PydanticCodec
 from headrace.errors import CodecError
 from tests.support.colours import Connect
@@ -90,6 +90,35 @@ def test_another_key_is_named_and_never_told(newest_connect: Connect) -> None:
     assert b"secret text" not in letter.job.payload
     assert mine.redrive() == 1
     assert mine.lease().job.payload == {"a": "secret text"}
+
+
+def test_a_sealed_payload_opens_in_its_own_queue_and_job(newest_connect: Connect) -> None:
+    """Its bytes in another queue, or under another id, are put aside; `move` is refused."""
+    codec = Encrypted(JSONCodec(), KEYS)
+    queue, other = newest_connect("g/a", codec=codec), newest_connect("g/b", codec=codec)
+    plain, raw = newest_connect("g/a"), newest_connect("g/b")
+    queue.enqueue({"n": 1}, id="one")
+    queue.enqueue({"n": 2})
+    sealed = payloads(plain.waiting())
+    raw.enqueue_many([*sealed, NewJob(sealed[0], id="one"), NewJob(sealed[1], id="two")])
+    assert other.lease() is None
+    assert other.counts().dead == 4
+    assert {letter.reason.partition(": ")[0] for letter in other.dead()} == {"payload does not decode"}
+    plain.enqueue(sealed[0], id="two")
+    with pytest.raises(ConfigurationError, match="binds payloads to their queue"):
+        queue.move("g/b")
+    assert [lease.job.payload for lease in queue.lease_many(2)] == [{"n": 1}, {"n": 2}]
+    assert queue.lease() is None
+    assert [letter.job.id for letter in queue.dead()] == ["two"]
+
+
+def test_follow_ups_open_in_the_queue_that_they_go_to(newest_connect: Connect) -> None:
+    codec = Encrypted(JSONCodec(), KEYS)
+    queue, other = newest_connect("g/a", codec=codec), newest_connect("g/b", codec=codec)
+    queue.enqueue(1, id="a", delay=0.001)
+    assert queue.lease(block=LONG).complete("r", then=[NewJob(2, queue="g/b"), NewJob(3, id="x", queue="g/b")])
+    assert queue.result("a") == "r"
+    assert [lease.job.payload for lease in other.lease_many(2)] == [2, 3]
 
 
 def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ class BaseQueue(Connected):
     def _payload(self, payload: Any) -> Step[int]:
         if not getattr(self.ops.codec, "repeatable", True):
             raise ConfigurationError(f"{self.ops.codec!r:.200} encodes equal payloads differently: cancel jobs by id")
-        return self._whole.cancel_payload(self.ops.codec.encode(payload))
+        return self._whole.cancel_payload(self.ops.bound.encode(payload))
 
     def _move(self, to: str, ids: Sequence[str]) -> Step[int]:
         try:
@@ -360,7 +360,7 @@ class BaseQueue(Connected):
         names = [job_id(name) for name in ids]
         limit = None if timeout is None else checks.seconds("timeout", timeout)
         found = yield from self._whole.results(names, limit)
-        return {name: decoded(self.ops.codec, name, data) for name, data in found.items()}
+        return {name: decoded(self.ops.bound, name, data) for name, data in found.items()}
 
     def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:
         quiet = None if timeout is None else checks.seconds("timeout", timeout, zero=False)

@@ -31,7 +31,7 @@ def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
     """Return the result of a job that has ended so; `None` if there is none. Raises `JobFailed`, `CodecError`."""
     if end.state != "completed" and (end.state != "unknown" or ops.settings.history):
         raise JobFailed(id, end.state, end.reason)
-    return None if end.result is None else decoded(ops.codec, id, end.result, decode)
+    return None if end.result is None else decoded(ops.bound, id, end.result, decode)
 
 
 @define(eq=False)  # not frozen: one is made for each call, and filling a frozen class takes 3 times as long

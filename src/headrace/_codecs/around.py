@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Generic, overload
 
 from headrace._forks import cached_property
-from headrace._model.codec import Codec, as_bytes, chosen, inline, keeper, untyped
+from headrace._model.codec import Codec, as_bytes, binds, bound, chosen, grouped, inline, keeper, of_job, untyped
 from headrace._model.payload import T
 
 
@@ -56,6 +57,31 @@ class Around(Generic[T]):
     def repeatable(self) -> bool:
         """Whether equal payloads become equal bytes."""
         return getattr(self.codec, "repeatable", True)
+
+    @property
+    def binds(self) -> bool:
+        """Whether payloads are bound to their queue: read in no other."""
+        return binds(self.codec)
+
+    def bound(self, queue: str, namespace: str = "headrace") -> Codec[Any]:
+        """Make the same for the payloads of one queue."""
+        return self._with(bound(self.codec, queue, namespace))
+
+    def of(self, id: str) -> Codec[Any]:
+        """Make the same for the payload of one job."""
+        return self._with(of_job(self.codec, id))
+
+    def grouped(self) -> Codec[Any]:
+        """Make the same for payloads that the server moves between the queues of a group."""
+        return self._with(grouped(self.codec))
+
+    def _with(self, codec: Codec[Any]) -> Around[Any]:
+        """Make a copy around *codec*, which reads and writes the same payloads, but is bound."""
+        made = copy(self)
+        made.codec = codec
+        for cached in ("untyped", "inline"):
+            made.__dict__.pop(cached, None)
+        return made
 
     def holds(self, kind: Any) -> bool:
         """Tell whether the inner codec can encode payloads of a type, as far as it says so."""

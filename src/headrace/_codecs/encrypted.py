@@ -1,8 +1,13 @@
 """`Encrypted`: payloads that the server, and all that reads it, can neither read nor change.
 
-The envelope: `HRE1`, one byte with the length of the key's name, that name in UTF-8, 24 bytes of nonce, and what
-XAES-256-GCM (c2sp.org/XAES-256-GCM) makes of the payload, its tag of 16 bytes last. All before the nonce is
-authenticated with it.
+The envelope: `HRE`, a version byte, one byte with the length of the key's name, that name in UTF-8, 24 bytes of nonce,
+and the ciphertext of XAES-256-GCM (c2sp.org/XAES-256-GCM) with its tag of 16 bytes. Everything before the nonce is
+authenticated, and so is the payload's place, which the version byte names:
+
+- `2`: the namespace and the queue
+- `3`: the namespace, the queue and the job's id
+- `4`: the namespace and the group, for the jobs of a flow, which the server moves from queue to queue
+- `1`: no place. Nothing is written so any more.
 """
 
 from __future__ import annotations
@@ -14,11 +19,13 @@ from itertools import count
 from typing import Any, cast, overload
 
 from headrace._codecs.around import Around
-from headrace._model.codec import Codec
+from headrace._model.codec import Codec, bound, grouped, of_job
 from headrace._model.payload import T
 from headrace.errors import CodecError, ConfigurationError, RetryLater, without_extra
 
-MAGIC = b"HRE1"
+MAGIC = b"HRE"
+UNBOUND, QUEUE, JOB, GROUP = b"1", b"2", b"3", b"4"  # version bytes
+HEAD_BYTES = len(MAGIC) + 1
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 24, 16
 PAYLOADS_PER_KEY = 4096  # that share half a nonce, and with it a derived key
 
@@ -86,13 +93,16 @@ class Encrypted(Around[T]):
     *keys*: 32 bytes each, by name; the first encrypts, all decrypt. To rotate: add the new key last everywhere, then
     put it first, and remove the old one when no job has its name any more. Ids, headers and queue names are not
     encrypted.
+
+    A payload opens only in the queue and namespace that it was sealed for, and, if its producer gave the job an id,
+    only as the payload of that job. *unbound*: also open payloads of the old form, which are bound to nothing.
     """
 
     @overload
-    def __init__(self: Encrypted[bytes], codec: None, keys: Mapping[str, bytes]) -> None: ...
+    def __init__(self: Encrypted[bytes], codec: None, keys: Mapping[str, bytes], *, unbound: bool = False) -> None: ...
     @overload
-    def __init__(self, codec: Codec[T], keys: Mapping[str, bytes]) -> None: ...
-    def __init__(self, codec: Codec[Any] | None, keys: Mapping[str, bytes]) -> None:
+    def __init__(self, codec: Codec[T], keys: Mapping[str, bytes], *, unbound: bool = False) -> None: ...
+    def __init__(self, codec: Codec[Any] | None, keys: Mapping[str, bytes], *, unbound: bool = False) -> None:
         try:
             import cryptography.exceptions
         except ImportError:
@@ -101,14 +111,42 @@ class Encrypted(Around[T]):
         self._keys = {name.encode(): Key(key) for name, key in checked(keys).items()}
         self._first = next(iter(self._keys))
         self._invalid: Any = cryptography.exceptions.InvalidTag
+        self._unbound = unbound
+        self._places = {QUEUE: b"\0"}  # by version byte: the namespace, a zero byte, and the queue, job or group
+        self._seals = QUEUE
 
     def __repr__(self) -> str:
         return f"Encrypted({self.codec!r}, keys={[name.decode() for name in self._keys]})"
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
         """Make the same around another codec."""
-        made: Encrypted[Any] = Encrypted.__new__(Encrypted)
-        made.codec, made._keys, made._first, made._invalid = codec, self._keys, self._first, self._invalid
+        return self._with(codec)
+
+    @property
+    def binds(self) -> bool:
+        """Whether payloads are bound to their queue: they are."""
+        return True
+
+    def bound(self, queue: str, namespace: str = "headrace") -> Encrypted[T]:
+        """Make the same for the payloads of one queue: they open in no other, and those of others do not open here."""
+        made = cast("Encrypted[T]", self._with(bound(self.codec, queue, namespace)))
+        group = queue.partition("/")[0]
+        places = {QUEUE: f"{namespace}\0{queue}".encode(), GROUP: f"{namespace}\0{group}".encode()}
+        made._places = places  # noqa: SLF001
+        return made
+
+    def of(self, id: str) -> Encrypted[T]:
+        """Make the same for the payload of one job of the queue."""
+        made = cast("Encrypted[T]", self._with(of_job(self.codec, id)))
+        place = self._places[QUEUE] + b"\0" + id.encode("utf-8", "surrogateescape")
+        made._places = {**self._places, JOB: place}  # noqa: SLF001
+        made._seals = JOB if self._seals == QUEUE else self._seals  # noqa: SLF001
+        return made
+
+    def grouped(self) -> Encrypted[T]:
+        """Make the same for payloads that open in all queues of a group."""
+        made = cast("Encrypted[T]", self._with(grouped(self.codec)))
+        made._seals = GROUP  # noqa: SLF001
         return made
 
     @property
@@ -119,10 +157,10 @@ class Encrypted(Around[T]):
     def encode(self, payload: T, /) -> bytes:
         """Encode by the inner codec, and encrypt by the first key. Raises the inner codec's error."""
         data = self.inner(payload)
-        head = MAGIC + bytes([len(self._first)]) + self._first
+        head = MAGIC + self._seals + bytes([len(self._first)]) + self._first
         key = self._keys[self._first]
         nonce = key.nonce()
-        return head + nonce + key.encrypt(nonce, data, head)
+        return head + nonce + key.encrypt(nonce, data, head + self._places[self._seals])
 
     def decode(self, data: bytes, /) -> T:
         """Decrypt, and decode by the inner codec. Raises `CodecError` that names the key, never the payload."""
@@ -143,16 +181,32 @@ class Encrypted(Around[T]):
             known = ", ".join(repr(one.decode()) for one in self._keys)
             raise CodecError(f"payload is encrypted by key {shown!r}, which is not among those given: {known}")
         try:
-            return key.decrypt(nonce, sealed, head)
+            return key.decrypt(nonce, sealed, head + self._place(data))
         except self._invalid:
-            raise CodecError(f"payload does not decrypt by key {shown!r}: changed, or another of that name") from None
+            raise CodecError(
+                f"payload does not decrypt by key {shown!r}: changed, of another queue or job, or another key of that "
+                "name"
+            ) from None
+
+    def _place(self, data: bytes) -> bytes:
+        """Return the place that an envelope must have been sealed for."""
+        version = data[len(MAGIC) : HEAD_BYTES]
+        if version == UNBOUND:
+            if self._unbound:
+                return b""
+            raise CodecError("payload is encrypted, but bound to no queue: Encrypted(…, unbound=True) opens it")
+        place = self._places.get(version)
+        if place is None:
+            kind = {JOB: "to a job's id", GROUP: "to a flow"}.get(version)
+            raise CodecError("payload is encrypted in an unknown form" if kind is None else f"payload is bound {kind}")
+        return place
 
     def _parts(self, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
         """Return the key's name, the head with it, the nonce and the rest of an envelope."""
         if not data.startswith(MAGIC):
             raise CodecError("payload is not encrypted")
-        start = len(MAGIC) + 1 + (data[len(MAGIC)] if len(data) > len(MAGIC) else 0)
+        start = HEAD_BYTES + 1 + (data[HEAD_BYTES] if len(data) > HEAD_BYTES else 0)
         if len(data) < start + NONCE_BYTES + TAG_BYTES:
             raise CodecError("encrypted payload is cut short")
         body = start + NONCE_BYTES
-        return data[len(MAGIC) + 1 : start], data[:start], data[start:body], data[body:]
+        return data[HEAD_BYTES + 1 : start], data[:start], data[start:body], data[body:]

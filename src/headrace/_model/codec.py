@@ -47,6 +47,38 @@ def inline(codec: Codec[Any]) -> Codec[Any]:
     return found
 
 
+def bound(codec: Codec[Any], queue: str, namespace: str) -> Codec[Any]:
+    """Return *codec* for the payloads of one queue; *codec* itself if it binds none."""
+    if not binds(codec):
+        return codec
+    binding: Any = codec
+    made: Codec[Any] = binding.bound(str(queue), namespace)
+    return made
+
+
+def of_job(codec: Codec[Any], id: str | None) -> Codec[Any]:
+    """Return *codec* for the payload of the job *id*; *codec* itself if it binds none, or the job has no id."""
+    if id is None or not binds(codec):
+        return codec
+    binding: Any = codec
+    made: Codec[Any] = binding.of(id)
+    return made
+
+
+def grouped(codec: Codec[Any]) -> Codec[Any]:
+    """Return *codec* for payloads that the server moves between queues of a group: a flow's."""
+    if not binds(codec):
+        return codec
+    binding: Any = codec
+    made: Codec[Any] = binding.grouped()
+    return made
+
+
+def binds(codec: Any) -> bool:
+    """Tell whether *codec* binds payloads to their queues."""
+    return bool(getattr(codec, "binds", False))
+
+
 class Keeper(Protocol):
     """A codec that keeps payloads elsewhere, until their jobs are done."""
 

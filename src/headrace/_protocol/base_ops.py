@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
-from headrace._model.codec import BytesCodec, Codec, as_bytes
+from headrace._model.codec import BytesCodec, Codec, as_bytes, bound
 from headrace._model.settings import QueueSettings
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Arg, Op
@@ -24,6 +24,11 @@ class BaseOps:
     settings: QueueSettings = QueueSettings()
     codec: Codec[Any] = BytesCodec()
     namespace: str = "headrace"
+    bound: Codec[Any] = field(init=False, eq=False, repr=False)  # the codec, for the payloads of this queue
+
+    @bound.default
+    def _bound(self) -> Codec[Any]:
+        return bound(self.codec, self.keys.queue, self.namespace)
 
     def _op(
         self,
@@ -41,5 +46,5 @@ class BaseOps:
         return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
-        data: Any = (codec or self.codec).encode(payload)
+        data: Any = (codec or self.bound).encode(payload)
         return data if type(data) is bytes else as_bytes(data)

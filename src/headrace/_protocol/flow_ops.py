@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from headrace._model.checks import Context, fits, millis, together
-from headrace._model.codec import Codec, chosen
+from headrace._model.codec import Codec, chosen, grouped
 from headrace._model.conditions import unconditional
 from headrace._model.flow import FanOut, FlowState, Next
 from headrace._model.job import Claim, Job, NewJob, is_new
@@ -80,7 +80,7 @@ class FlowOps:
             raise ConfigurationError(f"flow name {name!r}: a flow is a group of queues, give its name without a '/'")
         if isinstance(lookup, str) or not isinstance(lookup, Sequence):
             raise TypeError(f"lookup must be a list of attribute names, not {type(lookup).__name__}")
-        self.name, self.namespace, self.codec = name, namespace, chosen(codec)
+        self.name, self.namespace, self.codec = name, namespace, grouped(chosen(codec))
         self.lookup = tuple(map(_attribute, lookup))
         self.settings = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards)
         self.stages: dict[str, Stage] = {}

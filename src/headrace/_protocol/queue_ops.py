@@ -17,11 +17,12 @@ from attrs import frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import Codec, as_bytes, inline, untyped
+from headrace._model.codec import Codec, as_bytes, binds, bound, inline, of_job, untyped
 from headrace._model.conditions import staying, unconditional
 from headrace._model.job import KEY, PRIORITY, Cause, Claim, NewJob, is_new, on_wire
 from headrace._model.policy import bucket
 from headrace._model.receipt import Receipt
+from headrace._model.shards import apart, is_entry
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
 from headrace._protocol import replies
@@ -55,6 +56,11 @@ def _cost(item: bytes | Item) -> int:
     return 4 if item[1] else 3
 
 
+def _given(id: object) -> str | None:
+    """Return a job's id to which its payload is bound; `None` for an id that may be an entry's name."""
+    return id if isinstance(id, str) and not is_entry(apart(id)[0]) else None
+
+
 @frozen
 class Ops(ResultOps):
     """Maker of the operations of one queue. In their arguments `worker` is the name under which jobs are leased and
@@ -64,7 +70,7 @@ class Ops(ResultOps):
     @property
     def decoder(self) -> replies.Jobs:
         """The decoder of this queue's jobs."""
-        return replies.Jobs(self.keys.queue, self.codec)
+        return replies.Jobs(self.keys.queue, self.bound)
 
     @property
     def share(self) -> float:
@@ -87,7 +93,7 @@ class Ops(ResultOps):
 
     def payload(self, payload: Any) -> bytes:
         """Encode a payload, and check it."""
-        encoded: Any = self.codec.encode(payload)
+        encoded: Any = self.bound.encode(payload)
         data: bytes = encoded if type(encoded) is bytes else as_bytes(encoded)
         if len(data) > checks.VALUE_BYTES:
             checks.fits("payload", [data])
@@ -97,7 +103,7 @@ class Ops(ResultOps):
         delay = checks.delay(unconditional(job).delay)
         headers = self._headers(job, priorities)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
-        fields: list[str | bytes] = ["data", self._encoded(job.payload, codec)]
+        fields: list[str | bytes] = ["data", self._encoded(job.payload, of_job(codec or self.bound, _given(job.id)))]
         checks.fits("payload and headers" if headers else "payload", [fields[1], *headers])
         if name:
             fields += ("id", name)
@@ -142,7 +148,7 @@ class Ops(ResultOps):
         Those with an id, headers or a delay take longer, and are fewer.
         """
         jobs = checks.listed(jobs)
-        encode, plain = self.codec.encode, bytes if context is None else None
+        encode, plain = self.bound.encode, bytes if context is None else None
         items: list[bytes | Item] = [encode(job) if type(job) is plain else self.item(job, context) for job in jobs]
         if max(map(len, items), default=0) > checks.VALUE_BYTES:  # others were checked one by one
             for item in items:
@@ -241,7 +247,7 @@ class Ops(ResultOps):
         if self.settings.history:
             args += [f"{claim.job.attempt} {claim.worker}" for claim in claims]
         alike = not (fence or results or then)
-        done = replies.completed(claims, self.codec)
+        done = replies.completed(claims, self.bound)
         return self._op("complete", args, done, extra, claims, self._complete_all if alike else None)
 
     def _complete_all(self, claims: Sequence[Claim]) -> Op[list[bool]]:
@@ -258,7 +264,9 @@ class Ops(ResultOps):
         keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
         own = keys == self.keys  # another's payloads may be of another type
         codec = getattr(job, "codec", None) or untyped(self.codec)  # a task's job knows its own
-        return keys, *(self._item(job) if own else self._item(job, LEVELS_AT_MOST, codec))
+        return keys, *(
+            self._item(job) if own else self._item(job, LEVELS_AT_MOST, bound(codec, keys.queue, self.namespace))
+        )
 
     def _near(self, what: str, queue: str) -> Keys:
         """Return the keys of another queue, which must be in this one's group for a script to reach both."""
@@ -397,6 +405,11 @@ class Ops(ResultOps):
         target = self._target(to)
         if target == self.keys:
             raise ConfigurationError(f"to={to!r} is this queue itself")
+        if binds(self.codec):
+            raise ConfigurationError(
+                f"to={to!r}: {self.codec!r:.200} binds payloads to their queue, and no other can open them: lease the "
+                "jobs here and enqueue their payloads there"
+            )
         keys = [target.part(part) for part in ("wake", *script("move").parts[:7])]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
         return self._op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
@@ -461,7 +474,7 @@ class Ops(ResultOps):
         """
         if len(job_id(name).encode()) > 400:
             raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
-        fields: list[Arg] = ["data", self._encoded(job.payload, inline(self.codec)), *self._headers(job)]
+        fields: list[Arg] = ["data", self._encoded(job.payload, inline(self.bound)), *self._headers(job)]
         checks.fits("payload and headers", fields)
         head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
 

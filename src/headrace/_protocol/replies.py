@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from headrace._model import receipt as receipt_values
 from headrace._model.checks import ENTRY_FIELDS, KEPT_FIELDS
-from headrace._model.codec import Codec, keeper
+from headrace._model.codec import Codec, binds, keeper, of_job
 from headrace._model.event import ENDS
 from headrace._model.flow import FlowState
 from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, make_job
@@ -103,6 +103,7 @@ class Jobs:
         self._place = place
         self._decode = codec.decode
         self._keeper = keeper(codec)
+        self._binding = codec if binds(codec) else None
 
     def job(self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0) -> tuple[Job, int, str]:
         """Return the job, its token, and why it can't be decoded ('' if it can; otherwise `payload` is raw bytes)."""
@@ -134,7 +135,8 @@ class Jobs:
             wrong, value = "no payload: the entry has no field 'data'", b""
         else:
             try:
-                value = self._decode(raw(payload))
+                decode = self._decode if self._binding is None else of_job(self._binding, job_id).decode
+                value = decode(raw(payload))
             except KeyboardInterrupt:
                 raise
             except RetryLater as asked:
@@ -187,7 +189,8 @@ class Jobs:
             claims.append(kind(job, worker, name, 1, 1, duration, moment, False, len(payload)))
         if self._keeper is not None:
             for claim, data in self._kept(claims, taken, fresh):
-                if (ticket := self._keeper.ticket(data)) is not None:
+                kept = self._keeper if self._binding is None else keeper(of_job(self._binding, claim.job.id))
+                if kept is not None and (ticket := kept.ticket(data)) is not None:
                     claim.ticket = ticket
         return Grant(
             claims,

@@ -25,7 +25,7 @@ class ResultOps(BaseOps):
     def result_bytes(self, result: Any) -> bytes:
         """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
         try:
-            data = self._encoded(result, untyped(self.codec))
+            data = self._encoded(result, untyped(self.bound))
         except (TypeError, CodecError) as error:
             raise type(error)(f"result: {error}") from error
         checks.fits("result", [data])

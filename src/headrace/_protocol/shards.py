@@ -138,7 +138,7 @@ class PartOps(ShardedOps):
         """The decoder of this shard's jobs."""
         queue = self.keys.queue
         assert isinstance(queue, Sharded)  # noqa: S101
-        return PartJobs(queue, self.codec)
+        return PartJobs(queue, self.bound)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
         """Return the decoder of receipts: a job without an id is named by its entry and shard."""

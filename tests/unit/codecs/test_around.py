@@ -125,9 +125,9 @@ def test_the_construction_is_the_published_one() -> None:
 
 def test_the_envelope() -> None:
     data = Encrypted(None, KEYS).encode(b"secret")
-    assert data[:8] == b"HRE1\x03new"
+    assert data[:8] == b"HRE2\x03new"
     assert len(data) == 8 + 24 + len(b"secret") + 16
-    assert Key(KEYS["new"]).decrypt(data[8:32], data[32:], data[:8]) == b"secret"
+    assert Key(KEYS["new"]).decrypt(data[8:32], data[32:], data[:8] + b"\0") == b"secret"
 
 
 def test_nonces_do_not_repeat() -> None:
@@ -174,6 +174,38 @@ def test_no_message_holds_a_key_or_a_payload() -> None:
         assert not any(part in text for one in (key, other) for part in (one.hex(), repr(one)[2:-1]))
 
 
+def test_a_payload_opens_in_its_place_only() -> None:
+    """The namespace, the queue and the job's id are authenticated; a flow's payloads open in the group."""
+    codec = Encrypted(Compressed(), KEYS)
+    for wrapped in (codec, Compressed(codec)):
+        queue = wrapped.bound("g/a")
+        sealed, named, moved = queue.encode(b"x"), queue.of("1").encode(b"x"), queue.grouped().encode(b"x")
+        for reader in (queue, queue.of("1"), queue.untyped, queue.inline):
+            assert reader.decode(sealed) == b"x"
+        assert queue.of("1").decode(named) == b"x"
+        assert wrapped.bound("g/b").of("2").decode(moved) == b"x"
+        for reader in (wrapped.bound("g/b"), wrapped.bound("g/a", "other"), wrapped):
+            with pytest.raises(CodecError):
+                reader.decode(sealed)
+        for reader in (wrapped.bound("g/b").of("1"), queue.of("2"), queue):
+            with pytest.raises(CodecError):
+                reader.decode(named)
+        with pytest.raises(CodecError, match="another queue"):
+            wrapped.bound("h/a").decode(moved)
+
+
+def test_the_old_form_opens_if_asked() -> None:
+    head = b"HRE1\x03new"
+    key = Key(KEYS["new"])
+    nonce = key.nonce()
+    data = head + nonce + key.encrypt(nonce, b"x", head)
+    with pytest.raises(CodecError, match="unbound=True"):
+        Encrypted(None, KEYS).bound("q").decode(data)
+    reader = Encrypted(None, KEYS, unbound=True).bound("q")
+    assert reader.decode(data) == b"x"
+    assert reader.encode(b"x").startswith(b"HRE2")
+
+
 @given(st.data())
 def test_any_change_is_found(draw: Any) -> None:
     codec = Encrypted(None, KEYS)
@@ -186,9 +218,11 @@ def test_any_change_is_found(draw: Any) -> None:
 
 @pytest.mark.parametrize(
     ("data", "says"),
-    [(b"", "not encrypted"), (b"plain", "not encrypted"), (b"HRE1", "cut short"), (b"HRE1\xff", "cut short"),
-     (b"HRE1\x03new" + bytes(39), "cut short"), (b"HRE1\x03new" + bytes(40), "does not decrypt by key 'new'"),
-     (b"HRE1\x01\xff" + bytes(40), r"encrypted by key '\\\\xff'")],
+    [(b"", "not encrypted"), (b"plain", "not encrypted"), (b"HRE", "cut short"),
+     (b"HRE9\x03new" + bytes(40), "unknown form"),
+     (b"HRE2", "cut short"), (b"HRE2\xff", "cut short"),
+     (b"HRE2\x03new" + bytes(39), "cut short"), (b"HRE2\x03new" + bytes(40), "does not decrypt by key 'new'"),
+     (b"HRE2\x01\xff" + bytes(40), r"encrypted by key '\\\\xff'")],
 )  # fmt: skip
 def test_what_nobody_encrypted(data: bytes, says: str) -> None:
     with pytest.raises(CodecError, match=says):
@@ -301,7 +335,7 @@ def test_they_compose(payload: list[str]) -> None:
     st.binary(max_size=60)
     | st.builds(
         lambda magic, rest: magic + rest,
-        st.sampled_from([compressed.MAGIC, b"HRE1", b"HRE1\x03new", b"HRO1", b"HRO1" + bytes(32)]),
+        st.sampled_from([compressed.MAGIC, b"HRE1", b"HRE2\x03new", b"HRO1", b"HRO1" + bytes(32)]),
         st.binary(max_size=100),
     )
 )
