@@ -128,7 +128,7 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
     What has ended comes first. The `result()` of a receipt that was yielded is there: it sends nothing, and returns
     or raises at once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever).
     Receipts of several queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and
-    ended.lua, per 99 jobs, at first and every 5 seconds; in between for those only that have ended. The shards of a
+    ended.lua, part by part, at first and every 5 seconds; in between for those only that have ended. The shards of a
     sharded queue are asked again and again, up to four times a second, and a tenth of the time at most.
     """
     limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)

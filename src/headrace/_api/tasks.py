@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
-from headrace._api.results import value_of
+from headrace._api.results import Decode, value_of
 from headrace._codecs.scalars import Misfit, loaded
 from headrace._codecs.signature import Signature
 from headrace._engine.functions import is_async, refuse_generator
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from headrace._api.queue import BaseQueue, Delay
-    from headrace._core.effects import Step
-    from headrace._core.queue.results import End
-    from headrace._model.state import JobState
+    from headrace._core.queue.plain import Whole
+from headrace._core.shards.verbs import Sharded
+from headrace._core.effects import Step
     from headrace._net.base.connected import Timeout
 
 P = ParamSpec("P")
@@ -164,13 +164,14 @@ class BaseTasks:
         """Wait for a result. It is decoded by its task, if the job was there to name it, else as JSON."""
         name = job_id(id)
         limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
-        whole, decode = self.queue._whole, loaded
+        decode: Decode = loaded
+        whole: Whole | Sharded = self.queue._whole
         try:
-            end: End = yield from whole.end_of(name, 0.0, own=True)
+            end = yield from whole.end_of(name, 0.0, own=True)
         except TimeoutError:
             if not limit:
                 raise
-            state: JobState[Any] | None = yield from whole.find(name, None)
+            state = yield from whole.find(name, None)
             task = None if state is None else self._named.get(state.job.headers.get(KIND, ""))
             if task is not None:
                 decode = task._signature.unpack_result

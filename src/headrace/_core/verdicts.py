@@ -173,13 +173,14 @@ def returned_verdict(value: Any) -> BaseException | None:
 
 def _not_run(value: Any) -> TypeError | None:
     """Return the error of a handler whose result has still to run; close that."""
+    name: str = value.__class__.__name__
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()  # it would warn that it was never awaited
-        of = f"the handler returned an awaitable ({type(value).__name__}), which nobody awaits"
+        of = f"the handler returned an awaitable ({name}), which nobody awaits"
         return TypeError(f"{of}: await it, in an async function under an AsyncWorker")
     if isinstance(value, (Generator, AsyncGenerator)):
-        return TypeError(f"the handler returned a generator ({type(value).__name__}), and nothing of its body has run")
+        return TypeError(f"the handler returned a generator ({name}), and nothing of its body has run")
     return None
 
 

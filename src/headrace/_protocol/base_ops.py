@@ -26,9 +26,8 @@ class BaseOps:
     namespace: str = "headrace"
     bound: Codec[Any] = field(init=False, eq=False, repr=False)  # the codec, for the payloads of this queue
 
-    @bound.default
-    def _bound(self) -> Codec[Any]:
-        return bound(self.codec, self.keys.queue, self.namespace)
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "bound", bound(self.codec, self.keys.queue, self.namespace))
 
     def _op(
         self,

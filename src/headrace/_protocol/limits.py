@@ -6,6 +6,8 @@ from __future__ import annotations
 JOBS_PER_SCRIPT = 1000  # adds or completes them, for 2 µs each
 CLAIMS_PER_SCRIPT = 400  # leases, renews or releases them, looks up who holds each, or moves them to the front
 REWRITES_PER_SCRIPT = 100  # writes each of them again
+LOOKS_PER_SCRIPT = 500  # looks at each, and removes or mends some
+LISTED_PER_SCRIPT = 200  # lists them, payloads included
 BYTES_PER_SCRIPT = 1 << 20  # bytes in one script
 BLOCK_S = 5.0  # seconds that a blocked read of a worker lasts at most
 RETRY_BUDGET_S = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes

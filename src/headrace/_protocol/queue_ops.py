@@ -33,6 +33,8 @@ from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
     JOBS_PER_SCRIPT,
+    LISTED_PER_SCRIPT,
+    LOOKS_PER_SCRIPT,
     REWRITES_PER_SCRIPT,
 )
 from headrace._protocol.op import Arg, Op
@@ -143,9 +145,9 @@ class Ops(ResultOps):
         return self._op("enqueue", ["plain", *payloads], decode, (), payloads, join)
 
     def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
-        """Make operations of *jobs*, of at most 1,000 jobs and about 1 MiB each; all are checked first.
+        """Make operations of *jobs*, of at most `JOBS_PER_SCRIPT` and `BYTES_PER_SCRIPT` each.
 
-        Those with an id, headers or a delay take longer, and are fewer.
+        All are checked first. Those with an id, headers or a delay take longer, and are fewer.
         """
         jobs = checks.listed(jobs)
         encode, plain = self.bound.encode, bytes if context is None else None
@@ -177,9 +179,10 @@ class Ops(ResultOps):
         kind: type[Claim] = Claim,
         heir_of: str = "",
     ) -> Op[Grant | None]:
-        """Hand out up to *limit* jobs, at most 1,000, as claims of *kind*; the jobs of *heir_of* come first.
+        """Hand out up to *limit* jobs, at most `CLAIMS_PER_SCRIPT`, as claims of *kind*.
 
-        `None`: *worker* was declared dead. `woken=2`: nothing, unless something woke a reader.
+        The jobs of *heir_of* come first. `None`: *worker* was declared dead. `woken=2`: nothing,
+        unless something woke a reader.
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
@@ -345,7 +348,9 @@ class Ops(ResultOps):
         return self._op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
-        """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. 400 at a time."""
+        """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. At most
+        `CLAIMS_PER_SCRIPT` of each.
+        """
         s = self.settings
         args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), CLAIMS_PER_SCRIPT, millis(s.ageing or 0)]
         return self._op("reclaim", args, replies.reclaimed)
@@ -366,7 +371,7 @@ class Ops(ResultOps):
     def cancel_payload(self, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
         """Remove the jobs of one payload from one page."""
         checks.fits("payload", [payload])
-        return self._op("cancel_payload", [payload, place, cursor, 500], replies.place)
+        return self._op("cancel_payload", [payload, place, cursor, LOOKS_PER_SCRIPT], replies.place)
 
     def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
         """Remove a page of waiting jobs."""
@@ -374,7 +379,7 @@ class Ops(ResultOps):
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Remove a page of dead letters, or the *wanted* ones."""
-        return self._op("purge_dead", [cursor, 500, *map(wire_id, wanted)], replies.moved)
+        return self._op("purge_dead", [cursor, LOOKS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def delete(self) -> Op[tuple[int, str]]:
         """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another call."""
@@ -429,7 +434,7 @@ class Ops(ResultOps):
         """Count the jobs in each state, and tell the age in seconds of the oldest job that may be next."""
         return self._op("measure", [], replies.measured)
 
-    def listing(self, state: str, cursor: str, limit: int = 200) -> Op[Page]:
+    def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT) -> Op[Page]:
         """List a page of the jobs in *state*: waiting, running, delayed or dead."""
         return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self.decoder.page)
 
@@ -456,7 +461,7 @@ class Ops(ResultOps):
 
     def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
         """Repair damage by foreign commands, a page at a time."""
-        return self._op("repair", [place, cursor, 500, millis(self.settings.lease)], replies.repairs)
+        return self._op("repair", [place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.lease)], replies.repairs)
 
     def listen(self, *, sharded: bool = False) -> Op[bool]:
         """Tell the scripts that a client listens to events, by SSUBSCRIBE if *sharded*."""

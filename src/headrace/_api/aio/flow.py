@@ -84,8 +84,8 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         return await self._drive(self._whole.state(id))
 
     async def find(self, **attributes: str) -> list[FlowState]:
-        """Find the runs that have not ended and have all of these attributes. flow_find.lua per 1,000, flow_read.lua
-        per 100.
+        """Find the runs that have not ended and have all of these attributes. flow_find.lua and flow_read.lua,
+        page by page.
         """
         return await self._drive(self._whole.find(attributes))
 
@@ -99,7 +99,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
     async def cancel(self, id: str) -> bool:
         """Cancel a run with all its children, in any state; a child with its own. `False`: it has ended, or never was.
 
-        Workers that hold their jobs find the leases lost. flow_advance.lua, per 100 children.
+        Workers that hold their jobs find the leases lost. flow_advance.lua, part by part.
         """
         return await self._drive(self._whole.cancel(id))
 

@@ -94,7 +94,7 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
         return await self._see(self.views.schedules(names))
 
     async def dead(self, name: str) -> DeadPage:
-        """Group the dead letters of a queue, the oldest 2,000, by reason. list.lua, 200 or 1 MiB a call."""
+        """Group the dead letters of a queue, the oldest 2,000, by reason. list.lua, page by page."""
         return await self._see(self.views.dead(name))
 
     async def dead_ids(self, name: str, key: str) -> list[str]:

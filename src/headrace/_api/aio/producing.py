@@ -101,8 +101,8 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     ) -> list[AsyncReceipt]:  # fmt: skip
         """Add payloads or `NewJob`s, any number; return a receipt each, in order.
 
-        All are checked first: a bad one means that nothing was sent. Then they go in parts of at most 1,000 jobs or
-        about 1 MiB, each atomic. If a part fails, the parts before it are in the queue, those after it are not, and the
+        All are checked first: a bad one means that nothing was sent. Then they go in parts of bounded size, each
+        atomic. If a part fails, the parts before it are in the queue, those after it are not, and the
         error's `receipts` are those of the former; enqueue with ids and the whole call can be repeated. One script a
         part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
         for all. If the queue has `max_waiting`, a part is a tenth of that at most, and there is room for all of it, or
@@ -131,7 +131,7 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     ) -> int:  # fmt: skip
         """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
 
-        As `enqueue_many` of 10,000 jobs, or about 4 MiB, at a time; *progress* is called after each, with the number of
+        As `enqueue_many` of a bounded number of jobs at a time; *progress* is called after each, with the number of
         jobs that are in. Raises `StreamStopped` from what ended it early, the iterable's own errors included: its
         `position` says how many jobs from the start are surely in, so that a repetition may skip them. Give jobs ids,
         and it may repeat some. *timeout* bounds each part, not what the iterable takes; with `full="block"` a queue

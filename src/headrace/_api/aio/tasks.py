@@ -129,7 +129,7 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `AsyncReceipt.result`,
         which has the errors, too. find.lua, once, if the job has not ended; else as `AsyncQueue.result`.
         """
-        return await self.queue._drive(self._result(id, timeout))  # noqa: SLF001
+        return await self.queue._drive(self._result(id, timeout))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
     async def close(self) -> None:
         """Close the connections we opened. As `AsyncQueue.close`."""

@@ -85,8 +85,8 @@ class Flow(Closing, BaseFlow, Driver):
         return self._drive(self._whole.state(id))
 
     def find(self, **attributes: str) -> list[FlowState]:
-        """Find the runs that have not ended and have all of these attributes. flow_find.lua per 1,000, flow_read.lua
-        per 100.
+        """Find the runs that have not ended and have all of these attributes. flow_find.lua and flow_read.lua,
+        page by page.
         """
         return self._drive(self._whole.find(attributes))
 
@@ -100,7 +100,7 @@ class Flow(Closing, BaseFlow, Driver):
     def cancel(self, id: str) -> bool:
         """Cancel a run with all its children, in any state; a child with its own. `False`: it has ended, or never was.
 
-        Workers that hold their jobs find the leases lost. flow_advance.lua, per 100 children.
+        Workers that hold their jobs find the leases lost. flow_advance.lua, part by part.
         """
         return self._drive(self._whole.cancel(id))
 

@@ -96,7 +96,7 @@ class Inspector(Closing, BaseInspector, Driver):
         return self._see(self.views.schedules(names))
 
     def dead(self, name: str) -> DeadPage:
-        """Group the dead letters of a queue, the oldest 2,000, by reason. list.lua, 200 or 1 MiB a call."""
+        """Group the dead letters of a queue, the oldest 2,000, by reason. list.lua, page by page."""
         return self._see(self.views.dead(name))
 
     def dead_ids(self, name: str, key: str) -> list[str]:

@@ -31,6 +31,7 @@ from headrace._net.base.address import Address, Client
 from headrace._net.base.connected import Timeout
 from headrace._net.sync.keeping import Kept
 from headrace._net.sync.waiters import Waiters
+from headrace._protocol.limits import LISTED_PER_SCRIPT
 
 
 class Queue(Closing, Producing[T], Generic[T]):
@@ -136,7 +137,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         self, leases: Sequence[Lease[T]], fenced: bool | None = None, *, timeout: Timeout = None,
         durable: str | None = None,
     ) -> list[bool]:  # fmt: skip
-        """Like `complete`, for each lease; return a bool each, in order. One script per 1,000, 2-3.5 µs a job."""
+        """Like `complete`, for each lease; return a bool each, in order. complete.lua, part by part, 2-3.5 µs a job."""
         return self._drive(*self._complete_many(leases, fenced, durable), timeout)
 
     def release(self, lease: Lease[T], *, timeout: Timeout = None) -> bool:
@@ -209,11 +210,11 @@ class Queue(Closing, Producing[T], Generic[T]):
     def results(self, ids: Iterable[str], timeout: float | timedelta | None = None) -> dict[str, Any]:
         """Return the results there are of any number of jobs, by id, decoded; wait up to *timeout* seconds for others.
 
-        A job that has ended without a result is not in the answer. Raises `CodecError`. result.lua for each 99 ids.
+        A job that has ended without a result is not in the answer. Raises `CodecError`. result.lua, part by part.
         """
         return self._drive(self._results(ids, timeout))
 
-    def _each(self, state: str, limit: int = 200) -> Iterator[JobState[T]]:
+    def _each(self, state: str, limit: int = LISTED_PER_SCRIPT) -> Iterator[JobState[T]]:
         pages = self._whole.pages(state, limit)
         while (page := self._drive(pages.more())) is not None:
             for item in page:
@@ -233,7 +234,7 @@ class Queue(Closing, Producing[T], Generic[T]):
     def cancel_payload(self, payload: Any) -> int:
         """Remove every job of this payload, waiting, running or delayed; return their number.
 
-        cancel_payload.lua, 500 jobs or 1 MiB a call.
+        cancel_payload.lua, page by page.
         """
         return self._drive(self._payload(payload))
 
@@ -250,7 +251,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         return None
 
     def waiting(self) -> Iterator[JobState[T]]:
-        """List the waiting jobs, in the order in which they will be leased. list.lua, 200 jobs or 1 MiB a call."""
+        """List the waiting jobs, in the order in which they will be leased. list.lua, page by page."""
         return self._each("waiting")
 
     def running(self) -> Iterator[JobState[T]]:
@@ -266,7 +267,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         return self._each("dead")
 
     def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
-        """Find a job; `None` if it is gone, or never was. find.lua, 1,000 dead letters or 1 MiB of them a call.
+        """Find a job; `None` if it is gone, or never was. find.lua, page by page over dead letters.
 
         *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
         """
@@ -276,7 +277,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.
 
         `None` if it does not wait. In a sharded queue, those of its shard, which *key* tells, or else its id if it was
-        given none (`ConfigurationError` without). position.lua, O(jobs in front), 1 MiB of them a call.
+        given none (`ConfigurationError` without). position.lua, O(jobs in front), page by page.
         """
         return self._drive(self._whole.position(id, key))
 
@@ -284,7 +285,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
 
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile; of a sharded queue, in shards
-        that it has reached: it goes from one to the next. redrive.lua, 250 or 1 MiB a call.
+        that it has reached: it goes from one to the next. redrive.lua, page by page.
         """
         return self._drive(self._whole.redrive(ids))
 
@@ -300,7 +301,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         *action*: `cancel` (of jobs that are waiting, running or delayed), `expire` (running), `reschedule` (delayed: at
         once), `redrive` or `purge_dead` (dead). *reason*: a text in the job's reason. *kind*: its header `kind`.
         Jobs that come after the first step stay; one that has begun between being listed and being cancelled is
-        cancelled, too. A step looks at up to 1,000 jobs, or 5 MiB: list.lua, and the action's script.
+        cancelled, too. A step looks at some pages of jobs: list.lua, and the action's script.
         """
         return self._drive(self._whole.bulk(action, state, reason, kind, cursor))
 
@@ -308,14 +309,14 @@ class Queue(Closing, Producing[T], Generic[T]):
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
 
         Leased and dead jobs stay, and so do those enqueued meanwhile; of a sharded queue, in shards that it has
-        reached. purge.lua, 500 or 1 MiB a call.
+        reached. purge.lua, page by page.
         """
         return self._drive(self._whole.purge())
 
     def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
 
-        delete.lua: one call, and one more for each 250 jobs of flows, which go first.
+        delete.lua: one call, and before it as many as the jobs of flows take, which go first.
         """
         return self._drive(self._whole.delete())
 
@@ -376,7 +377,7 @@ class Queue(Closing, Producing[T], Generic[T]):
 
         They keep their order, ids, headers, attempts and times. A job whose id is taken there stays, and so do leased
         and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. On a cluster *to* must be
-        of the same group (`ConfigurationError`). move.lua, 200 jobs a call, about 15 µs a job.
+        of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
         """
         return self._drive(self._move(to, ids))
 
@@ -385,7 +386,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         number.
 
         Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
-        expire.lua, 500 jobs a call.
+        expire.lua, page by page.
         """
         return self._drive(self._whole.expire(ids))
 
@@ -394,8 +395,8 @@ class Queue(Closing, Producing[T], Generic[T]):
         number.
 
         *name*: as `workers()` has it, or without its random part, for all that have come under that name. If it is
-        alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, 500 jobs a
-        call.
+        alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, page
+        by page.
         """
         return self._drive(self._whole.fail_worker(name))
 
@@ -403,8 +404,8 @@ class Queue(Closing, Producing[T], Generic[T]):
         """Repair damage by foreign commands (XDEL, XACK, XTRIM, XGROUP, …); count the repairs by kind.
 
         After our own operations there is nothing to find. Safe beside live workers and other repairs. A key of another
-        type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, about
-        500 entries a call.
+        type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, page by
+        page.
         """
         return self._drive(self._whole.repair())
 
@@ -466,7 +467,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         return self._drive(self._whole.unschedule(name))
 
     def schedules(self) -> list[Schedule]:
-        """List the schedules, the next due first. schedules.lua, 4 µs each, 500 a call."""
+        """List the schedules, the next due first. schedules.lua, page by page, 4 µs each."""
         return self._drive(self._whole.schedules())
 
     def close(self) -> None:

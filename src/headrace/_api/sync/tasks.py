@@ -129,7 +129,7 @@ class Tasks(Closing, BaseTasks):
         *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `Receipt.result`,
         which has the errors, too. find.lua, once, if the job has not ended; else as `Queue.result`.
         """
-        return self.queue._drive(self._result(id, timeout))  # noqa: SLF001
+        return self.queue._drive(self._result(id, timeout))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
     def close(self) -> None:
         """Close the connections we opened. As `Queue.close`."""

@@ -10,12 +10,12 @@ from headrace._core.queue.calls import by_ids, through
 from headrace._model.bulk import Bulk, combination
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
+from headrace._protocol.limits import LISTED_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.view_ops import page
 
-PAGES_A_STEP = 5  # each of 200 jobs, or 1 MiB
-PAGE = 200
+PAGES_A_STEP = 5  # each of `LISTED_PER_SCRIPT` jobs, or `BYTES_PER_SCRIPT`
 OPS_AT_ONCE = 50  # in one round trip
 Choose = Callable[[Sequence[JobState[Any]]], Step[Sequence[bool]]]
 
@@ -38,7 +38,7 @@ def bulk(
         raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
     looked = matched = done = 0
     for _ in range(PAGES_A_STEP):
-        found, place, now = yield from send(page(ops, state, place, PAGE))
+        found, place, now = yield from send(page(ops, state, place, LISTED_PER_SCRIPT))
         began = began or f"{now * 1000:.0f}"
         wanted = [_is_meant(one, state, reason, kind, int(began)) for one in found]
         looked, matched = looked + len(found), matched + sum(wanted)
@@ -73,7 +73,7 @@ def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence
         case "reschedule":
             return (yield from _each([ops.reschedule(one, None) for one in ids]))
         case "expire":
-            return (yield from by_ids(ops.expire, ids, PAGE)) if ids else 0
+            return (yield from by_ids(ops.expire, ids, LISTED_PER_SCRIPT)) if ids else 0
         case _:
             # by their places: dead letters may have one id, and another reason
             build, done = ops.redrive if action == "redrive" else ops.purge_dead, 0
