@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from headrace._api.queue import BaseQueue, Delay
+    from headrace._core.effects import Step
     from headrace._core.queue.plain import Whole
-from headrace._core.shards.verbs import Sharded
-from headrace._core.effects import Step
+    from headrace._core.shards.verbs import Sharded
     from headrace._net.base.connected import Timeout
 
 P = ParamSpec("P")
