@@ -268,7 +268,7 @@ def bench(shared: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> None:
     """Wherever the connection breaks, the call answers truthfully and acts exactly once."""
-    with Queue(NAME, url=bench.proxy.url, namespace="n", dead_limit=999) as queue:  # which it declares
+    with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:  # which it declares
 
         def once(side: str, after: int) -> None:
             prepared = bench.prepare(case, queue)
@@ -295,7 +295,7 @@ def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.
     """The same, awaited: at every fifth, but for `--full`."""
 
     async def story() -> None:
-        async with AsyncQueue(NAME, url=bench.proxy.url, namespace="n", dead_limit=999) as queue:
+        async with AsyncQueue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:
 
             async def once(side: str, after: int) -> None:
                 prepared = bench.prepare(case, queue)
@@ -323,7 +323,7 @@ def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.
 def test_late_request(bench: Bench) -> None:
     """A request given up, arriving after later calls were answered, is not carried out again."""
     bench.client.flushdb()
-    with Queue(NAME, url=bench.proxy.url, namespace="n", dead_limit=999) as queue:  # which it declares
+    with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:  # which it declares
         queue.enqueue(b"warm")  # connected, and the script is known
         bench.proxy.hold()
         assert queue.enqueue(b"first").added
@@ -363,7 +363,7 @@ def test_late_lease_after_closing(bench: Bench, colour: str) -> None:
 def test_late_request_after_giving_up(bench: Bench) -> None:
     """A call that failed may still be carried out later, once, and later calls don't mind it."""
     bench.client.flushdb()
-    with Queue(NAME, url=bench.proxy.url, namespace="n", dead_limit=999) as queue:  # which it declares
+    with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:  # which it declares
         queue.enqueue(b"warm")  # connected, and the script is known
         queue._executor.budget = 0.05
         bench.proxy.hold(refuse=True)
