@@ -43,7 +43,7 @@ from tests.chaos.flow_load import STAGES
 
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
 PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES), f"headrace:{{{METERED}}}:{METERED}:"]
-RESERVED = {"parked", "parked:1", "parked:2", "bell", "limited", "behind"}
+RESERVED = {"parked", "parked:s", "parked:1", "parked:2", "bell", "limited", "behind"}
 WAKES = 16  # tokens in the wake stream at most
 SAMPLES = 25  # samples, and completions, after which what rang should have been handed out
 

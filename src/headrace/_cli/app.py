@@ -93,7 +93,7 @@ def work(
 
 
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001
-    """Print the scripts and constants that clients in other languages need.
+    """Print the scripts for clients in other languages.
 
     One JSON object: the scripts in full, names, rules, defaults.
     """
