@@ -143,6 +143,9 @@ WITH_SHARDS = [
         "ops",
         "an operation is one script, and that reaches one shard",
         """
+        test_buried.py test_a_job_that_has_worn_out_its_workers
+        test_suspects.py test_a_suspect_is_leased_alone test_a_worker_makes_room test_an_end_of_its_own_acquits
+            test_given_back_it_stays_one test_leases_by_hand_that_expire_together test_only_deaths_while_alone_count
         test_bulk.py test_dead_letters_that_match_go_back test_what_dies_again_is_not_redriven_again
         test_dead.py test_a_peer_that_has_just_started_knows_the_dead test_another_run_of_the_server
             test_nobody_knows_after_a_gap test_nobody_knows_where_nobody_has_looked test_the_clock_goes_back
