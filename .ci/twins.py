@@ -1,7 +1,7 @@
 """Write the classes for threads from the classes for asyncio: `headrace/_api/sync` from `headrace/_api/aio`.
 
     python .ci/twins.py            # writes the files
-    python .ci/twins.py --check    # fails if a file is not what would be written; CI does this
+    python .ci/twins.py --check    # fails if a file differs from its translation; CI does this
 
 The files for asyncio are the source. `await` goes, `async def` becomes `def`, and names lose their `Async`; the tables
 below hold the few words that differ besides. What really differs between the colours stands in `colour.py`, by hand.
@@ -121,7 +121,7 @@ def only_a_call(tokens: list[tokenize.TokenInfo], start: int) -> int | None:
 
 
 def refilled(module: str) -> str:
-    """Fill the paragraphs of docstrings anew that have a line longer than `WIDTH`."""
+    """Wrap each paragraph of a docstring that has a line longer than `WIDTH`."""
     out: list[str] = []
     for paragraph in re.split(r"(\n\s*\n)", module):
         lines = paragraph.split("\n")
