@@ -88,6 +88,14 @@ def test_an_empty_map_never_replaces_one(slots: Slots) -> None:
     assert owners(slots) == ["a", "b", "c"]
 
 
+def test_an_empty_map_is_not_taken_for_the_first_one() -> None:
+    slots = Slots(NODES)
+    look = Look(slots)
+    assert not look.take(NODES[0], [[], b"cluster_current_epoch:0"])
+    assert not slots.complete
+    assert look.take(NODES[1], RIGHT)
+
+
 def test_what_is_no_cluster_is_said_where_there_is_nothing_else() -> None:
     disabled = [errors.ResponseError("ERR This instance has cluster support disabled")] * 2
     look = Look(Slots(NODES))

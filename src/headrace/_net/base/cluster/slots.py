@@ -54,12 +54,13 @@ class Map:
     served: int = 0
 
     def follows(self, known: Map) -> bool:
-        """Tell whether this may replace what is *known*: it is of the same cluster, no earlier one, and no slot is
-        missing. A node that was taken out of its cluster, or was put into another one, tells a map that does not.
+        """Tell whether this map may replace the *known* one: it is of the same cluster, it is not earlier, it has an
+        owner for at least one slot and for as many as the known one. The map of a node that was taken out of its
+        cluster, or was put into another one, may not.
         """
         later = self.epoch is None or known.epoch is None or self.epoch >= known.epoch
         same = not self.ids or not known.ids or not self.ids.isdisjoint(known.ids)
-        return later and same and self.served >= known.served
+        return later and same and self.served >= max(known.served, 1)
 
 
 class Slots:
@@ -195,7 +196,7 @@ class Look:
             self.slots.take(self._doubtful)
             self.error = None
         elif self.error is None:
-            self.error = errors.ClusterDownError("CLUSTERDOWN no node tells a map that follows the one that is known")
+            self.error = errors.ClusterDownError("CLUSTERDOWN no node knows an owner for each slot of the known map")
 
 
 def _text(value: Any) -> str:
