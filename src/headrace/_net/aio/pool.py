@@ -128,14 +128,24 @@ def abort(connection: Any) -> None:
         writer.transport.abort()
 
 
+class _EndedTransport(asyncio.Transport):
+    def is_closing(self) -> bool:
+        return True
+
+
+_ENDED = _EndedTransport()
+
+
 def forsake(connection: Any) -> None:
     """Close the socket of a connection whose event loop has ended: anything else would ask that loop."""
     writer = connection._writer  # noqa: SLF001
     connection._reader = connection._writer = None  # noqa: SLF001
     transport: Any = getattr(writer, "transport", None)
-    if (sock := getattr(transport, "_sock", None)) is not None:  # uvloop's goes with its transport
+    if (sock := getattr(transport, "_sock", None)) is not None:  # uvloop has closed its own with the loop
         sock.close()
         transport._sock, transport._closing = None, True  # noqa: SLF001
+    elif writer is not None:
+        writer._transport = _ENDED  # noqa: SLF001 - else the collector warns of it
 
 
 def writing(kind: Any) -> Any:
