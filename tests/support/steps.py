@@ -42,28 +42,25 @@ def leased(queue: Any, payload: Any = b"x", *, duration: float | None = None, **
 
 def expire(queue: Any, jobs: int = 1) -> None:
     """Wait until so many leases have run out, and their jobs are in front."""
-    moved = 0
-
-    def swept() -> bool:
-        nonlocal moved
-        moved += sum(queue._run(ops.reclaim("sweeper", 10.0)).moved for ops in queue._whole.parts())
-        return moved >= jobs
-
-    until(swept, "leases that expire")
-    assert moved == jobs
+    swept(queue, "moved", jobs)
 
 
 def promote(queue: Any, jobs: int = 1) -> None:
     """Wait until so many delayed jobs are due, and at the back of the queue."""
-    promoted = 0
+    swept(queue, "promoted", jobs)
 
-    def due() -> bool:
-        nonlocal promoted
-        promoted += sum(queue._run(ops.reclaim("sweeper", 10.0)).promoted for ops in queue._whole.parts())
-        return promoted >= jobs
 
-    until(due, "delays that end")
-    assert promoted == jobs
+def swept(queue: Any, count: str, jobs: int) -> None:
+    """Sweep the queue until *count* of its sweeps is so many jobs."""
+    found = 0
+
+    def enough() -> bool:
+        nonlocal found
+        found += sum(getattr(queue._run(ops.reclaim("sweeper", 10.0)), count) for ops in queue._whole.parts())
+        return found >= jobs
+
+    until(enough, f"jobs that a sweep has {count}")
+    assert found == jobs
 
 
 def somebody_waits(server: Any) -> None:
