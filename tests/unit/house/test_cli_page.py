@@ -13,7 +13,7 @@ import typer.main
 from headrace._cli.app import app
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text("utf-8")
-SAID_OF_ALL = {"--help", "--version"}
+SAID_OF_ALL = {"--help", "--version", "--url", "--namespace", "--json", "--jsonl", "--yes", "--create"}
 
 
 def commands(group: Any, before: str = "headrace") -> Iterator[tuple[str, Any]]:
@@ -37,7 +37,15 @@ def test_every_command_has_a_heading() -> None:
 def test_every_option_is_described(name: str) -> None:
     options = {option for one in EVERY[name].params if not getattr(one, "hidden", False) for option in one.opts}
     long = {option for option in options if option.startswith("--")} - SAID_OF_ALL
-    assert {option for option in long if not re.search(rf"(?<!-){option}\b", PAGE)} == set()
+    heading = re.search(rf"^## .*\b{name}(,.*)?$", PAGE, re.MULTILINE)
+    assert heading is not None
+    section = PAGE[heading.end() :].partition("\n## ")[0]
+    assert {option for option in long if not re.search(rf"(?<!-){option}\b", section)} == set()
+
+
+def test_options_of_many_commands_are_described_above_all() -> None:
+    above = PAGE.partition("\n## ")[0]
+    assert {option for option in SAID_OF_ALL - {"--version"} if option not in above} == set()
 
 
 def test_every_option_that_is_described_is_there() -> None:

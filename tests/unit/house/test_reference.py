@@ -1,0 +1,267 @@
+"""The pages of the reference, and the maps of the project, say what the code has: read both, and compare."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import attrs
+import pytest
+
+import headrace
+from headrace._core.queue import bulk, leasing, results, streaming
+from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions, QueueSettings
+from headrace._protocol import limits
+from headrace._protocol.keys import Keys
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._telemetry.metrics import Instruments
+from headrace.inspect import Inspector
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+QUEUE = {"name", "namespace", "codec"}  # arguments of a queue that are no settings
+SERVER = {"url", "client"}
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of all tables between *heading* and the next one of any level, without the heads of the tables."""
+    section = re.split(r"^#+ ", text.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    heads = [number for number, line in enumerate(lines) if line.startswith("|---")]
+    heads += [number - 1 for number in heads]
+    kept = [line for number, line in enumerate(lines) if number not in heads]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in kept]
+
+
+def named(text: str) -> list[str]:
+    return re.findall(r"`([\w.]+)`", text)
+
+
+def parameters(verb: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return {name: one for name, one in inspect.signature(verb).parameters.items() if name != "self"}
+
+
+# -- settings.md ------------------------------------------------------------------------------------------------------
+
+SETTINGS = page("reference/settings.md")
+
+
+def agrees(cell: str, default: object) -> bool:
+    """Whether the cell of a default says the same as the code."""
+    if default is None:
+        return cell in {"none", "`None`", "random", "for ever"}
+    if isinstance(default, (bool, str)):
+        return cell.strip("`").strip('"') == str(default)
+    return isinstance(default, (int, float)) and float(re.sub(r" s$|,", "", cell)) == default
+
+
+def test_the_options_of_a_queue_are_its_settings() -> None:
+    told = {named(row[0])[0]: row[1] for row in rows(SETTINGS, "Queue, AsyncQueue")}
+    defaults = QueueSettings.defaults(QueueOptions)
+    assert told.keys() == defaults.keys() | QUEUE
+    assert not [name for name in defaults if not agrees(told[name], defaults[name])]
+
+
+def test_the_options_that_handlers_take_not() -> None:
+    text = re.search(r"^`@worker\.handler` takes all .*$", SETTINGS, re.MULTILINE)
+    assert text is not None
+    ours, theirs = text[0].split("`@worker.batch_handler`")
+    taken = [set(get_type_hints(kind)) for kind in (QueueOptions, HandlerOptions, BatchOptions)]
+    assert set(named(ours)) == taken[0] - taken[1] | {"name", "namespace"}
+    assert set(named(theirs.partition(";")[0])) == taken[1] - taken[2]
+
+
+def test_the_options_of_handlers_and_workers_are_those_of_their_signatures() -> None:
+    told = {named(row[0])[0] for row in rows(SETTINGS, "Handlers")}
+    verbs = headrace.Worker.handler, headrace.Worker.batch_handler
+    found = set(chain.from_iterable(parameters(verb) for verb in verbs))
+    assert told == found - {"queue", "codec"} - set(get_type_hints(QueueOptions))
+    worker = {named(row[0])[0]: row[1] for row in rows(SETTINGS, "Workers")}
+    defaults = {name: one.default for name, one in parameters(headrace.Worker.__init__).items() if name not in SERVER}
+    assert worker.keys() == defaults.keys()
+    assert not [name for name in defaults if not agrees(worker[name], defaults[name])]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("retries of a call", f"{limits.RETRY_BUDGET_S:.0f} s"),
+        ("record of a call", f"{limits.RECORD_S / 60:.0f} minutes"),
+        ("a call that is not sent again", f"{limits.RECORD_S / 120:.0f} minutes"),
+        ("blocked read", f"{limits.BLOCK_S:.0f} s"),
+        ("jobs in one script", f"{limits.JOBS_PER_SCRIPT:,}"),
+        ("jobs in one script", f"{limits.BYTES_PER_SCRIPT >> 20} MiB"),
+    ],
+)
+def test_a_fixed_figure_is_that_of_the_code(row: str, says: str) -> None:
+    assert says in dict(rows(SETTINGS, "Fixed"))[row]
+
+
+# -- api.md -----------------------------------------------------------------------------------------------------------
+
+API = page("reference/api.md")
+OPS = Ops(Keys.of("q", "headrace"), QueueSettings())
+ADDED = limits.JOBS_PER_SCRIPT
+BATCHES: dict[str, list[int | Op[Any]]] = {  # a number of the table is this constant, or an argument of this operation
+    "enqueue_many": [ADDED, ADDED // 3, ADDED // 4],
+    "enqueue_stream": [streaming.JOBS_AT_ONCE, streaming.BYTES_AT_ONCE >> 20],
+    "lease_many": [limits.CLAIMS_PER_SCRIPT, leasing.LEASE_LEVELS_AT_MOST],
+    "complete_many": [limits.CLAIMS_PER_SCRIPT],
+    "results": [results.RESULTS_PER_SCRIPT],
+    "waiting": [OPS.listing("waiting", "")],
+    "bulk": [bulk.PAGES_A_STEP * limits.LISTED_PER_SCRIPT],
+    "position": [OPS.position("a")],
+    "cancel_payload": [OPS.cancel_payload(b"x", "", "")],
+    "purge": [OPS.purge("")],
+    "redrive": [OPS.redrive("", [])],
+    "expire": [OPS.expire("", [])],
+}
+IN_SCRIPTS = {"find", "schedules", "delete"}  # the script itself has the number
+
+
+def test_the_batch_sizes_are_the_code_s() -> None:
+    told = {named(row[0])[0]: re.findall(r"\d[\d,]*", row[1]) for row in rows(API, "Jobs in one script")}
+    assert told.keys() == BATCHES.keys() | IN_SCRIPTS
+    for call, sizes in BATCHES.items():
+        for figure, size in zip(told[call], sizes, strict=False):
+            number = int(figure.replace(",", ""))
+            assert str(number) in list(map(str, size.args)) if isinstance(size, Op) else number == size, call
+    for call in IN_SCRIPTS:
+        (number, *_) = (int(figure.replace(",", "")) for figure in told[call])
+        source = (ROOT / "src" / "headrace" / "lua" / f"{call}.lua").read_text("utf-8")
+        assert re.search(rf"\b({number}|{number:,}|{number - 1})\b", source), call
+
+
+def told(name: str, receiver: str) -> str:
+    """The lines of the page that have a method, as its receiver is written there."""
+    call = re.compile(rf"`@?(?:await )?(?:{receiver})?{name}[(`]")
+    return "\n".join(line for line in API.splitlines() if line.startswith("|") and call.search(line))
+
+
+VERBS = [
+    pytest.param(kind, name, receiver, id=f"{kind.__name__}.{name}")
+    for kind, receiver in (
+        (headrace.Queue, ""), (headrace.Flow, ""), (headrace.Tasks, r"tasks\."), (headrace.Task, r"task\."),
+        (headrace.Worker, r"worker\."), (Inspector, ""),
+    )
+    for name, _ in inspect.getmembers(kind, callable)
+    if not name.startswith("_")
+]  # fmt: skip
+ELSEWHERE = {"handler", "batch_handler"}  # settings.md has their options
+
+
+@pytest.mark.parametrize(("kind", "name", "receiver"), VERBS)
+def test_every_verb_has_a_row_with_its_arguments(kind: type, name: str, receiver: str) -> None:
+    text = told(name, receiver)
+    assert text
+    if name not in ELSEWHERE:
+        given = [one for one, how in parameters(getattr(kind, name)).items() if how.kind is how.KEYWORD_ONLY]
+        assert [one for one in given if not re.search(rf"\b{one}\b", text)] == []
+
+
+VALUES = [
+    getattr(headrace, name)
+    for name in ("Job", "NewJob", "Counts", "Event", "JobState", "Schedule", "Receipt", "FlowState", "Rate")
+]
+
+
+INTERNAL = {"step", "tokens"}  # of a rate: how its script counts
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_every_field_of_a_value_is_named(kind: type) -> None:
+    fields = {one.name for one in attrs.fields(kind)}
+    fields |= {name for name, one in inspect.getmembers(kind) if isinstance(one, property)} - INTERNAL
+    public = {name for name in fields if not name.startswith("_")}
+    lines = [line for line in API.splitlines() if re.search(rf"`{kind.__name__}[`.(]", line)]
+    text = "\n".join(lines if kind is not headrace.Job else (row[0] for row in rows(API, "Job")))
+    assert {name for name in public if not re.search(rf"\b{name}\b", text)} == set()
+
+
+# -- choosing.md ------------------------------------------------------------------------------------------------------
+
+
+def test_the_versions_of_others_are_those_that_were_measured() -> None:
+    """Of those that are compared line by line, and are in Python; BullMQ's own library is for Node."""
+    peers = json.loads((ROOT / "bench" / "results" / "compare.json").read_text("utf-8"))["peers"]
+    told = dict(
+        re.findall(r"\b(Celery|RQ|Dramatiq|arq) (\d+\.\d+)", page("explanation/choosing.md").partition("\n## ")[0])
+    )
+    assert told == {name: ".".join(peers[name.lower()]["version"].split(".")[:2]) for name in told}
+    assert len(told) == 4
+
+
+# -- spans-and-metrics.md ---------------------------------------------------------------------------------------------
+
+
+class Meter:
+    """Notes each instrument that is made: its kind and its unit."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, tuple[str, str]] = {}
+
+    def get_meter(self, *_: object) -> Meter:
+        return self
+
+    def create_histogram(self, name: str, unit: str, _: str, **__: object) -> None:
+        self.made[name] = "histogram", unit
+
+    def create_counter(self, name: str, unit: str, _: str) -> None:
+        self.made[name] = "counter", unit
+
+    def create_observable_gauge(self, name: str, _: object, unit: str, __: str) -> None:
+        self.made[name] = "gauge", unit
+
+
+def test_the_instruments_are_those_that_are_made() -> None:
+    meter = Meter()
+    Instruments(meter)
+    told = {
+        named(row[0])[0]: (row[1], row[2].strip("`")) for row in rows(page("reference/spans-and-metrics.md"), "Metrics")
+    }
+    assert told == meter.made
+
+
+# -- the maps of the project ------------------------------------------------------------------------------------------
+
+
+def test_contributing_names_each_task() -> None:
+    told = [name for row in rows(page("contributing.md"), "Set up") for name in re.findall(r"`(?:poe )?(\w+)`", row[0])]
+    assert sorted(told) == sorted(PROJECT["tool"]["poe"]["tasks"])
+
+
+def test_the_map_leads_to_files() -> None:
+    table = rows(page("contributing.md"), "To change X, open Y")
+    assert len(table) > 15
+    for row in table:
+        for path in re.findall(r"`(\w[\w/]*(?:\.py|\.lua|/))`", row[1]):
+            found = list((ROOT / "src" / "headrace").rglob(path.rstrip("/")))
+            assert found, path
+
+
+def contract(start: str) -> list[str]:
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    layers: list[str] = next(one["layers"] for one in contracts if one["name"].startswith(start))
+    return [name for layer in layers for name in layer.split(" | ")]
+
+
+def test_design_has_the_layers_that_are_checked() -> None:
+    block = re.search(r"^```text\n(_cli.*?)^```$", page("explanation/design.md"), re.MULTILINE | re.DOTALL)
+    assert block is not None
+    told = [name for line in block[1].splitlines() for name in re.split(r"  +", line)[0].split(" | ")]
+    assert told == [name for name in contract("Folders") if name not in {"__main__", "_forks"}] + ["lua/"]
+    (core,) = (line for line in block[1].splitlines() if line.startswith("_core"))
+    rooms = [name for name in contract("The core's rooms") if (ROOT / "src/headrace/_core" / name).is_dir()]
+    assert named(core) == rooms
