@@ -3,7 +3,7 @@
 python bench/compare.py --server valkey-9.1 --rounds 3 --jobs 2000 --write
 
 Environments are made from the registry, and kept in `--environments`; what can't be had is skipped, with a line.
-`--write` puts the figures to `bench/results/compare.json`, the table to `docs/explanation/comparison.md`, and the plot
+`--write` puts the figures to `bench/results/compare.json`, the table to `bench/results/compare.md`, and the plot
 to `docs/pictures/comparison.svg`; `--from bench/results/compare.json` makes these anew.
 """
 
@@ -32,7 +32,7 @@ from tests.support.servers import Server, binaries
 
 ROOT = Path(__file__).parent.parent
 RAW = ROOT / "bench" / "results" / "compare.json"
-PAGE = ROOT / "docs" / "explanation" / "comparison.md"
+PAGE = ROOT / "bench" / "results" / "compare.md"
 PICTURE = ROOT / "docs" / "pictures" / "comparison.svg"
 RUNNER = Path(__file__).parent / "peers.py"
 PACKAGES = {
@@ -54,9 +54,9 @@ TEXT = """<!-- Written by bench/compare.py from bench/results/compare.json. Do n
 
 headrace beside other Python queues on Redis, and beside a bare loop of redis-py, which promises nothing.
 All in one run, in interleaved rounds on one server, each in an environment of its own.
-Rates of one machine say little of another's: compare within a column, mind the spread, trust processor times most.
+Rates differ from machine to machine: compare within a column, mind the spread, and trust processor times most.
 
-![Comparison of headrace with other queues](../pictures/comparison.svg)
+![Comparison of headrace with other queues](../../docs/pictures/comparison.svg)
 
 {table}
 {left_out}
@@ -75,8 +75,8 @@ Each is set up for speed:
 
 {settings}
 
-What each promises besides, such as for the jobs of a worker that dies, is not measured: [choosing](choosing.md).
-What becomes of them with more of everything: [as it grows](growth.md).
+Promises, such as for the jobs of a worker that dies, are not measured: [choosing](../../docs/explanation/choosing.md).
+Larger backlogs, payloads, and numbers of workers and queues: [as it grows](growth.md).
 Repeat it with `python bench/compare.py --write`.
 """
 Figures = dict[str, float]

@@ -4,7 +4,7 @@ python bench/growth.py --server valkey-9.1 --write
 
 Each in its own environment, as in `compare.py`; what can't be had, or can't be filled in time, is left out, with a line
 that says so. `--write` puts the figures of an axis, once it is measured, to `bench/results/growth.json`, where those of
-other axes stay, and the tables to `docs/explanation/growth.md`; `--from` makes the tables of kept figures anew.
+other axes stay, and the tables to `bench/results/growth.md`; `--from` makes the tables of kept figures anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.many import commands
 from tests.support.servers import Server, binaries
 
 RAW = ROOT / "bench" / "results" / "growth.json"
-PAGE = ROOT / "docs" / "explanation" / "growth.md"
+PAGE = ROOT / "bench" / "results" / "growth.md"
 FILL_S = 90.0  # what would take longer to fill is left out
 FILL_AT_ONCE = 1_000_000  # jobs that one program sends, of which it holds 100,000 at most
 SAMPLE = 20_000  # jobs of which it is told how long a fill would take
@@ -46,9 +46,9 @@ NEW = ("redis-py", OURS, "rq", "dramatiq", "celery")  # `peers.py` sends to seve
 TEXT = """<!-- Written by bench/growth.py from bench/results/growth.json. Do not edit. -->
 # As it grows
 
-What becomes of headrace, of other Python queues and of a bare loop of redis-py as there is more of something.
-Each in an environment of its own, set up as in the [comparison](comparison.md), one after the other on one server.
-Read along a row: what stays as it was does not mind.
+headrace, other Python queues and a bare loop of redis-py as there is more of something.
+Each in an environment of its own, set up as in the [comparison](compare.md), one after the other on one server.
+Read along a row: a figure that stays as it was does not depend on the number.
 
 {tables}
 

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FEATURES = ROOT / "tests" / "features.md"
+OTHERS = [FEATURES, *sorted((ROOT / "bench").rglob("*.md"))]  # pages that are not of the docs
 REPOSITORY = "https://github.com/headrace/headrace/blob/main/"  # as pyproject.toml has it
 COMMANDS = """
 python -m pip install '.[embedded,cli]' && headrace demo
@@ -111,7 +112,7 @@ def test_the_readme_s_links_are_absolute() -> None:
     assert f'Documentation = "{REPOSITORY}docs/index.md"' in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
-@pytest.mark.parametrize("page", [*PAGES, FEATURES], ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = _FENCE.sub("", page.read_text("utf-8"))
     for link in _LINK.findall(text) + _PICTURE.findall(text):
