@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -83,6 +84,20 @@ def reported() -> Generator[None, None, None]:
     except ValueError as error:  # of an argument: nothing was sent
         say(str(error))
         raise SystemExit(WRONG) from None
+
+
+@contextmanager
+def terminated() -> Generator[None, None, None]:
+    """Handle SIGTERM like Ctrl-C: clean up, then end."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def server(url: str | None) -> str:

@@ -10,8 +10,7 @@ from typing import Annotated
 import redis
 import typer
 
-from headrace._cli.console import connected, reported, server
-from headrace._cli.demo import terminated
+from headrace._cli.console import connected, reported, server, terminated
 from headrace._cli.looking import show_stats, views_of
 from headrace._cli.options import Json, Names, Namespace, Url
 from headrace._cli.web_demo import running

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace._cli.console import connected, reported, say, server
-from headrace._cli.demo import terminated
+from headrace._cli.console import connected, reported, say, server, terminated
 from headrace._cli.importing import function_of
 from headrace._cli.options import Namespace, Url
 from headrace._cli.output import print_out
