@@ -31,14 +31,7 @@ from headrace._model.state import Counts
 from headrace._net.base.address import Address
 from headrace.errors import Verdict
 
-__all__ = [
-    "emptied",
-    "private_server",
-    "run",
-    "run_until_empty",
-    "run_until_empty_async",
-    "travel",
-]
+__all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]
 POLL_S = 0.005  # seconds between two looks at whether a queue is empty
 MOMENTS = ("delayed", "leases", "limited", "ticks")  # keys of a queue whose scores are moments
 EARLIER = """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
+from copy import copy
 from datetime import timedelta
 
 import pytest
 
 from headrace import Counts, NewJob
 from tests.support.awaiting import PATIENCE, until
+from tests.support.colours import bare
 from tests.support.steps import LONG, expire, key, leased, payloads, present
 
 # -- how many ----------------------------------------------------------------------------------------
@@ -23,6 +26,32 @@ def test_lease_many(queue):
     assert [lease.job.payload for lease in queue.lease_many(10, block=LONG)] == [b"3", b"4"]
     assert queue.lease_many(10) == []
     assert present(queue) == {"leased": 5}
+
+
+def test_a_lease_may_be_as_long_as_any_duration(connect):
+    """Ten years, as a queue's lease, a lease's own, or a renewal's; more is refused alike in each place."""
+    longest = 10 * 365 * 86400.0
+    queue = connect(lease=longest)
+    queue.enqueue_many([b"a", b"b"])
+    leases = [queue.lease(), queue.lease(duration=longest)]
+    assert [lease.renew() for lease in leases] == [True, True]
+    assert leases[0].renew(longest)
+    for call, name in ((lambda t: connect(lease=t), "lease"), (lambda t: queue.lease(duration=t), "duration")):
+        with pytest.raises(ValueError, match=rf"^{name}=.*: give more than 0 and at most 3.1536e\+08 seconds$"):
+            call(longest + 1)
+
+
+def test_a_lease_is_not_pickled(queue):
+    """It belongs to the queue that leased it; its job goes anywhere."""
+    queue.enqueue(b"a", id="a")
+    lease = bare(queue.lease())
+    for take in (pickle.dumps, copy):
+        with pytest.raises(
+            TypeError, match=r"a (Async)?Lease is neither pickled nor copied: send its job, and settle it"
+        ):
+            take(lease)
+    sent = pickle.loads(pickle.dumps(lease.job))
+    assert (sent.id, sent.payload, sent.attempt) == ("a", b"a", 1)
 
 
 def test_many_large_ones(queue):

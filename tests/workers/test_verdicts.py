@@ -448,7 +448,7 @@ def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseExcep
 
 
 def test_a_handler_object(newest: Server, queue: Queue) -> None:
-    """An object with an async `__call__` is an async handler; one that can't be called with a job fails its jobs."""
+    """An object with an async `__call__` is an async handler; one whose call is wrong inside fails its jobs."""
 
     class Greeter:
         async def __call__(self, job: Job) -> bytes:
@@ -461,7 +461,8 @@ def test_a_handler_object(newest: Server, queue: Queue) -> None:
         wrong = AsyncWorker(url=newest.url)
 
         @wrong.handler("wrong", retry=Retry(attempts=1))
-        async def no_argument() -> None: ...
+        async def no_argument(*given: Job) -> None:
+            await Greeter().__call__(*given, *given)
 
         receipt = queue.enqueue(b"you")
         with Queue("wrong", url=newest.url) as other:

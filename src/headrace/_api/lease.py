@@ -8,13 +8,16 @@ from attrs import field, frozen
 
 from headrace._model.job import Claim, Job
 from headrace._model.payload import T
+from headrace._model.pickling import Unpicklable
 
 Q = TypeVar("Q")
 
 
 @frozen(eq=False)
-class BaseLease(Generic[Q, T]):
+class BaseLease(Unpicklable, Generic[Q, T]):
     """The base of both leases."""
+
+    _instead = "send its job, and settle it here"
 
     claim: Claim
     _queue: Q = field(repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from redis.exceptions import ClusterCrossSlotError
@@ -32,6 +32,7 @@ from headrace._model.job import Cause, Claim, NewJob, is_new
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.shards import Resharding, Shard, shard_count
+from headrace._model.spelled import refuse_unknown
 from headrace._model.timing import Timing
 from headrace._net.base.address import Address
 from headrace._net.base.cluster.slots import slot_of
@@ -147,6 +148,7 @@ class BaseQueue(Connected):
         self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int,
         key: str | None, conditions: Conditions,
     ) -> NewJob[Any]:  # fmt: skip
+        refuse_unknown(cast("Any", self).enqueue, conditions.keys() - Conditions.__annotations__)
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, **conditions)
         if not is_new(payload):
             return self._first(job)

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from headrace._core.flows.calls import WholeFlow
 from headrace._core.flows.sharded import FlowShards
-from headrace._engine.functions import refuse_generator
+from headrace._engine.functions import refuse_generator, refuse_parameters
 from headrace._model.codec import Codec
 from headrace._model.policy import ATTEMPTS, Rate, Retry
 from headrace._protocol.flow_ops import (
@@ -56,6 +56,7 @@ class Stages:
             if stage.functions:
                 raise ConfigurationError(f"stage {name!r} of flow {self.name!r} has a handler already")
             refuse_generator(function)
+            refuse_parameters(function, 1, "a job alone")
             stage.functions.append(function)
             return function
 

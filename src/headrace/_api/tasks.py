@@ -23,6 +23,7 @@ from headrace._model.job import Job, NewJob, NewTaskJob
 from headrace._model.policy import Retry
 from headrace._model.receipt import BaseReceipt
 from headrace._model.settings import KIND
+from headrace._model.spelled import refuse_unknown
 from headrace._model.timing import Timing, missed_policy
 from headrace._protocol.keys import job_id
 from headrace._protocol.recurring import PREFIX, Declared, Recurring
@@ -78,8 +79,7 @@ class BaseTask(Generic[P, R, C]):
         """
         if headers is not None and KIND in headers:
             raise ValueError(f"headers: {KIND!r} is the task's name")
-        if unknown := conditions.keys() - Conditions.__annotations__:
-            raise TypeError(f"options() got an unexpected keyword argument {min(unknown)!r}")
+        refuse_unknown(self.options, conditions.keys() - Conditions.__annotations__)
         given = {"id": id, "delay": delay, "priority": priority, "headers": headers, "key": key, **conditions}
         call = {"timeout": timeout, "full": full}
         made = copy.copy(self)

@@ -22,11 +22,12 @@ from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.persistent import PersistentConsumer
-from headrace._engine.functions import called, is_async, refuse_generator
+from headrace._engine.functions import called, is_async, refuse_generator, refuse_parameters
 from headrace._engine.hooks import Hooked
 from headrace._model import checks, returns, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.job import Job
+from headrace._model.pickling import Unpicklable
 from headrace._model.policy import Retry
 from headrace._model.settings import (
     GRACE_S,
@@ -116,10 +117,11 @@ def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: A
     return FlowConsumer(ops, handler, worker, DEFAULT_WAIT, flow=flow, **options)
 
 
-class BaseWorker(Hooked):
+class BaseWorker(Hooked, Unpicklable):
     """The base of both workers: their handlers and settings."""
 
     _slots = 100
+    _running: Any = None  # the engine of its last run
 
     def __init__(
         self,
@@ -149,6 +151,12 @@ class BaseWorker(Hooked):
         self._signalled = False  # whether a signal has ended the last run
         self._address = self._own = Address.of(url, client, wanted, self)
         Keys.of("any", namespace)
+
+    def __repr__(self) -> str:
+        engine = self._running
+        state = "not started" if engine is None else "stopped" if engine.finished else engine.lifecycle.phase.name
+        queues = ", ".join(f"{one.queue!r} ({one.concurrency} at once)" for one in self.handlers.values())
+        return f"<{type(self).__name__} {self.name!r}, {state.lower()}: {queues or 'no handlers'}>"
 
     @with_options(HandlerOptions)
     def handler(
@@ -230,7 +238,7 @@ class BaseWorker(Hooked):
         kind: type,
     ) -> tuple[str, QueueSettings, Codec | None]:  # fmt: skip
         """Return the name, the options and the codec of a handler's queue."""
-        settings = QueueSettings.of(caller, options, kind)
+        settings = QueueSettings.of(getattr(self, caller), options, kind)
         if not isinstance(queue, BaseQueue):
             return queue, settings, codec
         given = sorted([*(options.keys() - {"ordered"}), *(["codec"] if codec is not None else [])])
@@ -298,6 +306,7 @@ class BaseWorker(Hooked):
     ) -> None:
         Keys.of(queue, self.namespace)
         refuse_generator(function)
+        refuse_parameters(function, 1, "a list of jobs alone" if special.get("batch") else "a job alone")
         if self._threads_only and is_async(function):
             raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
         if kind is not None and not isinstance(kind, str):

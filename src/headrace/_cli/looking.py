@@ -128,11 +128,7 @@ def stats(names: Names = None, in_json: Json = False, url: Url = None, namespace
 
     And the ends of other jobs: by queue, all or some.
     """
-    with (
-        reported(),
-        connected(server(url)) as client,
-        Inspector(client=client, namespace=namespace, fresh=0.0) as look,
-    ):
+    with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace, fresh=0.0) as look:
         show_stats(look, views_of(look, client, names), in_json)
 
 
@@ -245,11 +241,7 @@ def find(name: Name, ids: SomeIds, in_json: Json = False, url: Url = None, names
 
 
 def show_job(
-    name: Name,
-    ids: IdsOrQueue = None,
-    in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
+    name: Name, ids: IdsOrQueue = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
 ) -> None:
     """Show all there is to know of jobs, or of a queue."""
     if not ids:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
+from typing import Any, cast
 
 from headrace.errors import ConfigurationError
 
@@ -19,6 +20,21 @@ def refuse_generator(function: object) -> None:
         raise ConfigurationError(
             f"{called(function)} is a generator function: calling it runs nothing. Give a function without yield"
         )
+
+
+def refuse_parameters(function: object, given: int, arguments: str) -> None:
+    """Raise `ConfigurationError` for a function that can't be called with its *arguments*, *given* in number."""
+    try:
+        signature = inspect.signature(cast("Any", function), follow_wrapped=False)
+    except (TypeError, ValueError):  # of a builtin it may not be known
+        return
+    try:
+        signature.bind(*range(given))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{called(function)} is called with {arguments}: {error}. Give it just that, other parameters defaults, or "
+            "bind them by functools.partial"
+        ) from None
 
 
 def _bodies(function: object) -> tuple[object, object]:

@@ -7,7 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from headrace._engine.functions import called, is_async
+from headrace._engine.functions import called, is_async, refuse_parameters
 from headrace._telemetry import log
 from headrace.errors import ConfigurationError, said
 
@@ -56,6 +56,7 @@ class Hooked:
         """
         if not callable(around):
             raise TypeError(f"middleware must be callable, {around!r:.200} is not")
+        refuse_parameters(around, 2, "a job and the call inside")
         if is_async(around) == self._threads_only:
             right = "a plain def, as this worker has threads" if self._threads_only else "async, as it runs on the loop"
             raise ConfigurationError(f"middleware {called(around)} must be {right}")
@@ -65,6 +66,7 @@ class Hooked:
     def _hook(self, hooks: list[Hook], which: str, function: F) -> F:
         if not callable(function):
             raise TypeError(f"{which} takes a function, {function!r:.200} is none")
+        refuse_parameters(function, 0, "no arguments")
         if self._threads_only and is_async(function):
             raise ConfigurationError(f"{which}: {called(function)} is async: give it to an AsyncWorker")
         hooks.append(function)

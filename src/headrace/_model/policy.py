@@ -8,13 +8,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from headrace._model.checks import (
-    JOBS_PER_S_AT_MOST,
-    count,
-    delay,
-    headers,
-    seconds,
-)
+from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, headers, seconds
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
 

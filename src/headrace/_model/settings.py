@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypedDict, cast
 
@@ -23,7 +22,7 @@ from headrace._model.durability import Durability
 from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
 from headrace._model.shards import shard_count
-from headrace._model.spelled import F, spelled_out
+from headrace._model.spelled import F, refuse_unknown, spelled_out
 from headrace.errors import ConfigurationError
 
 KIND = "kind"  # the header by which a queue's handlers share its jobs
@@ -188,11 +187,11 @@ class QueueSettings:
                 )
 
     @classmethod
-    def of(cls, caller: str, options: QueueOptions | BatchOptions, kind: type = QueueOptions) -> QueueSettings:
+    def of(
+        cls, caller: Callable[..., Any], options: QueueOptions | BatchOptions, kind: type = QueueOptions
+    ) -> QueueSettings:
         """Make settings of keyword arguments that *caller* was given."""
-        for name in options.keys() - _known(kind):
-            close = "".join(f", did you mean {one!r}?" for one in get_close_matches(name, sorted(_known(kind)), 1))
-            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}{close}")
+        refuse_unknown(caller, options.keys() - _known(kind))
         return cls(**cast("QueueOptions", options))
 
     @classmethod

@@ -35,6 +35,15 @@ def test_a_task_is_still_its_function(tasks: Any) -> None:
     assert "mail" in repr(welcome)
 
 
+def test_a_misspelt_option_is_named_with_the_one_that_is_meant(tasks: Any) -> None:
+    @tasks.task
+    def welcome(to: str) -> None: ...
+
+    for wrong, right in (("countdown", "delay"), ("task_id", "id"), ("prioriti", "priority"), ("unique", "unique_for")):
+        with pytest.raises(TypeError, match=rf"^options\(\) got an unexpected .* '{wrong}', did you mean '{right}'\?$"):
+            welcome.options(**{wrong: 5})
+
+
 def test_a_coroutine_function_stays_one_when_it_is_called(tasks: Any) -> None:
     @tasks.task(retry=Retry(attempts=3))
     async def welcome() -> int:

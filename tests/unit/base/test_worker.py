@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
+from copy import copy
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -46,7 +48,7 @@ def worker(request: pytest.FixtureRequest) -> Any:
     return request.param(url=URL)
 
 
-@pytest.mark.parametrize("function", [plain, Methods().plain, partial(plain), print, Job])
+@pytest.mark.parametrize("function", [plain, Methods().plain, partial(plain), print, str])
 def test_any_callable_will_do(worker: Any, function: Callable[..., Any]) -> None:
     assert worker.handler("a")(function) is function
     assert worker.batch_handler("b")(function) is function
@@ -77,6 +79,88 @@ def test_generator_functions_are_refused_wherever_they_are_registered(worker: An
     with pytest.raises(ConfigurationError, match="is a generator function"):
         Tasks("q", url=URL).task(name="t")(function)
     assert not worker.handlers
+
+
+def takes_none() -> None: ...
+
+
+def takes_two(job: Job, database: object) -> None: ...
+
+
+def takes_more_by_name(job: Job, *, database: object) -> None: ...
+
+
+async def awaits_none() -> None: ...
+
+
+@wraps(takes_two)
+def given_the_other(job: Job) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (takes_none, "takes_none is called with a .* alone: too many positional arguments"),
+        (takes_two, "takes_two is called with .*: missing a required argument: 'database'. .* functools.partial"),
+        (takes_more_by_name, "missing a required argument: 'database'"),
+        (partial(takes_none), "takes_none is called with"),
+        (Methods.plain, "missing a required argument: 'job'"),
+    ],
+)
+def test_a_handler_that_can_not_take_a_job_is_refused(worker: Any, function: Any, says: str) -> None:
+    for register in (worker.handler("q"), worker.batch_handler("q"), Flow("f", url=URL).stage("s")):
+        with pytest.raises(ConfigurationError, match=says):
+            register(function)
+    assert not worker.handlers
+
+
+def test_what_a_worker_calls_takes_its_arguments() -> None:
+    worker = AsyncWorker(url=URL)
+    with pytest.raises(ConfigurationError, match="is called with a list of jobs alone: too many positional"):
+        worker.batch_handler("q")(awaits_none)
+    with pytest.raises(ConfigurationError, match="is called with a job and the call inside: too many positional"):
+        worker.middleware(coroutine)
+    for hook in (worker.on_start, worker.on_stop):
+        with pytest.raises(ConfigurationError, match="is called with no arguments: missing a required argument: 'job'"):
+            hook(coroutine)
+
+
+def test_parameters_that_need_no_value_are_left_alone(worker: Any) -> None:
+    def defaults(job: Job, database: object = None, *more: object, **others: object) -> None: ...
+
+    for name, function in {"a": defaults, "b": partial(takes_two, database=1), "c": given_the_other}.items():
+        assert worker.handler(name)(function) is function
+    assert list(worker.handlers) == ["a", "b", "c"]
+
+
+def test_a_misspelt_argument_is_named_with_the_one_that_is_meant(worker: Any) -> None:
+    for register, wrong, right in (
+        (worker.handler, "concurency", "concurrency"),
+        (worker.handler, "persistant", "persistent"),
+        (worker.handler, "max_attempt", "max_attempts"),
+        (worker.batch_handler, "max_sise", "max_size"),
+        (partial(Queue, url=URL), "codek", "codec"),
+        (Queue("q", url=URL).enqueue, "countdown", "delay"),
+        (Queue("q", url=URL).enqueue, "job_id", "id"),
+    ):
+        with pytest.raises(TypeError, match=rf"\(\) got an unexpected .* '{wrong}', did you mean '{right}'\?$"):
+            register("q", **{wrong: 3})
+
+
+def test_its_description_tells_name_state_and_queues(worker: Any) -> None:
+    kind = type(worker).__name__
+    assert repr(worker) == f"<{kind} {worker.name!r}, not started: no handlers>"
+    worker.handler("mail", concurrency=3)(plain)
+    worker.handler("sms")(plain)
+    slots = {"Worker": 10, "AsyncWorker": 100}[kind]
+    assert repr(worker) == f"<{kind} {worker.name!r}, not started: 'mail' (3 at once), 'sms' ({slots} at once)>"
+
+
+def test_what_has_connections_is_not_pickled(worker: Any) -> None:
+    for one, name in ((worker, type(worker).__name__), (Queue("q", url=URL), "Queue"), (Flow("f", url=URL), "Flow")):
+        for take in (pickle.dumps, copy):
+            with pytest.raises(TypeError, match=f"a {name} is neither pickled nor copied: make one .* in each process"):
+                take(one)
 
 
 @pytest.mark.parametrize(

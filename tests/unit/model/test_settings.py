@@ -12,7 +12,7 @@ import attrs
 import pytest
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from headrace import Complete, ConfigurationError, DeadLetter, Release, Retry, RetryLater
+from headrace import Complete, ConfigurationError, DeadLetter, Queue, Release, Retry, RetryLater, Worker
 from headrace._api.worker import DEFAULT_WAIT
 from headrace._model import checks
 from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
@@ -209,15 +209,15 @@ def test_what_is_no_setting_of_a_queue(options: dict[str, Any], error: type[Exce
 def test_options_and_settings_have_the_same_names() -> None:
     """What type checkers accept is what the class takes."""
     assert QueueOptions.__annotations__.keys() == QueueSettings().options().keys() == QueueSettings.defaults().keys()
-    assert QueueSettings.of("Queue", {"lease": 5}).options() == QueueSettings(lease=5).options()
+    assert QueueSettings.of(Queue, {"lease": 5}).options() == QueueSettings(lease=5).options()
 
 
 def test_an_option_that_there_is_not_is_named() -> None:
     unknown: Any = {"leases": 5}
     with pytest.raises(TypeError, match=r"^Queue\(\) got an unexpected .* 'leases', did you mean 'lease'\?$"):
-        QueueSettings.of("Queue", unknown)
+        QueueSettings.of(Queue, unknown)
     with pytest.raises(TypeError, match=r"^batch_handler\(\) got an unexpected keyword argument 'result_ttl'$"):
-        QueueSettings.of("batch_handler", {"result_ttl": 5}, BatchOptions)
+        QueueSettings.of(Worker().batch_handler, {"result_ttl": 5}, BatchOptions)
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,7 @@ class AsyncWorker(BaseWorker):
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         engine = self._running
         if engine is not None:

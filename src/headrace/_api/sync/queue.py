@@ -75,7 +75,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         self, name: str, *, url: str | None = None, client: Client | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
-        settings = QueueSettings.of(type(self).__name__, options)
+        settings = QueueSettings.of(type(self), options)
         super().__init__(name, Address.of(url, client, Redis, self), settings, codec, namespace)
 
     _completed = staticmethod(completed)

@@ -41,17 +41,7 @@ class Worker(BaseWorker):
         max_outage: Seconds | None = None, tracebacks: bool = False, durable: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            url,
-            client,
-            redis.Redis,
-            name,
-            heartbeat,
-            timeout,
-            namespace,
-            trace_parent,
-            max_outage,
-            tracebacks,
-            durable,
+            url, client, redis.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage, tracebacks, durable
         )
         self._running: Engine | None = None
 
@@ -153,12 +143,7 @@ class Worker(BaseWorker):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         engine = self._running
         if engine is not None:
             engine.drain()  # no second stop: the first may have been called

@@ -11,14 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import (
-    Sleep,
-    Step,
-    current_time,
-    overlap,
-    send,
-    send_all,
-)
+from headrace._core.effects import Sleep, Step, current_time, overlap, send, send_all
 from headrace._model.checks import Context
 from headrace._model.durability import Durability
 from headrace._model.job import Claim

@@ -12,6 +12,7 @@ from attrs import define, field
 from headrace._core.effects import Block, Bury, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
 from headrace._core.queue.calls import each, run_due_schedules
 from headrace._core.verdicts import undecoded
+from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._model.settings import KIND
@@ -65,7 +66,7 @@ class Peer:
 
     def ttl(self, duration: float | None) -> float:
         """Return the seconds for which it counts as alive: it has no heartbeat, so this is as long as its leases."""
-        seconds = max(self.ops.settings.lease, duration or 0.0) + 10.0
+        seconds = min(max(self.ops.settings.lease, duration or 0.0) + 10.0, FOREVER_S)
         self.longest = max(self.longest, seconds)
         return seconds
 

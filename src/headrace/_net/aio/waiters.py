@@ -11,13 +11,7 @@ from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.subscription import (
-    LINGER_S,
-    LISTEN_S,
-    POLL_EVERY_S,
-    POLL_UNSUBSCRIBED_EVERY_S,
-    channels_of,
-)
+from headrace._net.base.subscription import LINGER_S, LISTEN_S, POLL_EVERY_S, POLL_UNSUBSCRIBED_EVERY_S, channels_of
 from headrace._protocol.queue_ops import Ops
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace._forks import cached_property
+from headrace._model.pickling import Unpicklable
 from headrace._net.base.address import Address
 
 Timeout = float | timedelta | None
@@ -17,7 +18,7 @@ def least(*bounds: float | None) -> float | None:
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-class Connected:
+class Connected(Unpicklable):
     """The base of queues and flows: an address, and connections to it, which are made by the first call."""
 
     _address: Address

@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from headrace import _forks
 from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
-from headrace._net.base.subscription import (
-    LINGER_S,
-    LISTEN_S,
-    POLL_EVERY_S,
-    POLL_UNSUBSCRIBED_EVERY_S,
-    channels_of,
-)
+from headrace._net.base.subscription import LINGER_S, LISTEN_S, POLL_EVERY_S, POLL_UNSUBSCRIBED_EVERY_S, channels_of
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import Subscription
 from headrace._protocol.queue_ops import Ops
