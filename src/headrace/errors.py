@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from traceback import TracebackException
+from types import TracebackType
 from typing import Any
 
 __all__ = [
@@ -300,14 +301,27 @@ class BatchError(HeadraceError):
 
 
 def said(error: object) -> str:
-    """Describe an exception in words, cut to the length that is kept; its class and `__str__` are the user's and may
-    raise.
+    """Describe an exception in words, a group with its causes, cut to the length that is kept; its class and `__str__`
+    are the user's and may raise.
     """
     name: str = type.__dict__["__name__"].__get__(type(error))  # whatever its metaclass makes of it
     try:
-        return f"{name}: {error}"[:REASON_CHARACTERS]
+        text = f"{name}: {error}"[:REASON_CHARACTERS]
+        for cause in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+            if len(text) >= REASON_CHARACTERS:
+                break
+            text = f"{text}; {said(cause)}"
+        return text[:REASON_CHARACTERS]
     except BaseException:  # whatever it is
         return name[:REASON_CHARACTERS]
+
+
+def users(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception from the first frame that is not ours; all of it if there is none."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frames = frames.tb_next
+    return frames or error.__traceback__
 
 
 def traced(error: BaseException) -> str:
@@ -315,12 +329,9 @@ def traced(error: BaseException) -> str:
     that is kept. '' if it was never raised.
     """
     try:
-        frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-            frames = frames.tb_next
         if error.__traceback__ is None and error.__cause__ is None:
             return ""
-        whole = TracebackException(type(error), error, frames or error.__traceback__)
+        whole = TracebackException(type(error), error, users(error))
         text = "".join(whole.format()).encode("utf-8", "backslashreplace")
     except BaseException:  # its class and `__str__` are the user's and may raise
         return ""

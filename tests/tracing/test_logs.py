@@ -64,6 +64,8 @@ def test_a_failing_job(work: Work, queue: Queue, spans: Spans, caplog: pytest.Lo
     assert (failed.error, dead.error) == ("ValueError: no", "ValueError: no")
     for record, span, attempt in zip((failed, dead), spans.named("process q"), (1, 2), strict=True):
         assert record.exc_info[0] is ValueError
+        first = record.exc_info[2].tb_frame.f_code.co_filename  # the user's, for which our own frames are left out
+        assert Path(first).is_relative_to(Path(__file__).parents[1]), first
         assert record.worker.startswith("w.")
         assert {name: getattr(record, name) for name in FIELDS if name != "worker"} == {
             "queue": "q",

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace._model.job import Claim
 from headrace._telemetry.tracing import ids
-from headrace.errors import said
+from headrace.errors import said, users
 
 log = logging.getLogger("headrace")
 EVENTS = {  # their levels
@@ -70,4 +70,5 @@ def say(
         fields.setdefault("error", said(error))
     text = f"{event}: {words}"
     with suppress(Exception):
-        log.log(level, text, *args, exc_info=error, extra={"event": event, **fields, **ids(span)})
+        raised = None if error is None else (type(error), error, users(error))
+        log.log(level, text, *args, exc_info=raised, extra={"event": event, **fields, **ids(span)})
