@@ -99,6 +99,26 @@ def test_a_fan_out_at_the_end_of_a_flow(flows: Flows) -> None:
     assert flows.now() == {"pick": {"waiting": 1}}
 
 
+@pytest.mark.parametrize(("outcome", "weighed"), [(None, True), (Next("weigh"), True), ("outside", False)])
+def test_a_child_of_a_last_stage_under_a_newer_declaration(flows: Flows, outcome: Any, weighed: bool) -> None:
+    """A step moves it on with all its fields; after a plain completion, which reads none, it has ended."""
+    older = Flows(flows.connect)
+    older.stage("pick", next="bill", children="pack")
+    older.stage("pack")
+    older.stage("bill")
+    name = begin(older, [NewJob(b"a", headers={"h": "1"})])
+    older.close()
+    (lease,) = flows.lease("pack")
+    assert lease.complete() if outcome == "outside" else flows.flow.complete(lease, outcome)
+    assert flows.flow.state(name).state == ("blocked" if weighed else "running")
+    if weighed:
+        (lease,) = flows.lease("weigh")
+        assert (lease.job.payload, lease.job.headers["h"]) == (b"a", "1")
+        assert flows.flow.complete(lease)
+    assert flows.flow.state(name).failed == ()
+    assert flows.now() == {"bill": {"waiting": 1}}
+
+
 def test_fan_outs_within_fan_outs(flows: Flows) -> None:
     begin(flows, [NewJob(b"l", id="l", queue="pick"), NewJob(b"r", id="r", queue="pick")])
     left, right = flows.lease("pick", 2)

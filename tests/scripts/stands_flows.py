@@ -42,10 +42,10 @@ def all_of_them(lua: Lua, items: list[tuple[int, list[Any]]]) -> None:
     assert calls == MANY
 
 
-def fan(number: int, entry: str, children: int, payload: str, name: str = "") -> list[Any]:
-    """The item of a fan-out into `b`, which goes on there, too."""
-    child = [x for i in range(children) for x in (f"c{i}", "b", "", 4, "data", payload, "headrace-flow", run(number))]
-    return ["move", name or f"r{number}", "a", entry, 1, 0, "", "b", "fail", children, *child]
+def fan(number: int, entry: str, children: int, payload: str, into: str = "b") -> list[Any]:
+    """The item of a fan-out into a stage, which goes on to `b`."""
+    child = [x for i in range(children) for x in (f"c{i}", into, "", 4, "data", payload, "headrace-flow", run(number))]
+    return ["move", f"r{number}", "a", entry, 1, 0, "", "b", "fail", children, *child]
 
 
 def leased_of_b(lua: Lua) -> list[tuple[str, str]]:

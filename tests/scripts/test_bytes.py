@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace._protocol.flow_ops import CHILDREN_AT_MOST
 from tests.scripts import stands_flows, stands_jobs, stands_whole  # noqa: F401 - they fill STANDS
 from tests.scripts.conftest import Lua
 from tests.scripts.metered import Cost, cost, metered
@@ -99,6 +100,19 @@ def test_a_script_is_bounded_by_bytes(lua: Lua, name: str) -> None:
     measured = [noted for noted in lua.costs if noted.script == name]
     assert measured, "the stand does not call its script"
     assert not problems(measured)
+
+
+@pytest.mark.parametrize(("stage", "times"), [("a", 2), ("b", 1)])
+def test_a_full_fan_out_is_bounded(lua: Lua, stage: str, times: int) -> None:
+    """A command a child, and its payload once; twice where it goes on to a next stage. `b` is a last one."""
+    payload = "x" * 900
+    item = stands_flows.fan(0, stands_flows.begin(lua, 0, "x"), CHILDREN_AT_MOST, payload, stage)
+    lua.costs = []
+    assert stands_flows.advance(lua, [0], *item) == [1]
+    (noted,) = lua.costs
+    assert noted.commands < CHILDREN_AT_MOST + 100
+    assert times <= noted.written / (CHILDREN_AT_MOST * len(payload)) < times + 0.5
+    assert noted.read < ASIDE
 
 
 def test_one_that_is_not_would_be_seen(lua: Lua) -> None:

@@ -4,7 +4,7 @@
 -- REPLY  one per item, as far as 1 MiB of their jobs goes: 1 this call did it · 0 another call already had, it is not
 --        this worker's any more (fenced), the flow would have to go to a stage that is not among these, or the key of
 --        its run is foreign: a job that would move is a dead letter now, with a reason that names the key
--- COST   10 us + 3 us per stage + 20 us per item + 8 us per child
+-- COST   10 us + 3 us per stage + 20 us per item + 6 us per child
 -- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited of
 -- each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
 -- `stages` times {name, default next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there
@@ -109,21 +109,22 @@ local kept_jobs = {}
 local function kept_job(run, id)
   local name = run .. ' ' .. id
   if kept_jobs[name] == nil then
-    local packed = get(run, 'job', id)
-    if packed then weigh(budget, {packed}) end
-    kept_jobs[name] = strings_of(packed) or false
+    local data, packed = unpack(redis.call('HMGET', run, 'data:' .. id, 'job:' .. id))
+    local others = data and strings_of(packed)
+    if others then weigh(budget, {data, packed}) end
+    kept_jobs[name] = others and {'data', data, 'id', id, unpack(others)} or false
   end
   return kept_jobs[name] or nil
 end
 local function keep_job(run, id, fields)
   kept_jobs[run .. ' ' .. id] = fields
-  redis.call('HSET', run, 'job:' .. id, cmsgpack.pack(fields))
+  redis.call('HSET', run, kept_as(id, fields))
 end
 local ended
 local function enter(run, id, job, stage)
   local fields = kept_job(run, id)
-  if not fields then
-    set(run, id, job, 'dead')
+  if not fields then -- a child whose stage was a last one ends there; what was written over is lost
+    set(run, id, job, redis.call('HEXISTS', run, 'job:' .. id) == 1 and 'dead' or 'done')
     return ended(run, id, job)
   end
   job.stage, job.nonce = stage, nonces(run, now, 1)
@@ -159,7 +160,7 @@ local event
 function ended(run, id, job)
   while true do
     local how, live = job.how, alive(run, -1)
-    if how ~= 'dead' then redis.call('HDEL', run, 'job:' .. id) end
+    if how ~= 'dead' then redis.call('HDEL', run, 'data:' .. id, 'job:' .. id) end
     kept_jobs[run .. ' ' .. id] = nil
     if not string.match(id, ABOVE) then
       local state = ({done = 'completed', dead = 'failed', cancelled = 'cancelled'})[how]
@@ -244,9 +245,9 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   local entering, kept = {}, {} -- jobs by their stage, and what the run knows of them
   local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- it is the same fan-out once more
   local nonce = nonces(run, now, #children + 1)
-  local of = string.format('%.0f', nonce)
+  local of, above = string.format('%.0f', nonce), id .. '/' .. which .. '/'
   for i, child in ipairs(children) do
-    local name = id .. '/' .. which .. '/' .. child.name
+    local name = above .. child.fields[4]
     local known = before and where(run, name) or {}
     if known.how and queues[known.stage] and outside(queues[known.stage], name) ~= NOTHING then
       event(run, name, known.stage)
@@ -258,12 +259,14 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
       known.of = of
       set(run, name, known, known.how)
     elseif known.how ~= 'done' then
-      local fields = {child.fields[1], child.fields[2], 'id', name}
-      for j = 3, #child.fields do fields[#fields + 1] = child.fields[j] end
+      child.fields[4], child.nonce = name, string.format('%.0f', nonce + i)
       entering[child.stage] = entering[child.stage] or {}
-      table.insert(entering[child.stage], {id = name, delay = child.delay, fields = fields, nonce = nonce + i})
-      kept[#kept + 1], kept[#kept + 2] = 'job:' .. name, cmsgpack.pack(fields)
-      kept[#kept + 1], kept[#kept + 2] = 'at:' .. name, string.format('active %s %.0f %s', child.stage, nonce + i, of)
+      table.insert(entering[child.stage], child)
+      local last = #kept
+      kept[last + 1], kept[last + 2] = 'at:' .. name, 'active ' .. child.stage .. ' ' .. child.nonce .. ' ' .. of
+      if queues[child.stage].next ~= '' then
+        kept[last + 3], kept[last + 4], kept[last + 5], kept[last + 6] = kept_as(name, child.fields)
+      end
       created = created + 1
     end
   end
@@ -305,8 +308,9 @@ local function move(run, item)
   if worker ~= '' and not held_by(q.jobs, worker, {entry}, {item.count})[1] then return 0 end
   if ours and not able(run, id) then return 0 end
   local fans = item.policy ~= '' and what ~= CANCELLING
-  local known_job = ours and kept_job(run, id)
-  local body = ours and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
+  local goes = ours and (fans or item.target ~= '')
+  local known_job = goes and kept_job(run, id)
+  local body = goes and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
   if body then weigh(budget, body[2]) end
   local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
   local gone = remove_entry(q, entry)
@@ -324,7 +328,7 @@ local function move(run, item)
     job.stage, job.nonce = stage, nonce
     revive(run, id, job)
   end
-  if body and not known_job then -- redriven so late that the run's state is gone
+  if body and not known_job then -- a child whose stage was a last one, or redriven so late that the run's state is gone
     local mine, headers, kept = parse(body[2])
     mine.attempt, mine.enq, mine.reason, mine.traceback, kept = nil, nil, nil, nil, {}
     for i = 1, #headers, 2 do
@@ -422,9 +426,12 @@ local function step()
     result = argument(), target = argument(), policy = argument(), children = {},
   }
   for i = 1, argument() do
-    local child = {name = argument(), stage = argument(), delay = argument()}
-    child.fields = fields_of(argument())
-    item.children[i] = child
+    local first = at + 4 -- of its fields
+    item.children[i] = {
+      stage = ARGV[at + 1], delay = ARGV[at + 2], nonce = '', -- its id becomes whole, and its nonce is known, later
+      fields = {ARGV[first], ARGV[first + 1], 'id', ARGV[at], unpack(ARGV, first + 2, first + ARGV[at + 3] - 1)},
+    }
+    at = first + ARGV[at + 3]
   end
   return item
 end

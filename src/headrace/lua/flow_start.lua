@@ -42,7 +42,7 @@ enter_stage(q, id, now, delay, fields, nonce)
 redis.call('DEL', run) -- of a run that has ended
 nonce = string.format('%.0f', nonce)
 redis.call('HSET', run, 'state', 'running', 'started', string.format('%.0f', now), 'attributes', attributes, 'live', 1,
-  'nonce', nonce, 'at:' .. id, 'active ' .. stage .. ' ' .. nonce .. ' ', 'job:' .. id, cmsgpack.pack(fields))
+  'nonce', nonce, 'at:' .. id, 'active ' .. stage .. ' ' .. nonce .. ' ', kept_as(id, fields))
 if members > 0 then
   redis.call('HSET', run, 'index', cmsgpack.pack(listed))
   for i = 1, members do redis.call('ZADD', index, 0, listed[i]) end

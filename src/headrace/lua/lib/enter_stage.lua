@@ -15,6 +15,9 @@ local function nonces(run, now, n)
   end
   return last - n + 1
 end
+-- What a run keeps of a job for its next stage, for HSET. The payload stands apart, as the string that came: Lua tells
+-- strings apart by a few of their bytes, so that a thousand that are long and alike would cost it milliseconds.
+local function kept_as(id, fields) return 'data:' .. id, fields[2], 'job:' .. id, cmsgpack.pack({unpack(fields, 5)}) end
 -- A flow's job enters a stage, now or after its delay ('' none, '+ms', '@ms'). It takes its id there from any other
 -- job.
 local function enter_stage(q, id, now, delay, fields, nonce)
@@ -35,22 +38,23 @@ local function enter_stage(q, id, now, delay, fields, nonce)
   note(q, 'added', id)
   set_mark(q.flows, id, NOTHING, nonce)
 end
--- Many of them at once, at most 1,000: {id, delay, fields, nonce} each. What all of them change is changed once.
+-- Many of them at once, at most 1,000: {delay, fields, nonce} each, their ids in the fields. What all of them change is
+-- changed once.
 local function enter_stage_together(q, now, jobs)
   if #jobs == 0 then return end
   local ids, entries, marks, largest = {}, {}, {}, 0
-  for i, job in ipairs(jobs) do ids[i] = job.id end
+  for i, job in ipairs(jobs) do ids[i] = job.fields[4] end
   local taken = redis.call('HMGET', q.ids, unpack(ids))
   for i, job in ipairs(jobs) do
     if taken[i] == 'delayed' or job.delay ~= '' then
-      enter_stage(q, job.id, now, job.delay, job.fields, job.nonce)
+      enter_stage(q, ids[i], now, job.delay, job.fields, tonumber(job.nonce))
     else
       local fields, last = job.fields, #job.fields
-      fields[last + 1], fields[last + 2] = 'headrace-nonce', string.format('%.0f', job.nonce)
-      entries[#entries + 1], entries[#entries + 2] = job.id, redis.call('XADD', q.jobs, '*', unpack(fields))
-      marks[#marks + 1], marks[#marks + 2] = fields[last + 2], job.id -- NOTHING has happened to it
+      fields[last + 1], fields[last + 2] = 'headrace-nonce', job.nonce
+      entries[#entries + 1], entries[#entries + 2] = ids[i], redis.call('XADD', q.jobs, '*', unpack(fields))
+      marks[#marks + 1], marks[#marks + 2] = job.nonce, ids[i] -- NOTHING has happened to it
       largest = math.max(largest, size_of(fields))
-      note(q, 'added', job.id)
+      note(q, 'added', ids[i])
     end
   end
   if #entries == 0 then return end
