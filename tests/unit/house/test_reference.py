@@ -21,7 +21,7 @@ from headrace._protocol import limits
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._telemetry.metrics import Instruments
+from headrace._telemetry.metrics import STATES, Instruments
 from headrace.inspect import Inspector
 
 ROOT = Path(__file__).parents[3]
@@ -265,3 +265,27 @@ def test_design_has_the_layers_that_are_checked() -> None:
     (core,) = (line for line in block[1].splitlines() if line.startswith("_core"))
     rooms = [name for name in contract("The core's rooms") if (ROOT / "src/headrace/_core" / name).is_dir()]
     assert named(core) == rooms
+
+
+def drawn(picture: str) -> set[str]:
+    """The names in the boxes of a drawing."""
+    boxes = re.findall(r'class="name"[^>]*>([^<]+)<', (DOCS / "pictures" / picture).read_text("utf-8"))
+    return {name for box in boxes for name in box.split(", ")}
+
+
+def test_the_drawing_of_a_worker_has_its_roles() -> None:
+    core = ROOT / "src" / "headrace" / "_core"
+    sources = [(core / room / "roles.py").read_text("utf-8") for room in ("worker", "shards")]
+    roles = {name for text in sources for name in re.findall(r'yield "(\w+)", ', text)}
+    assert roles <= drawn("worker-roles.svg")
+    assert drawn("worker-roles.svg") - roles == {"handlers: threads", "or tasks of the event loop", "server"}
+
+
+def test_the_drawing_of_a_job_has_its_states() -> None:
+    assert drawn("job-life.svg") == {*STATES, "completed"}
+
+
+def test_a_decision_is_short() -> None:
+    records = list((DOCS / "decisions").glob("*.md"))
+    assert len(records) >= 10
+    assert not [one.name for one in records if len(one.read_text("utf-8").split()) > 150]
