@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace import ConfigurationError, Counts, NewJob
+from headrace.codecs import JSONCodec
+from headrace.errors import CodecError
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 SETTLE = {
@@ -68,6 +70,60 @@ def test_complete_many(queue):
     assert queue.cancel("5")
     assert queue.complete_many([*leases, leases[0]]) == [i not in {3, 5, 10} for i in range(11)]
     assert queue.counts() == Counts(enqueued=10, completed=9, cancelled=1)
+
+
+def many_completed(queue, results, jobs=("a", "b", "c")):
+    """Enqueue jobs, complete them with *results*, and return the results that are kept."""
+    queue.enqueue_many([NewJob(b"x", id=name) for name in jobs])
+    leases = sorted(queue.lease_many(len(jobs)), key=lambda lease: lease.job.id)
+    assert queue.complete_many(leases, results) == [True] * len(jobs)
+    return queue.results(jobs)
+
+
+def test_complete_many_with_results(queue):
+    """As many as leases, in their order; or some, by id; each is kept as `complete` keeps it."""
+    assert many_completed(queue, [b"1", "2", None]) == {"a": b"1", "b": b"2"}
+    assert many_completed(queue, {"d": b"4", "f": b""}, ("d", "e", "f")) == {"d": b"4", "f": b""}
+    assert many_completed(queue, None, ("g",)) == many_completed(queue, {}, ("h",)) == {}
+    assert queue.complete_many([], []) == queue.complete_many([], {}) == []
+    assert queue.result("a", timeout=5) == b"1"
+
+
+def test_complete_many_with_results_of_jobs_without_ids(queue):
+    receipts = queue.enqueue_many([b"1", b"2", b"3"])
+    leases = queue.lease_many(3)
+    assert queue.complete_many(leases, [lease.job.payload * 2 for lease in leases]) == [True] * 3
+    assert [receipt.result(timeout=5) for receipt in receipts] == [b"11", b"22", b"33"]
+
+
+def test_complete_many_with_results_that_no_script_takes_at_once(connect):
+    """They go in parts of a megabyte, in which losers keep nothing."""
+    queue = connect(codec=JSONCodec())
+    names = [f"{number:03}" for number in range(450)]
+    queue.enqueue_many([NewJob(0, id=name) for name in names])
+    leases = queue.lease_many(450)
+    assert leases[7].complete("first")
+    assert queue.complete_many(leases, [lease.job.id * 2_000 for lease in leases]).count(False) == 1
+    found = queue.results(names)
+    assert found.pop(leases[7].job.id) == "first"
+    assert all(found[name] == name * 2_000 for name in names if name in found)
+    assert len(found) == 449
+
+
+def test_results_that_do_not_fit_are_refused_before_anything_is_sent(connect):
+    queue = connect(codec=JSONCodec())
+    queue.enqueue_many([NewJob(1, id="a"), NewJob(2, id="b")])
+    leases = queue.lease_many(2)
+    for wrong, error, says in (
+        ([1], ValueError, "results: 1 of them for 2 leases"),
+        ({"a": 1, "c": 2}, ValueError, "results: no lease is of a job with the id 'c'"),
+        (b"12", TypeError, "results must be a list, or a mapping by ids, not bytes"),
+        (5, TypeError, "results must be a list"),
+        ([1, object()], CodecError, "object"),
+    ):
+        with pytest.raises(error, match=says):
+            queue.complete_many(leases, wrong)
+    assert present(queue) == {"leased": 2}
 
 
 def test_complete_many_fenced(queue):

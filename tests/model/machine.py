@@ -321,7 +321,7 @@ class Machine(RuleBasedStateMachine):
     @rule(client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences)
     def complete_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None) -> None:
         pairs = [pair, *more]
-        verdicts = self.queues[client].complete_many([bare(lease) for lease, _ in pairs], fenced)
+        verdicts = self.queues[client].complete_many([bare(lease) for lease, _ in pairs], fenced=fenced)
         fence = self.fenced if fenced is None else fenced
         assert verdicts == [self.model.complete(held, fenced=fence) for _, held in pairs]
 
@@ -352,7 +352,7 @@ class Machine(RuleBasedStateMachine):
         """As a worker does it: in one script, what one worker leased, and without spending an attempt."""
         queue, model = self.queues[client], self.model
         if how == "complete":
-            verdicts = queue.complete_many([bare(lease) for lease, _ in (pair, *more)], fenced)
+            verdicts = queue.complete_many([bare(lease) for lease, _ in (pair, *more)], fenced=fenced)
             fence = self.fenced if fenced is None else fenced
             assert verdicts == [model.complete(held, fenced=fence) for _, held in (pair, *more)]
             return

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from redis.exceptions import ClusterCrossSlotError
 
 from headrace._api.lease import BaseLease
-from headrace._api.results import Decode, QueueSource, decoded, value_of
+from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._core.effects import Step, send
 from headrace._core.queue import calls
 from headrace._core.queue.conditional import admit, admit_many
@@ -227,11 +227,7 @@ class BaseQueue(Connected):
         return self._whole.enqueue_many(jobs, context, self._bound, lasting), sending
 
     def _leasing(
-        self,
-        limit: int,
-        block: float | timedelta | None,
-        duration: float | timedelta | None,
-        once: bool,
+        self, limit: int, block: float | timedelta | None, duration: float | timedelta | None, once: bool
     ) -> tuple[Step[list[Claim]], ReceiveSpan | None]:
         checks.count("n", limit)
         if once and self.ops.settings.ordered:
@@ -266,12 +262,14 @@ class BaseQueue(Connected):
         return self._place if job.queue is None else Place(job.queue, self._settings)
 
     def _complete_many(
-        self, leases: Sequence[BaseLease[Any, Any]], fenced: bool | None, durable: str | None
+        self, leases: Sequence[BaseLease[Any, Any]], results: object, fenced: bool | None, durable: str | None
     ) -> tuple[Step[list[bool]], SettleSpan | None]:
         claims, lasting = [self._claim(lease) for lease in leases], self._durable(durable)
+        each = zip(claims, aligned(results, [claim.job.id for claim in claims]), strict=True)
+        kept = {claim.place: self.ops.result_bytes(result) for claim, result in each if result is not None}
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
-        return self._whole.complete_many(claims, fenced, lasting), settling
+        return self._whole.complete_many(claims, fenced, kept, lasting), settling
 
     def _cause(self, reason: object) -> Any:
         """Describe an exception that is given for a reason; anything else is left to the checks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,24 @@ def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = Non
         return (decode or untyped(codec).decode)(data)
     except Exception as error:
         raise CodecError(f"the result of job {id!r} does not decode: {said(error)}") from error
+
+
+def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:
+    """Return a result for each job of *ids*, from as many in their order, or some by id. Raises `TypeError` or
+    `ValueError`.
+    """
+    if results is None:
+        return [None] * len(ids)
+    given: Any = results
+    if isinstance(results, Mapping):
+        if unknown := given.keys() - set(ids):
+            raise ValueError(f"results: no lease is of a job with the id {unknown.pop()!r:.100}")
+        return [given.get(name) for name in ids]
+    if not isinstance(results, Sequence) or isinstance(results, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"results must be a list, or a mapping by ids, not {type(given).__name__}")
+    if len(given) != len(ids):
+        raise ValueError(f"results: {len(given)} of them for {len(ids)} leases: give one for each, None for no result")
+    return [*given]
 
 
 def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:

@@ -13,9 +13,7 @@ from headrace._core.flows.sharded import FlowShards
 from headrace._engine.functions import refuse_generator, refuse_parameters
 from headrace._model.codec import Codec
 from headrace._model.policy import ATTEMPTS, Rate, Retry
-from headrace._protocol.flow_ops import (
-    FlowOps,
-)
+from headrace._protocol.flow_ops import FlowOps
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,11 +15,7 @@ group = verbs("List dead letters, send them back, remove them.")
 
 @group.command("list")
 def list_letters(
-    name: Name,
-    limit: Limit = None,
-    in_json: Jsonl = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
+    name: Name, limit: Limit = None, in_json: Jsonl = False, url: Url = None, namespace: Namespace = "headrace"
 ) -> None:
     """List dead letters, oldest first."""
     with reported(), opened(name, url, namespace) as queue:

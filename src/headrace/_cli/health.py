@@ -110,11 +110,9 @@ class Health:
 
 def _response(status: HTTPStatus, text: str) -> bytes:
     body = f"{text}\n".encode()
-    fields = {
-        "Content-Type": "text/plain; charset=utf-8",
-        "Content-Length": len(body),
-        "Connection": "close",
-    } | ({"Allow": "GET"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {})
+    fields = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": len(body), "Connection": "close"} | (
+        {"Allow": "GET"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
+    )
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 {status.value} {status.phrase}\r\n{head}\r\n".encode() + body
 

@@ -33,12 +33,10 @@ Names = Annotated[
     list[str] | None, typer.Argument(metavar="QUEUE", help="All, if none is given.", autocompletion=queue_names)
 ]
 Ids = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="ID", help="These only; all, if none is given.", callback=_each_an_id),
+    list[str] | None, typer.Argument(metavar="ID", help="These only; all, if none is given.", callback=_each_an_id)
 ]
 IdsOrQueue = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="ID", help="The queue itself, if none is given.", callback=_each_an_id),
+    list[str] | None, typer.Argument(metavar="ID", help="The queue itself, if none is given.", callback=_each_an_id)
 ]
 SomeIds = Annotated[list[str], typer.Argument(metavar="ID", show_default=False, callback=_each_an_id)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value; of a listing, one a line.")]

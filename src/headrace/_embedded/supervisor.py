@@ -106,11 +106,7 @@ def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         return subprocess.Popen(
-            [binary, *words],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[held],
-            start_new_session=True,
-            umask=0o077,
+            [binary, *words], stdin=subprocess.DEVNULL, pass_fds=[held], start_new_session=True, umask=0o077
         )
     finally:
         os.close(held)

@@ -257,3 +257,8 @@ class Claim(Traceable):
     leased_at: float = 0.0
     named: bool = False
     size: int = 0
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its shard and entry: entries of two shards may have the same ID."""
+        return self.job.shard, self.entry

@@ -10,12 +10,7 @@ from typing import Any, TypedDict, cast
 import attrs
 from attrs import field, frozen
 
-from headrace._model.checks import (
-    FOREVER_S,
-    LEVELS_AT_MOST,
-    count,
-    seconds,
-)
+from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, count, seconds
 from headrace._model.conditions import Full
 from headrace._model.conditions import full as checked_full
 from headrace._model.durability import Durability

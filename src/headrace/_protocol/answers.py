@@ -7,9 +7,7 @@ from typing import Any
 
 from attrs import Factory, frozen
 
-from headrace._model.job import (
-    Claim,
-)
+from headrace._model.job import Claim
 from headrace._model.state import JobState
 
 

@@ -142,10 +142,7 @@ class Jobs:
             except RetryLater as asked:
                 wrong, value = Postponed.of(asked), raw(payload)
             except BaseException as error:
-                wrong, value = (
-                    f"payload does not decode: {said(error)}",
-                    raw(payload),
-                )
+                wrong, value = (f"payload does not decode: {said(error)}", raw(payload))
         job = make_job(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
         return job, token, wrong
 

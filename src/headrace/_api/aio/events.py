@@ -14,9 +14,7 @@ from headrace._model.event import Event
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.listening import AsyncListening
 from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.subscription import (
-    BaseEvents,
-)
+from headrace._net.base.subscription import BaseEvents
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
 
@@ -73,9 +71,6 @@ class AsyncEventStream(BaseEvents):
         await self._subscription.close()
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self.close()

@@ -12,9 +12,7 @@ from typing import Self
 from headrace._api.sync.colour import Driven, sleep
 from headrace._core.effects import Step
 from headrace._model.event import Event
-from headrace._net.base.subscription import (
-    BaseEvents,
-)
+from headrace._net.base.subscription import BaseEvents
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.listening import Listening
 from headrace._net.sync.subscription import Subscription
@@ -73,10 +71,5 @@ class EventStream(BaseEvents):
         self._over = True
         self._subscription.close()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()

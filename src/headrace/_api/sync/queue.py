@@ -134,11 +134,15 @@ class Queue(Closing, Producing[T], Generic[T]):
         return won
 
     def complete_many(
-        self, leases: Sequence[Lease[T]], fenced: bool | None = None, *, timeout: Timeout = None,
-        durable: str | None = None,
+        self, leases: Sequence[Lease[T]], results: Sequence[Any] | Mapping[str, Any] | None = None,
+        fenced: bool | None = None, *, timeout: Timeout = None, durable: str | None = None,
     ) -> list[bool]:  # fmt: skip
-        """Like `complete`, for each lease; return a bool each, in order. complete.lua, part by part, 2-3.5 µs a job."""
-        return self._drive(*self._complete_many(leases, fenced, durable), timeout)
+        """Like `complete`, for each lease; return a bool each, in order.
+
+        *results*: as many as leases, in their order, or some by the ids of the jobs; `None` is no result. All are
+        encoded before anything is sent. complete.lua, part by part, 2-3.5 µs a job, with a result 3-6 µs more.
+        """
+        return self._drive(*self._complete_many(leases, results, fenced, durable), timeout)
 
     def release(self, lease: Lease[T], *, timeout: Timeout = None) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""

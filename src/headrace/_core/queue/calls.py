@@ -5,8 +5,10 @@ A call yields effects, or delegates to the typed helpers of `effects`, and retur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from attrs import define, evolve, field
@@ -22,8 +24,8 @@ from headrace._protocol import replies
 from headrace._protocol.answers import DueSchedules, SchedulePlan
 from headrace._protocol.keys import job_id
 from headrace._protocol.lasting import last_of, lasts
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
-from headrace._protocol.op import Op
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.op import Op, parts
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NotDurable, TooManySchedules
 
@@ -90,26 +92,43 @@ def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
     error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
 
 
+Build = Callable[[Sequence[Claim]], Op[list[bool]]]
+
+
 def each(
-    build: Callable[[Sequence[Claim]], Op[list[bool]]], claims: Sequence[Claim], durable: Durability | None = None
+    build: Build, claims: Sequence[Claim], durable: Durability | None = None, size: Callable[[Claim], int] = lambda _: 0
 ) -> Step[list[bool]]:
     """Settle *claims* in their order, in bounded scripts, each for the claims of one worker, and *durable* each. All
-    are settled before `NotDurable` is raised.
+    are settled before `NotDurable` is raised. *size*: the bytes that one writes.
     """
     verdicts: list[bool] = []
-    start, late = 0, None
-    for at in range(1, len(claims) + 1):
-        if at == len(claims) or at - start == CLAIMS_PER_SCRIPT or claims[at].worker != claims[start].worker:
-            try:
-                verdicts += yield from send(lasts(build(claims[start:at]), durable))
-            except NotDurable as error:
-                verdicts += error.answers[0]
-                late = error
-            start = at
+    late = None
+    alike = (list(some) for _, some in groupby(claims, key=attrgetter("worker")))
+    for part in (part for some in alike for part in parts(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)):
+        try:
+            verdicts += yield from send(lasts(build(part), durable))
+        except NotDurable as error:
+            verdicts += error.answers[0]
+            late = error
     if late is not None:
         late.answers = verdicts
         raise late
     return verdicts
+
+
+Results = Mapping[tuple[int, str], bytes]  # by the shard and entry of a job
+
+
+def complete(
+    ops: Ops, claims: Sequence[Claim], fenced: bool | None, results: Results, durable: Durability | None
+) -> Step[list[bool]]:
+    """Complete *claims*, each with its result, if it has one."""
+
+    def build(some: Sequence[Claim]) -> Op[list[bool]]:
+        kept = {claim.entry: results[claim.place] for claim in some if claim.place in results}
+        return ops.complete(some, fenced=fenced, results=kept)
+
+    return each(build, claims, durable, lambda claim: len(results.get(claim.place, b"")))
 
 
 def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:

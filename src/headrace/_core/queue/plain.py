@@ -82,10 +82,10 @@ class Whole:
         return calls.enqueue_many(self.ops, jobs, context, bind, durable)
 
     def complete_many(
-        self, claims: Sequence[Claim], fenced: bool | None, durable: Durability | None
+        self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
     ) -> Step[list[bool]]:
         """Complete all claims."""
-        return calls.each(lambda some: self.ops.complete(some, fenced=fenced), claims, durable)
+        return calls.complete(self.ops, claims, fenced, results, durable)
 
     def counts(self) -> Step[Counts]:
         """Count the jobs in each state."""

@@ -184,7 +184,7 @@ class Sharded:
         return ShardedPeer(self.map, self._targets)
 
     def complete_many(
-        self, claims: Sequence[Claim], fenced: bool | None, durable: Durability | None
+        self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
     ) -> Step[list[bool]]:
         """Complete all claims, shard by shard."""
         there: dict[int, list[int]] = defaultdict(list)
@@ -192,9 +192,9 @@ class Sharded:
             there[claim.job.shard].append(place)
         verdicts, late = [False] * len(claims), None
         for number, places in there.items():
-            build = partial(self.map.at(number).complete, fenced=fenced)
+            mine = [claims[place] for place in places]
             try:
-                some = yield from calls.each(build, [claims[place] for place in places], durable)
+                some = yield from calls.complete(self.map.at(number), mine, fenced, results, durable)
             except NotDurable as error:
                 some, late = error.answers, error
             for place, verdict in zip(places, some, strict=True):

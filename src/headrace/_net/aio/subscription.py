@@ -16,11 +16,7 @@ from headrace._core.notices import Received
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.sentinel import AsyncManager
 from headrace._net.base.connections import own_pool
-from headrace._net.base.subscription import (
-    PING,
-    REDIRECTED_AT_MOST,
-    BaseSubscription,
-)
+from headrace._net.base.subscription import PING, REDIRECTED_AT_MOST, BaseSubscription
 from headrace._protocol.queue_ops import Ops
 
 

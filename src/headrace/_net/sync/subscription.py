@@ -19,11 +19,7 @@ from headrace import _forks
 from headrace._core.notices import Received
 from headrace._net.base.connections import own_pool
 from headrace._net.base.sockets import cut
-from headrace._net.base.subscription import (
-    PING,
-    REDIRECTED_AT_MOST,
-    BaseSubscription,
-)
+from headrace._net.base.subscription import PING, REDIRECTED_AT_MOST, BaseSubscription
 from headrace._net.sync.executor import Executor
 from headrace._protocol.queue_ops import Ops
 
