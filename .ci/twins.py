@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 API = ROOT / "src" / "headrace" / "_api"
-FILES = ["completed", "events", "flow", "inspector", "lease", "producing", "queue", "tasks"]
+FILES = ["admin", "completed", "events", "flow", "inspector", "lease", "producing", "queue", "tasks"]
 WIDTH = 120
 HEADER = "# Generated from `{source}` by .ci/twins.py: edit that file.\n"
 

@@ -177,7 +177,7 @@ class Bench:
 
         with self.queue() as queue:
             async with worker:
-                await asyncio.to_thread(until, lambda: len(queue.workers()) == self.shards)
+                await asyncio.to_thread(until, lambda: len(queue.admin.workers()) == self.shards)
                 first = await self.idle()
                 await asyncio.sleep(SETTLE_S)
                 client, servers = await self.idle()

@@ -74,11 +74,11 @@ def recurring(server: Server, worker: str, jobs: int) -> list[float]:
     starts, took = Starts(), []
     with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts.note):
         time.sleep(1.0)
-        producer.schedule("tick", b"x", every=0.3)
+        producer.admin.schedule("tick", b"x", every=0.3)
         for _ in range(jobs):
             name, at = starts.get(timeout=30)
             took.append(at * 1e3 - int(name.partition("@")[2]))
-        producer.unschedule("tick")
+        producer.admin.unschedule("tick")
     return took
 
 

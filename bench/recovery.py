@@ -73,18 +73,18 @@ def main() -> None:
     context = mp.get_context("spawn")
     took: list[float] = []
     with Queue(NAME, url=args.url) as queue:
-        queue.delete()
+        queue.admin.delete()
 
         def begin(*, hold: bool) -> Child:
             """A worker, as soon as it is registered."""
-            known = {worker.name for worker in queue.workers()}
+            known = {worker.name for worker in queue.admin.workers()}
             ours, theirs = context.Pipe(duplex=False)
             arguments = (args.url, args.heartbeat, args.timeout, theirs, hold)
             process = context.Process(target=work, args=arguments, daemon=True)
             process.start()
             theirs.close()
             until = time.monotonic() + PATIENCE
-            while not {worker.name for worker in queue.workers()} - known:
+            while not {worker.name for worker in queue.admin.workers()} - known:
                 if time.monotonic() > until:
                     raise SystemExit(f"no worker came within {PATIENCE:.0f} s")
                 time.sleep(0.01)
@@ -115,7 +115,7 @@ def main() -> None:
                 heir.kill()
         if peer is not None:
             peer.kill()
-        queue.delete()
+        queue.admin.delete()
     took.sort()
     p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
     print(f"{len(took)} kills: p50 {statistics.median(took):.2f} s, p99 {p99:.2f} s, worst {took[-1]:.2f} s")

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 from stands import DAY, FILL, LEVELS, WORKER, Stand, chunks, queue
 
-from headrace import FanOut, NewJob, Rate
+from headrace import FanOut, NewJob, Rate, Replace, Throttle
 from headrace._model.job import Claim
 from headrace._model.timing import Timing
 from headrace._protocol.admission import Admission
@@ -346,8 +346,8 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "enqueue, delayed": lambda s: enqueued(s, delay=60.0),
     "enqueue, of a level": lambda s: enqueued(s, priority=5),
     "enqueue_if, room for some": lambda s: admitted(s, max_waiting=10**9),
-    "enqueue_if, throttle": lambda s: admitted(s, throttle=60),
-    "enqueue_if, replace": lambda s: admitted(s, replace=True, known=True),
+    "enqueue_if, throttle": lambda s: admitted(s, if_exists=Throttle(60)),
+    "enqueue_if, replace": lambda s: admitted(s, if_exists=Replace(), known=True),
     "cancel": lambda s: s.ops.cancel(s.name("waiting", -s.fill.waiting // 2)),
     "reschedule": lambda s: s.ops.reschedule(s.name("delayed", 500), 99.0),
     "schedules": scheduled,

@@ -254,7 +254,7 @@ def idle(server: Server, way: str, jobs: int) -> list[float]:
     with Queue("bench", url=server.url) as producer, redis.Redis.from_url(server.url) as client:
         client.flushall()
         producer.enqueue(PAYLOAD)
-        producer.purge()
+        producer.admin.purge()
 
         def bare() -> object:
             return client.xadd("bare", {"data": PAYLOAD})

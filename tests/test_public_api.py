@@ -25,8 +25,9 @@ CONTRACT = {  # what users may build on: a name that goes, or is renamed, breaks
 }  # fmt: skip
 BESIDES = {
     "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Complete", "ConfigurationError", "Event",
-    "FanOut", "Flow", "FlowJob", "FlowState", "JobFailed", "Next", "QueueFull", "Rate", "Repairs", "Schedule", "Shard",
-    "Task", "Tasks", "WorkerState", "as_completed",
+    "Debounce", "FanOut", "Flow", "FlowJob", "FlowState", "JobFailed", "Next", "QueueFull", "Rate", "Replace",
+    "Schedule",
+    "Task", "Tasks", "Throttle", "WorkerState", "as_completed",
 }  # fmt: skip
 AT_MOST = 42  # names at the top: codecs are in headrace.codecs, rare errors in headrace.errors
 CODECS = {
@@ -34,13 +35,9 @@ CODECS = {
 }  # fmt: skip
 MEMBERS = {
     "Queue": {
-        "bulk", "cancel", "cancel_payload", "close", "complete", "complete_many", "counts", "dead", "dead_letter",
-        "delayed", "delete", "drain", "enqueue", "enqueue_many", "enqueue_stream", "events", "expire", "fail_worker",
-        "find", "keeping", "lease", "lease_many",
-        "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "release", "renew",
-        "repair", "reschedule", "reshard", "result", "results", "resume", "retry", "running", "schedule", "schedules",
-        "shards",
-        "unschedule", "waiting", "workers",
+        "admin", "cancel", "close", "complete", "complete_many", "counts", "dead_letter", "enqueue", "enqueue_many",
+        "enqueue_stream", "events", "find", "keeping", "lease", "lease_many", "release", "renew", "result", "results",
+        "retry",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
@@ -58,8 +55,7 @@ MEMBERS = {
     },
     "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "key", "lost", "payload", "queue", "shard"},
     "NewJob": {
-        "debounce", "delay", "headers", "id", "key", "max_wait", "payload", "priority", "queue", "replace", "throttle",
-        "unique_for",
+        "delay", "headers", "id", "if_exists", "key", "payload", "priority", "queue", "unique_for",
     },
     "Receipt": {"added", "id", "outcome", "result"},
     "Counts": {
@@ -70,24 +66,35 @@ MEMBERS = {
     "JobState": {"due", "entry", "job", "reason", "since", "state", "traceback", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},
+    "Debounce": {"max_wait", "replace", "seconds", "terms"},
+    "Replace": {"terms"},
+    "Throttle": {"seconds", "terms"},
+    "Schedule": {"cron", "every", "missed", "name", "next_due", "timezone"},
+    "Retry": {"attempts", "on", "retry", "stop", "wait"},
+}  # fmt: skip
+OPERATORS = {  # of headrace.inspect
+    "Admin": {
+        "bulk", "cancel_payload", "dead", "delayed", "delete", "drain", "expire", "fail_worker", "levels",
+        "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "repair", "reschedule",
+        "reshard", "resume", "running", "schedule", "schedules", "shards", "unschedule", "waiting", "workers",
+    },
     "Repairs": {
         "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",
         "total", "undated", "workers",
     },
-    "Schedule": {"cron", "every", "missed", "name", "next_due", "timezone"},
-    "Retry": {"attempts", "on", "retry", "stop", "wait"},
 }  # fmt: skip
 VALUES = {
     "Counts",
+    "Debounce",
     "Event",
     "FlowState",
     "JobState",
     "NewJob",
     "Rate",
     "Receipt",
-    "Repairs",
     "Retry",
     "Schedule",
+    "Throttle",
     "WorkerState",
 }
 
@@ -110,7 +117,13 @@ def test_the_members_are_the_contract_s(kind: str) -> None:
     assert public(getattr(headrace, kind)) == MEMBERS[kind]
 
 
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_the_members_for_operators_are_the_contract_s(kind: str) -> None:
+    assert public(getattr(headrace.inspect, kind)) == OPERATORS[kind]
+
+
 def test_twins_have_the_same_members() -> None:
+    assert public(headrace.inspect.AsyncAdmin) == OPERATORS["Admin"]
     assert public(headrace.AsyncQueue) == MEMBERS["Queue"]
     assert public(headrace.AsyncFlow) == MEMBERS["Flow"]
     assert public(headrace.AsyncLease) == MEMBERS["Lease"]
@@ -123,7 +136,7 @@ def test_twins_have_the_same_members() -> None:
 @pytest.mark.parametrize("kind", sorted(VALUES))
 def test_values_are_frozen(kind: str) -> None:
     made: Any = getattr(headrace, kind)(*[1] * _needed(kind))
-    for name in sorted(MEMBERS[kind] - {"present", "lost", "total", "step", "tokens"}):
+    for name in sorted(MEMBERS[kind] - {"present", "lost", "terms", "step", "tokens"}):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(made, name, None)
 
@@ -251,7 +264,7 @@ for make, extra in (
     (headrace.codecs.Compressed, "headrace[zstd]"),
     (lambda: headrace.codecs.Encrypted(None, {"k": bytes(32)}), "headrace[encryption]"),
     (lambda: headrace.Queue("q", url="embedded:" + sys.argv[1]).counts(), "headrace[embedded]"),
-    (lambda: queue.schedule("s", b"x", cron="* * * * *"), "headrace[cron]"),
+    (lambda: queue.admin.schedule("s", b"x", cron="* * * * *"), "headrace[cron]"),
 ):
     try:
         make()

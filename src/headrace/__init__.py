@@ -17,10 +17,9 @@ from headrace._api.sync.worker import Worker
 from headrace._model.event import Event
 from headrace._model.flow import FanOut, FlowJob, FlowState, Next
 from headrace._model.job import Job, NewJob
-from headrace._model.policy import Rate, Retry
+from headrace._model.policy import Debounce, Rate, Replace, Retry, Throttle
 from headrace._model.receipt import AsyncReceipt, Receipt
-from headrace._model.shards import Shard
-from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.state import Counts, JobState, Schedule, WorkerState
 from headrace.errors import (
     BatchError,
     Complete,
@@ -48,6 +47,7 @@ __all__ = [
     "ConfigurationError",
     "Counts",
     "DeadLetter",
+    "Debounce",
     "Event",
     "FanOut",
     "Flow",
@@ -65,13 +65,13 @@ __all__ = [
     "Rate",
     "Receipt",
     "Release",
-    "Repairs",
+    "Replace",
     "Retry",
     "RetryLater",
     "Schedule",
-    "Shard",
     "Task",
     "Tasks",
+    "Throttle",
     "Worker",
     "WorkerState",
     "as_completed",

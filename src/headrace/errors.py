@@ -307,7 +307,8 @@ def said(error: object) -> str:
     name: str = type.__dict__["__name__"].__get__(type(error))  # whatever its metaclass makes of it
     try:
         text = f"{name}: {error}"[:REASON_CHARACTERS]
-        for cause in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        causes: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+        for cause in causes if isinstance(error, BaseExceptionGroup) else ():
             if len(text) >= REASON_CHARACTERS:
                 break
             text = f"{text}; {said(cause)}"

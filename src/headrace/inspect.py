@@ -1,16 +1,21 @@
 """Views of queues, jobs, workers and flows, for web pages, the command line, and tools of your own.
 
-with Inspector(url="redis://localhost:6379/0") as look:
-for queue in look.overview().queues:
-print(queue.name, queue.counts.waiting, queue.lag, queue.law)
+    with Inspector(url="redis://localhost:6379/0") as look:
+        for queue in look.overview().queues:
+            print(queue.name, queue.counts.waiting, queue.lag, queue.law)
+
+Also the types of `queue.admin` and of its answers.
 """
 
+from headrace._api.aio.admin import AsyncAdmin
 from headrace._api.aio.inspector import AsyncInspector
+from headrace._api.sync.admin import Admin
 from headrace._api.sync.inspector import Inspector
 from headrace._core.views.views import reason_key
 from headrace._model.bulk import Bulk
-from headrace._model.shards import Resharding
+from headrace._model.shards import Resharding, Shard
 from headrace._model.shown import Payload
+from headrace._model.state import Repairs
 from headrace._model.trends import TrendPoint, Trends
 from headrace._model.views import (
     DeadGroup,
@@ -27,6 +32,8 @@ from headrace._model.views import (
 )
 
 __all__ = [
+    "Admin",
+    "AsyncAdmin",
     "AsyncInspector",
     "Bulk",
     "DeadGroup",
@@ -39,8 +46,10 @@ __all__ = [
     "Payload",
     "QueuePage",
     "QueueView",
+    "Repairs",
     "Resharding",
     "RunsPage",
+    "Shard",
     "ShardView",
     "TrendPoint",
     "Trends",

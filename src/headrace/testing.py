@@ -155,7 +155,7 @@ def _declared(worker: Worker | AsyncWorker) -> bool:
 
 def _to_run(queues: Sequence[Queue], delayed: bool) -> int:
     """Count the jobs that are to run: those that are there, and ticks of schedules that are due."""
-    ticks = sum(one.next_due <= time.time() for queue in queues for one in queue.schedules())
+    ticks = sum(one.next_due <= time.time() for queue in queues for one in queue.admin.schedules())
     counts = [queue.counts() for queue in queues]
     return ticks + _jobs_left(counts) - (0 if delayed else sum(one.delayed for one in counts))
 

@@ -153,7 +153,7 @@ class Actor:
             self.verdict("can", "off", name, queue.cancel, name)
         if self.late and self.dice.random() < 0.3:
             name = self.dice.choice(self.late)
-            self.verdict("mov", "due", name, queue.reschedule, name, self.dice.choice([None, 0.0, 0.1, 1.0]))
+            self.verdict("mov", "due", name, queue.admin.reschedule, name, self.dice.choice([None, 0.0, 0.1, 1.0]))
 
     def verdict(self, ask: str, answer: str, name: str, call: Callable[..., bool], *args: Any) -> None:
         """Ask for something, and say what came of it."""
@@ -228,7 +228,7 @@ class Actor:
         if done:
             receipt = queue.enqueue(lease.job.payload, id=lease.job.id)
             self.write(f"dup {self.name} {lease.job.id} {int(receipt.added)}")
-            queue.reschedule(lease.job.id, 0.0)
+            queue.admin.reschedule(lease.job.id, 0.0)
 
     def settled(self, lease: Lease) -> bool:
         """Maybe renew it, maybe settle it otherwise than by completing it."""
@@ -257,11 +257,13 @@ class Actor:
         with Queue(METERED, url=self.orders.url, lease=LEASE, rate=RATE, max_attempts=None) as queue:
             calm = self.orders.log.parent / CALM
             # As one that was killed has left it: to set it anew each time would put off its jobs again and again.
-            ticking = None if self.dice.random() < 0.2 else any(found.name == "tick" for found in queue.schedules())
+            ticking = (
+                None if self.dice.random() < 0.2 else any(found.name == "tick" for found in queue.admin.schedules())
+            )
             while not self.over:
                 wanted = not calm.exists()
                 if wanted is not ticking:
-                    queue.schedule("tick", b"tick", every=EVERY) if wanted else queue.unschedule("tick")
+                    queue.admin.schedule("tick", b"tick", every=EVERY) if wanted else queue.admin.unschedule("tick")
                     ticking = wanted
                 if wanted:
                     for _ in range(20 if queue.counts().waiting < 20 else 0):
@@ -286,23 +288,25 @@ class Actor:
                 time.sleep(0.5 * self.dice.random())
                 match self.dice.randrange(6):
                     case 0:
-                        queue.expire(*([] if self.dice.random() < 0.3 else [s.job.id for s in queue.running()][:3]))
+                        queue.admin.expire(
+                            *([] if self.dice.random() < 0.3 else [s.job.id for s in queue.admin.running()][:3])
+                        )
                     case 1:
-                        living = queue.workers()
+                        living = queue.admin.workers()
                         if living:
-                            queue.fail_worker(self.dice.choice(living).name)
+                            queue.admin.fail_worker(self.dice.choice(living).name)
                     case 2:
-                        queue.pause()
+                        queue.admin.pause()
                         time.sleep(0.3 * self.dice.random())
-                        queue.resume()
+                        queue.admin.resume()
                     case 3:
-                        queue.repair()
+                        queue.admin.repair()
                     case 4:
-                        shown = queue.peek()
+                        shown = queue.admin.peek()
                         if shown is not None:
-                            queue.position(shown.id)
+                            queue.admin.position(shown.id)
                     case _:
-                        sum(1 for _ in queue.waiting())
+                        sum(1 for _ in queue.admin.waiting())
 
     # -- runs of the flow ----------------------------------------------------------------------------
 
@@ -462,8 +466,8 @@ def redrive(queues: dict[str, Queue]) -> int:
     """Those that were to die once run again; how many."""
     number = 0
     for queue in queues.values():
-        names = [letter.job.id for letter in queue.dead() if load.Plan.of(letter.job.id).kind == "sick"]
-        number += queue.redrive(*names) if names else 0
+        names = [letter.job.id for letter in queue.admin.dead() if load.Plan.of(letter.job.id).kind == "sick"]
+        number += queue.admin.redrive(*names) if names else 0
     return number
 
 

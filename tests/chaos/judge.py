@@ -325,7 +325,7 @@ class Judge:
     def finish(self, queue: Queue, *others: Queue) -> None:
         """The verdict, when all is quiet. *others* have no dead letters."""
         self.read()
-        letters = [(state.job.id, state.job.payload.decode()) for state in queue.dead()]
+        letters = [(state.job.id, state.job.payload.decode()) for state in queue.admin.dead()]
         won, gone = self._hash("won"), self._hash("gone")
         self.verdicts(won, gone)
         self.runs.finish(*(_staged(each) for each in (won, gone, self.dead_in_stages())), self.cancels)

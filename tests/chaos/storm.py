@@ -303,10 +303,10 @@ class Storm:
         self.leave("producer")
         self.leave("runs")
         self.leave("operator")
-        self.queue.resume()
-        for late in self.queue.delayed():
+        self.queue.admin.resume()
+        for late in self.queue.admin.delayed():
             if "-k" in late.job.id:
-                self.queue.reschedule(late.job.id, 0.0)
+                self.queue.admin.reschedule(late.job.id, 0.0)
         self.settled(self.done, "jobs")
         self.leave("loop")
         self.leave("hand")
@@ -337,7 +337,7 @@ class Storm:
     @property
     def registered(self) -> int:
         """The number of workers that have registered, without queues that lease."""
-        return sum(not worker.name.startswith("queue-") for worker in self.queue.workers())
+        return sum(not worker.name.startswith("queue-") for worker in self.queue.admin.workers())
 
     def leave(self, role: str) -> None:
         """All of this role end in good order."""

@@ -165,7 +165,7 @@ def test_a_second_job_of_an_id(story: Story) -> None:
     story.queue.enqueue(b"p-3", id="i")
     story.client.xadd(PREFIX + "jobs", {"data": b"p-4", "id": "i"})
     assert all(lease.retry(delay=60) for lease in story.queue.lease_many(2))
-    assert {state.job.id for state in story.queue.delayed()} == {"i"}
+    assert {state.job.id for state in story.queue.admin.delayed()} == {"i"}
     assert story.client.zcard(PREFIX + "delayed") == 2
     assert story.client.hlen(PREFIX + "ids") == 1
     story.judge.sample(story.queue)

@@ -90,7 +90,7 @@ class Storm:
         number, timeout = how
         with self._cast.queue(SPREAD, timeout=timeout) as queue:
             try:
-                queue.reshard(number)
+                queue.admin.reshard(number)
             except redis.RedisError:
                 if timeout > 1:
                     raise
@@ -122,7 +122,7 @@ class Storm:
 
     def _sentence(self) -> None:
         with self._cast.queue(SPREAD) as queue:
-            queue.reshard()
+            queue.admin.reshard()
             if _table(queue).changing:
                 self.judge.complain("stuck", f"a change: {_table(queue)}")
         for name in sorted(self._cast.queues, key=lambda name: name == SPREAD):  # the last one has the ends of chains
@@ -155,5 +155,5 @@ class Storm:
 
 
 def _table(queue: Queue[Any]) -> Any:
-    queue.shards()  # reads it
+    queue.admin.shards()  # reads it
     return queue._whole.map.table  # type: ignore[union-attr]  # it has shards

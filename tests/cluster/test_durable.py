@@ -12,7 +12,7 @@ from typing import Any, Self
 import pytest
 import redis
 
-from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, Queue, QueueFull
+from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, Queue, QueueFull, Replace
 from headrace._model.durability import Durability
 from headrace._net.sync.executor import Executor
 from headrace._protocol.keys import Keys
@@ -117,7 +117,7 @@ def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.Monkey
         queue.enqueue_many([b"x"] * 2_500)
     assert len(many.value.receipts) == 2_500
     with pytest.raises(NotDurable) as conditional:
-        queue.enqueue_many([b"y", NewJob(b"z", id="one", replace=True)])
+        queue.enqueue_many([b"y", NewJob(b"z", id="one", if_exists=Replace())])
     assert [receipt.outcome for receipt in conditional.value.receipts] == ["added", "replaced"]
     with pytest.raises(NotDurable) as done:
         queue.complete_many(queue.lease_many(500))
@@ -282,7 +282,7 @@ def test_a_wait_that_outlives_its_history(
     connect = Connect(colour, wavering)
     try:
         queue = connect("w/a", url=f"{wavering.url}?socket_timeout=60", durable="replicas:1")
-        queue.delete()
+        queue.admin.delete()
         queue.enqueue(b"x", id="there")
         lease, key = queue.lease(), "headrace:{w}:w/a:jobs"
         calls: dict[str, Callable[[], Any]] = {

@@ -255,7 +255,7 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
         worker.handler(name)(lambda _job: None)
     queues = [Queue(name, url=cluster.url) for name in (lost, *alive)]
     with worker:
-        until(lambda: all(any(one.alive for one in queue.workers()) for queue in queues), "a worker everywhere")
+        until(lambda: all(any(one.alive for one in queue.admin.workers()) for queue in queues), "a worker everywhere")
         frozen.suspend()
         try:
             end = time.monotonic() + 6.0  # twice its timeout
@@ -264,7 +264,7 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
                     done = queue.counts().completed
                     queue.enqueue(b"x")
                     until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
-                    assert [one.alive for one in queue.workers() if not one.name.startswith("queue-")] == [True]
+                    assert [one.alive for one in queue.admin.workers() if not one.name.startswith("queue-")] == [True]
                 time.sleep(0.05)
             with (
                 Queue(lost, url=cluster.url, timeout=0.5) as queue,
@@ -291,7 +291,9 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
             worker.handler(name)(lambda _job: None)
         queues = [Queue(name, url=cluster.url) for name in alive]
         with worker:
-            until(lambda: all(any(one.alive for one in queue.workers()) for queue in queues), "a worker everywhere")
+            until(
+                lambda: all(any(one.alive for one in queue.admin.workers()) for queue in queues), "a worker everywhere"
+            )
             dead = cluster.owner(lost)
             dead.kill()
             end = time.monotonic() + 6.0  # twice its timeout
@@ -300,11 +302,13 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
                     done = queue.counts().completed
                     queue.enqueue(b"x")
                     until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
-                    assert [one.alive for one in queue.workers() if not one.name.startswith("queue-")] == [True]
+                    assert [one.alive for one in queue.admin.workers() if not one.name.startswith("queue-")] == [True]
                 time.sleep(0.05)
             end = time.monotonic()
         assert time.monotonic() - end < 20  # it does not wait for the dead one
-        assert not [one for queue in queues for one in queue.workers() if not one.name.startswith("queue-")]  # it left
+        assert not [
+            one for queue in queues for one in queue.admin.workers() if not one.name.startswith("queue-")
+        ]  # it left
         for queue in queues:
             queue.close()
 

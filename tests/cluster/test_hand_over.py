@@ -39,8 +39,10 @@ def test_to_all_masters(connect: Connect, cluster: Cluster) -> None:
     counts = queue.counts()
     assert (counts.enqueued, counts.completed, counts.present, counts.lost) == (12 + 12 * 30, 12 + 12 * 30, 0, 0)
     assert after.counts().waiting == 12 * 30
-    assert {shard.counts.handing for shard in queue.shards()} == {0}
-    assert {TABLE.part_of(key) for key in KEYS} == {shard.number for shard in after.shards() if shard.counts.waiting}
+    assert {shard.counts.handing for shard in queue.admin.shards()} == {0}
+    assert {TABLE.part_of(key) for key in KEYS} == {
+        shard.number for shard in after.admin.shards() if shard.counts.waiting
+    }
     assert all(master.ask("DBSIZE") for master in cluster.masters)
 
 
@@ -66,8 +68,8 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
     other.handler("q/a", shards=SHARDS)(lambda _job: None)  # it sends what others left
     with Queue("q/a", url=dying.url, shards=SHARDS, timeout=2.0) as queue, worker, other:
         ops = queue._whole.map.of(here)  # type: ignore[union-attr]
-        assert queue.drain(20)
-        queue.pause()
+        assert queue.admin.drain(20)
+        queue.admin.pause()
         queue.enqueue(b"x", key=here)
         away.suspend()
         try:
@@ -123,7 +125,7 @@ def test_a_master_is_replaced_under_chains(monkeypatch: pytest.MonkeyPatch) -> N
             master.kill()
             until(lambda: sum(won.values()) >= chains * steps or errors, "the ends of all chains", 120)
             assert not errors
-            assert queue.drain(60)
+            assert queue.admin.drain(60)
             counts = queue.counts()
             enough.set()
             for thread in threads:

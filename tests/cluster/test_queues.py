@@ -38,12 +38,12 @@ def tour(queue: Any) -> None:
     assert all(queue.complete_many(leases))
     assert queue.cancel("later")
     assert not queue.cancel("later")
-    assert sum(1 for _ in queue.waiting()) == 2_400
-    assert [worker.queue for worker in queue.workers()] == [queue.name]
-    assert queue.purge() == 2_400
+    assert sum(1 for _ in queue.admin.waiting()) == 2_400
+    assert [worker.queue for worker in queue.admin.workers()] == [queue.name]
+    assert queue.admin.purge() == 2_400
     counts = queue.counts()
     assert (counts.enqueued, counts.completed, counts.waiting, counts.leased) == (2_502, 101, 0, 0)
-    assert queue.delete() == 0
+    assert queue.admin.delete() == 0
 
 
 def test_a_queue_on_each_master(connect: Connect, cluster: Cluster) -> None:
@@ -117,13 +117,13 @@ def test_schedules_and_flows_on_all_masters(kind: str, cluster: Cluster) -> None
     queues = [Queue(name, url=cluster.url) for name in names]
     with worker:
         for flow, queue in zip(flows, queues, strict=True):
-            assert queue.schedule("often", b"x", every=0.1)
+            assert queue.admin.schedule("often", b"x", every=0.1)
             assert flow.start(b"order", id="o").added
         for flow, queue in zip(flows, queues, strict=True):
             until(lambda flow=flow: flow.state("o").state == "completed", "the end of the run")
             until(lambda queue=queue: queue.counts().completed >= 3, "three ticks")
-            assert [one.name for one in queue.schedules()] == ["often"]
-            assert queue.unschedule("often")
+            assert [one.name for one in queue.admin.schedules()] == ["often"]
+            assert queue.admin.unschedule("often")
     assert sums == {name: [b"ABC"] for name in names}
     for one in [*flows, *queues]:
         one.close()
@@ -142,7 +142,7 @@ def test_a_worker_with_queues_on_all_masters(kind: str, cluster: Cluster) -> Non
         until(lambda: all(queue.counts().completed == 300 for queue in queues), "all jobs")
         alive = headrace.workers(redis.RedisCluster(*cluster.nodes[0].place))
         assert {one.queue for one in alive if one.alive} == set(names)
-    assert not [one for queue in queues for one in queue.workers() if one.name == worker.worker.name]
+    assert not [one for queue in queues for one in queue.admin.workers() if one.name == worker.worker.name]
     for queue in queues:
         queue.close()
 

@@ -42,9 +42,9 @@ def test_a_queue_on_all_masters(connect: Connect, cluster: Cluster, shards: int)
     assert queue.find(receipts[7].id).job.payload == b"k7"
     assert queue.counts().waiting == 3_300
     if shards > 1:
-        nodes = Counter(shard.node for shard in queue.shards())
+        nodes = Counter(shard.node for shard in queue.admin.shards())
         assert nodes == {f"127.0.0.1:{node.port}": shards // 3 for node in cluster.nodes}
-        assert all(shard.counts.waiting for shard in queue.shards()[:6])
+        assert all(shard.counts.waiting for shard in queue.admin.shards()[:6])
     found: list[bytes] = []
     while leases := queue.lease_many(300):
         assert all(queue.complete_many(leases))
@@ -62,7 +62,7 @@ def test_the_beats_of_many_shards_take_few_connections(cluster: Cluster, kind: s
     def work(_job: Any) -> None: ...
 
     with Queue("q", url=cluster.url, shards=12) as queue, worker:
-        until(lambda: len(queue.workers()) == 12)
+        until(lambda: len(queue.admin.workers()) == 12)
         links = worker.worker._running.executors["pulse"]._links
         opened = [len(link.connections._all) for link in links.values()]
     assert len(opened) == len(cluster.masters)
@@ -79,13 +79,13 @@ def test_the_tour_of_a_queue(connect: Connect) -> None:
     lease = sharded.lease(block=5)
     assert lease.complete(b"result")
     assert sharded.result(first.id) == first.result(timeout=5) == b"result"
-    assert sharded.schedule("often", b"x", every=0.1)
+    assert sharded.admin.schedule("often", b"x", every=0.1)
     assert sharded.lease(block=20).job.id.startswith("often@")
-    assert sharded.unschedule("often")
-    assert sharded.pause()
-    assert sharded.paused()
-    assert sharded.resume()
-    sharded.delete()
+    assert sharded.admin.unschedule("often")
+    assert sharded.admin.pause()
+    assert sharded.admin.paused()
+    assert sharded.admin.resume()
+    sharded.admin.delete()
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def test_a_worker_of_all_masters(cluster: Cluster, kind: str) -> None:
 
     with Queue("q", url=cluster.url, shards=12) as queue, worker:
         queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(1_200)])
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
         assert queue.enqueue(b"last").result(timeout=20) is None
     assert done == {b"%d" % n: 1 for n in range(1_200)} | {b"last": 1}
 
@@ -169,7 +169,7 @@ def test_a_dead_master_stops_its_own_shards_only(dying: Cluster, kind: str) -> N
     with Queue("q", url=dying.url, shards=6, timeout=5) as queue:
         with worker:
             assert queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(60)])
-            assert queue.drain(30)
+            assert queue.admin.drain(30)
             dead.kill()
             for key in living:
                 receipt = queue.enqueue(b"x", key=key)
@@ -231,7 +231,10 @@ def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
         finally:
             frozen.wake()
         cluster.settled()
-        until(lambda: sum(shard.counts.waiting for shard in queue.shards() if shard.number in gone) > 2_000, "the call")
+        until(
+            lambda: sum(shard.counts.waiting for shard in queue.admin.shards() if shard.number in gone) > 2_000,
+            "the call",
+        )
         assert queue.counts().enqueued == 6_000 + calls
     assert failed == 1
 
@@ -257,7 +260,7 @@ def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
             for one in payloads[2_000:2_500]:
                 queue.enqueue(one)
             queue.enqueue_many([NewJob(one, id=f"i{one!r}") for one in payloads[2_500:]])
-            assert queue.drain(60)
+            assert queue.admin.drain(60)
             counts = queue.counts()
             assert (counts.enqueued, counts.completed, counts.lost) == (3_000, 3_000, 0)
         assert done.keys() == set(payloads)
@@ -277,10 +280,10 @@ def test_a_flow_on_all_masters(cluster: Cluster, kind: str) -> None:
         runs = [flow.start(b"order", id=f"o{n}").id for n in range(60)]
         assert {flow.result(one, timeout=60) for one in runs} == {b"11,22"}
     with Queue("shop/pack", url=cluster.url, shards=6) as queue:
-        assert Counter(shard.node for shard in queue.shards()) == {
+        assert Counter(shard.node for shard in queue.admin.shards()) == {
             f"127.0.0.1:{node.port}": 2 for node in cluster.nodes
         }
-        assert all(shard.counts.completed for shard in queue.shards())
+        assert all(shard.counts.completed for shard in queue.admin.shards())
         assert (queue.counts().completed, queue.counts().lost) == (120, 0)
     flow.close()
 
@@ -313,16 +316,16 @@ def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) ->
         producer.start()
         for shards in (8, 4):
             before = len(added)
-            assert queue.reshard(shards).shards == shards
+            assert queue.admin.reshard(shards).shards == shards
             until(lambda before=before: errors_ or len(added) >= before + 120, "a producer that goes on")
         enough.set()
         producer.join()
         assert not errors_
-        assert queue.drain(60)
-        assert queue.reshard().draining == 12  # for ten minutes
+        assert queue.admin.drain(60)
+        assert queue.admin.reshard().draining == 12  # for ten minutes
         counts = queue.counts()
         assert (counts.enqueued, counts.completed, counts.lost) == (len(added), len(added), 0)
-        opened = [shard for shard in queue.shards() if shard.state == "open"]
+        opened = [shard for shard in queue.admin.shards() if shard.state == "open"]
         assert len(opened) == 4
         assert len({shard.node for shard in opened}) == 3
     assert done == dict.fromkeys(added, 1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, Counts, NewJob, QueueFull, Rate, Receipt
+from headrace import AsyncQueue, Counts, Debounce, NewJob, QueueFull, Rate, Receipt, Replace, Throttle
 from headrace._net.aio.pool import CALLS_AT_ONCE
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace.errors import StreamStopped
@@ -26,7 +26,7 @@ NOT_BEGUN = {  # ways to be there without having been begun
     "delayed": lambda q, _: q.enqueue(b"old", id="a", delay=LONG),
     "parked": lambda q, _: leased(q, b"old", id="a").release(),
     "parked, of a level": lambda q, _: leased(q, b"old", id="a", priority=1).release(),
-    "paused": lambda q, _: [q.enqueue(b"old", id="a"), q.pause()],
+    "paused": lambda q, _: [q.enqueue(b"old", id="a"), q.admin.pause()],
 }
 BEGUN = {  # ways to have been begun
     "leased": lambda q: leased(q, b"old", id="a"),
@@ -63,11 +63,11 @@ def test_a_job_that_is_known_needs_no_room(connect) -> None:
     queue = connect("q", max_waiting=1)
     assert queue.enqueue(b"x", id="a").added
     assert queue.enqueue(b"x", id="a").outcome == "present"
-    assert queue.enqueue(b"y", id="a", replace=True).outcome == "replaced"
+    assert queue.enqueue(b"y", id="a", if_exists=Replace()).outcome == "replaced"
     assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
     connect("q").enqueue(b"x")  # by a producer that knows of no bound: more wait than may
     assert queue.enqueue(b"x", id="a").outcome == "present"
-    assert queue.enqueue(b"y", id="a", replace=True).outcome == "replaced"
+    assert queue.enqueue(b"y", id="a", if_exists=Replace()).outcome == "replaced"
     assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
 
 
@@ -111,7 +111,7 @@ def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> No
     assert queue.enqueue(b"b", key="k").added
     assert time.monotonic() - moment[0] < 5
     assert client.info("commandstats")["cmdstat_xread"]["calls"] <= 2
-    assert payloads(queue.waiting()) == [b"b"]
+    assert payloads(queue.admin.waiting()) == [b"b"]
 
 
 def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
@@ -178,7 +178,7 @@ def test_follow_ups_and_schedules_are_never_refused(connect) -> None:
     lease = leased(queue)
     queue.enqueue(b"x")
     assert lease.complete(then=[NewJob(b"y"), NewJob(b"z")])
-    queue.schedule("s", b"t", every=0.1)
+    queue.admin.schedule("s", b"t", every=0.1)
     until(lambda: [queue.lease(), queue.counts().enqueued >= 5][1])
     assert queue.counts().lost == 0
 
@@ -192,16 +192,16 @@ def test_replaced_before_it_begins(connect, client: redis.Redis, way: str) -> No
     queue = connect("q", priorities=2)
     NOT_BEGUN[way](queue, client)
     before = queue.find("a").job.enqueued_at
-    receipt = queue.enqueue(b"new", id="a", headers={"h": "1"}, replace=True)
+    receipt = queue.enqueue(b"new", id="a", headers={"h": "1"}, if_exists=Replace())
     assert (receipt.id, receipt.added, receipt.outcome) == ("a", False, "replaced")
     state = queue.find("a")
     assert (state.state, state.job.payload, state.job.headers, state.job.attempt) == ("waiting", b"new", {"h": "1"}, 1)
     assert state.job.enqueued_at == before
     assert queue.counts() == Counts(waiting=1, enqueued=1)
-    assert queue.enqueue(b"later", id="a", priority=1, delay=LONG, replace=True).outcome == "replaced"
+    assert queue.enqueue(b"later", id="a", priority=1, delay=LONG, if_exists=Replace()).outcome == "replaced"
     assert (queue.find("a").state, queue.find("a").job.priority) == ("delayed", 1)
-    assert queue.enqueue(b"now", id="a", replace=True).outcome == "replaced"
-    queue.resume()
+    assert queue.enqueue(b"now", id="a", if_exists=Replace()).outcome == "replaced"
+    queue.admin.resume()
     lease = queue.lease()
     assert (lease.job.id, lease.job.payload, lease.job.attempt) == ("a", b"now", 1)
     assert lease.complete()
@@ -215,10 +215,10 @@ def test_moved_before_it_begins(connect, client: redis.Redis, way: str) -> None:
     queue = connect("q", priorities=2)
     NOT_BEGUN[way](queue, client)
     outcome = "present" if way == "delayed" else "moved"  # that is due later as it is
-    assert queue.enqueue(b"new", id="a", debounce=60).outcome == outcome
-    assert queue.enqueue(b"new", id="a", debounce=2 * LONG).outcome == "moved"
-    assert queue.enqueue(b"new", id="a", debounce=60).outcome == "present"
-    assert queue.enqueue(b"new", id="a", debounce=3 * LONG, max_wait=LONG / 2).outcome == "present"
+    assert queue.enqueue(b"new", id="a", if_exists=Debounce(60)).outcome == outcome
+    assert queue.enqueue(b"new", id="a", if_exists=Debounce(2 * LONG)).outcome == "moved"
+    assert queue.enqueue(b"new", id="a", if_exists=Debounce(60)).outcome == "present"
+    assert queue.enqueue(b"new", id="a", if_exists=Debounce(3 * LONG, max_wait=LONG / 2)).outcome == "present"
     state = queue.find("a")
     assert (state.state, state.job.payload, state.job.attempt) == ("delayed", b"old", 1)
     assert LONG < state.due - state.job.enqueued_at < 2 * LONG + PATIENCE
@@ -226,12 +226,12 @@ def test_moved_before_it_begins(connect, client: redis.Redis, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", BEGUN)
-@pytest.mark.parametrize("options", [{"replace": True}, {"debounce": 2 * LONG}, {"debounce": LONG, "replace": True}])
-def test_one_that_has_begun_is_left_alone(connect, way: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("if_exists", [Replace(), Debounce(2 * LONG), Debounce(LONG, replace=True)])
+def test_one_that_has_begun_is_left_alone(connect, way: str, if_exists: Any) -> None:
     queue = connect("q", priorities=2)
     BEGUN[way](queue)
     before, counts = queue.find("a"), queue.counts()
-    assert queue.enqueue(b"new", id="a", **options) == Receipt("a", False)
+    assert queue.enqueue(b"new", id="a", if_exists=if_exists) == Receipt("a", False)
     after = queue.find("a")
     assert (after.job.payload, after.state, after.due) == (b"old", before.state, before.due)
     assert queue.counts() == counts
@@ -245,7 +245,7 @@ def test_one_that_a_rate_holds_back(connect) -> None:
     assert queue.lease().job.payload == b"first"
     assert queue.lease() is None
     assert queue.find("a").state == "delayed"
-    assert queue.enqueue(b"new", id="a", headers={"k": "2"}, replace=True).outcome == "replaced"
+    assert queue.enqueue(b"new", id="a", headers={"k": "2"}, if_exists=Replace()).outcome == "replaced"
     lease = queue.lease()
     assert (lease.job.payload, lease.job.attempt) == (b"new", 1)
     assert lease.complete()
@@ -256,12 +256,12 @@ def test_the_token_goes_on_growing(connect) -> None:
     queue = connect("q")
     first = leased(queue, id="a")
     first.release()
-    queue.enqueue(b"new", id="a", replace=True)
+    queue.enqueue(b"new", id="a", if_exists=Replace())
     second = queue.lease()
     assert second.token > first.token
     assert second.job.attempt == 1
     second.release()
-    queue.enqueue(b"new", id="a", debounce=0.001)
+    queue.enqueue(b"new", id="a", if_exists=Debounce(0.001))
     promote(queue)
     assert queue.lease().token > second.token
 
@@ -269,24 +269,24 @@ def test_the_token_goes_on_growing(connect) -> None:
 def test_debounced(connect) -> None:
     """One run for all that came in time: the last payload, if it replaces."""
     queue = connect("q")
-    outcomes = [queue.enqueue(b"%d" % i, id="a", debounce=1.0, replace=True).outcome for i in range(3)]
+    outcomes = [queue.enqueue(b"%d" % i, id="a", if_exists=Debounce(1.0, replace=True)).outcome for i in range(3)]
     assert outcomes == ["added", "replaced", "replaced"]
     assert queue.lease() is None
     lease = queue.lease(block=PATIENCE)
     assert lease.job.payload == b"2"
-    assert queue.enqueue(b"3", id="a", debounce=0.3).outcome == "present"  # while it runs
+    assert queue.enqueue(b"3", id="a", if_exists=Debounce(0.3)).outcome == "present"  # while it runs
     assert lease.complete()
-    assert queue.enqueue(b"4", id="a", debounce=0.3).outcome == "added"
+    assert queue.enqueue(b"4", id="a", if_exists=Debounce(0.3)).outcome == "added"
 
 
 def test_debounced_for_no_longer_than_said(connect) -> None:
     queue = connect("q")
     start = time.monotonic()
-    outcomes = {queue.enqueue(b"x", id="a", debounce=LONG, max_wait=0.4).outcome}
+    outcomes = {queue.enqueue(b"x", id="a", if_exists=Debounce(LONG, max_wait=0.4)).outcome}
     assert queue.find("a").due - queue.find("a").job.enqueued_at > 1000  # the first is delayed as was said
     assert queue.cancel("a")
     while (lease := queue.lease()) is None:
-        outcomes.add(queue.enqueue(b"x", id="a", debounce=0.5, max_wait=0.6).outcome)
+        outcomes.add(queue.enqueue(b"x", id="a", if_exists=Debounce(0.5, max_wait=0.6)).outcome)
         assert time.monotonic() - start < PATIENCE
         time.sleep(0.02)
     assert "moved" in outcomes
@@ -296,18 +296,18 @@ def test_debounced_for_no_longer_than_said(connect) -> None:
 def test_throttled(connect, client: redis.Redis) -> None:
     """One in a period, whatever has become of it."""
     queue = connect("q")
-    assert queue.enqueue(b"1", id="a", throttle=LONG).outcome == "added"
-    assert queue.enqueue(b"2", id="a", throttle=LONG).outcome == "dropped"
+    assert queue.enqueue(b"1", id="a", if_exists=Throttle(LONG)).outcome == "added"
+    assert queue.enqueue(b"2", id="a", if_exists=Throttle(LONG)).outcome == "dropped"
     assert queue.lease().complete()
-    assert queue.enqueue(b"3", id="a", throttle=LONG) == Receipt("a", False, "dropped")
-    assert [r.outcome for r in queue.enqueue_many([NewJob(b"x", id="b", throttle=LONG)] * 3)] == [
+    assert queue.enqueue(b"3", id="a", if_exists=Throttle(LONG)) == Receipt("a", False, "dropped")
+    assert [r.outcome for r in queue.enqueue_many([NewJob(b"x", id="b", if_exists=Throttle(LONG))] * 3)] == [
         "added",
         "dropped",
         "dropped",
     ]
     assert 0 < client.pttl(key("taken")) <= 1000 * LONG
-    assert queue.enqueue(b"4", id="c", throttle=0.05).added
-    until(lambda: queue.enqueue(b"5", id="c", throttle=0.05).outcome == "present", "the end of the period")
+    assert queue.enqueue(b"4", id="c", if_exists=Throttle(0.05)).added
+    until(lambda: queue.enqueue(b"5", id="c", if_exists=Throttle(0.05)).outcome == "present", "the end of the period")
     assert queue.counts() == Counts(waiting=2, enqueued=3, completed=1)
 
 
@@ -328,8 +328,8 @@ def test_an_id_stays_taken_after_its_job(connect, client: redis.Redis, whose: st
     assert add() == "present"
     assert 0 < client.pttl(key("taken")) <= 1000 * LONG
     assert other.enqueue(b"x", id="a").outcome == "added"  # it does not ask
-    other.purge()
-    assert queue.delete() == 0
+    other.admin.purge()
+    assert queue.admin.delete() == 0
     assert add() == "added"
 
 
@@ -349,7 +349,7 @@ def test_only_completion_keeps_an_id(connect, end: str) -> None:
         assert queue.cancel("a")
     elif end == "deleted":
         assert lease.release()
-        assert queue.purge() == 1
+        assert queue.admin.purge() == 1
     else:
         assert lease.dead_letter("why")
     assert queue.enqueue(b"x", id="a").added
@@ -359,7 +359,7 @@ def test_a_dead_letter_that_is_redriven(connect) -> None:
     """It is unique still."""
     queue = connect("q", unique_for=LONG)
     leased(queue, id="a").dead_letter("why")
-    queue.redrive()
+    queue.admin.redrive()
     assert queue.lease().complete()
     assert queue.enqueue(b"x", id="a").outcome == "present"
 
@@ -385,9 +385,11 @@ def test_many_large_jobs_are_replaced(connect) -> None:
     size = BYTES_PER_SCRIPT // 2
     names = [f"j{i}" for i in range(8)]
     queue.enqueue_many([NewJob(b"x" * size, id=name) for name in names])
-    outcomes = [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"y", id=n, replace=True) for n in names])]
+    outcomes = [
+        receipt.outcome for receipt in queue.enqueue_many([NewJob(b"y", id=n, if_exists=Replace()) for n in names])
+    ]
     assert outcomes == ["replaced"] * 8
-    assert payloads(queue.waiting()) == [b"y"] * 8
+    assert payloads(queue.admin.waiting()) == [b"y"] * 8
 
 
 def test_producers_race(server: Server) -> None:
@@ -399,7 +401,10 @@ def test_producers_race(server: Server) -> None:
             while not stop.is_set():
                 queue.enqueue(b"x", id="a", **options)
 
-        kinds: list[dict[str, Any]] = [{"replace": True}, {"debounce": 0.01}, {"throttle": 0.01}, {"unique_for": 0.01}]
+        kinds: list[dict[str, Any]] = [
+            {"if_exists": Replace()}, {"if_exists": Debounce(0.01)}, {"if_exists": Throttle(0.01)},
+            {"unique_for": 0.01},
+        ]  # fmt: skip
         with ThreadPoolExecutor(4) as pool:
             futures = [pool.submit(produce, options) for options in kinds]
             for number in range(30):
@@ -414,15 +419,10 @@ def test_producers_race(server: Server) -> None:
 
 
 BAD: dict[str, Any] = {
-    "give the job an id": {"replace": True},
+    "give the job an id": {"if_exists": Replace()},
     "unique_for": {"unique_for": 0, "id": "a"},
-    "debounce": {"debounce": "5", "id": "a"},
-    "throttle": {"throttle": -1, "id": "a"},
-    "replace must be a bool": {"replace": 1, "id": "a"},
-    "max_wait: it bounds debounce": {"max_wait": 5, "id": "a"},
-    "debounce and throttle": {"debounce": 5, "throttle": 5, "id": "a"},
-    "replace and throttle": {"replace": True, "throttle": 5, "id": "a"},
-    "debounce and delay": {"debounce": 5, "delay": 5, "id": "a"},
+    "if_exists='replace': give Debounce": {"if_exists": "replace", "id": "a"},
+    "Debounce is the delay": {"if_exists": Debounce(5), "delay": 5, "id": "a"},
     "full=": {"full": "drop"},
 }
 
@@ -439,11 +439,11 @@ def test_bad_conditions_are_refused(nowhere, what: str) -> None:
 
 def test_what_takes_no_conditions(nowhere, connect) -> None:
     with pytest.raises(ValueError, match="for enqueue and enqueue_many only"):
-        leased(connect("q")).complete(then=[NewJob(b"x", id="a", replace=True)])
+        leased(connect("q")).complete(then=[NewJob(b"x", id="a", if_exists=Replace())])
     with pytest.raises(TypeError, match="unexpected keyword argument 'uniqe_for'"):
         nowhere("q").enqueue(b"x", id="a", uniqe_for=5)
     with pytest.raises(TypeError, match="to the NewJob"):
-        nowhere("q").enqueue(NewJob(b"x", id="a"), replace=True)
+        nowhere("q").enqueue(NewJob(b"x", id="a"), if_exists=Replace())
     for options in ({"max_waiting": 0}, {"max_waiting": 1.5}, {"full": "no"}, {"unique_for": 0}):
         with pytest.raises((ValueError, TypeError), match=next(iter(options))):
             nowhere("q", **options)

@@ -23,18 +23,30 @@ def test_enqueue_lease_complete(queue):
     assert lease.complete() is True
     assert lease.complete() is False
     assert queue.complete(lease) is False
-    assert list(queue.waiting()) == []
+    assert list(queue.admin.waiting()) == []
     assert queue.counts() == Counts(enqueued=1, completed=1)
 
 
 def test_nothing_there(queue):
     """A queue that never was: everything answers, nothing raises, and nothing is made by looking."""
     assert queue.counts() == Counts()
-    assert queue.peek() is None
-    assert [list(listing()) for listing in (queue.waiting, queue.running, queue.delayed, queue.dead)] == [[]] * 4
-    assert (queue.find("a"), queue.result("a"), queue.cancel("a"), queue.cancel_payload(b"a")) == (None, None, False, 0)
-    assert (queue.redrive(), queue.purge(), queue.purge_dead(), queue.workers()) == (0, 0, 0, [])
-    assert (queue.delete(), queue.complete_many([]), queue.enqueue_many([])) == (0, [], [])
+    assert queue.admin.peek() is None
+    assert [
+        list(listing()) for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead)
+    ] == [[]] * 4
+    assert (queue.find("a"), queue.result("a"), queue.cancel("a"), queue.admin.cancel_payload(b"a")) == (
+        None,
+        None,
+        False,
+        0,
+    )
+    assert (queue.admin.redrive(), queue.admin.purge(), queue.admin.purge_dead(), queue.admin.workers()) == (
+        0,
+        0,
+        0,
+        [],
+    )
+    assert (queue.admin.delete(), queue.complete_many([]), queue.enqueue_many([])) == (0, [], [])
     assert queue.lease() is None
     assert queue.lease_many(10) == []
     assert queue.counts() == Counts()
@@ -46,7 +58,7 @@ def test_first_in_first_out(queue):
     for job in jobs[:5]:
         queue.enqueue(job)
     queue.enqueue_many(jobs[5:])
-    assert payloads(queue.waiting()) == jobs
+    assert payloads(queue.admin.waiting()) == jobs
     got = [queue.lease().job.payload for _ in range(10)]
     got += [lease.job.payload for lease in queue.lease_many(100)]
     assert got == jobs
@@ -59,8 +71,8 @@ def test_three_queues(connect):
         connect(name).enqueue_many(mine)
     for name, mine in jobs.items():
         queue = connect(name)
-        assert payloads(queue.waiting()) == mine
-        assert (queue.peek().payload, queue.counts().waiting) == (mine[0], 3)
+        assert payloads(queue.admin.waiting()) == mine
+        assert (queue.admin.peek().payload, queue.counts().waiting) == (mine[0], 3)
         assert [(lease.job.queue, lease.job.payload) for lease in queue.lease_many(9)] == [(name, job) for job in mine]
 
 
@@ -103,23 +115,23 @@ def test_conservation(queue):
     assert queue.cancel("late")
     done["cancelled"] += 1
     now(waiting=5, parked=2, delayed=3, dead=1)
-    assert queue.cancel_payload(b"9") == 1
+    assert queue.admin.cancel_payload(b"9") == 1
     done["cancelled"] += 1
     now(waiting=4, parked=2, delayed=3, dead=1)
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     now(waiting=5, parked=2, delayed=3)
     assert queue.lease(at_most_once=True).job.payload == b"0"
     done["completed"] += 1
     now(waiting=5, parked=1, delayed=3)
     held = queue.lease_many(2)
     assert held[0].dead_letter("no")
-    assert queue.purge_dead() == 1
+    assert queue.admin.purge_dead() == 1
     done["dead_trimmed"] += 1
     now(waiting=4, leased=1, delayed=3)
-    assert queue.purge() == 7
+    assert queue.admin.purge() == 7
     done["deleted"] += 7
     now(leased=1)
-    assert queue.delete() == 1
+    assert queue.admin.delete() == 1
     done["deleted"] += 1
     now()
 
@@ -192,8 +204,8 @@ def test_namespaces(connect, client):
     assert one.enqueue(b"1", id="a").added
     assert two.enqueue(b"2", id="a").added
     assert one.lease().job.payload == b"1"
-    assert payloads(two.waiting()) == [b"2"]
-    assert two.delete() == 1
+    assert payloads(two.admin.waiting()) == [b"2"]
+    assert two.admin.delete() == 1
     assert present(one) == {"leased": 1}
     assert {key.partition(b":")[0] for key in client.scan_iter()} == {b"one", b"two"}
 
@@ -380,7 +392,7 @@ def test_bad_arguments(nowhere, verb, args, options, kind, what):
         return handles.get(value, value) if isinstance(value, str) else value
 
     with pytest.raises(kind, match=what):
-        getattr(queue, verb)(*map(shown, args), **options)
+        getattr(queue if hasattr(queue, verb) else queue.admin, verb)(*map(shown, args), **options)
 
 
 def test_what_a_codec_refuses(nowhere):

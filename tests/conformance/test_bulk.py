@@ -19,9 +19,9 @@ def queue(connect: Any) -> Any:
 
 def through(queue: Any, *given: str, **more: str) -> tuple[list[int], int]:
     """Go through all steps: how many each has looked at, and for how many it was done in all."""
-    steps = [queue.bulk(*given, **more)]
+    steps = [queue.admin.bulk(*given, **more)]
     while steps[-1].cursor:
-        steps.append(queue.bulk(*given, **more, cursor=steps[-1].cursor))
+        steps.append(queue.admin.bulk(*given, **more, cursor=steps[-1].cursor))
     return [step.looked for step in steps], sum(step.done for step in steps)
 
 
@@ -38,7 +38,7 @@ def test_dead_letters_that_match_go_back(queue: Any) -> None:
     dead(queue, 2100)
     assert through(queue, "redrive", "dead", reason="late", kind="a") == ([1000, 1000, 100], 0)
     assert through(queue, "redrive", "dead", reason="late") == ([1000, 1000, 100], 700)
-    assert {one.job.headers["kind"] for one in queue.waiting()} == {"b"}
+    assert {one.job.headers["kind"] for one in queue.admin.waiting()} == {"b"}
     assert through(queue, "purge_dead", "dead", kind="a") == ([1000, 400], 1400)
     counts = queue.counts()
     assert (counts.waiting, counts.dead, counts.dead_trimmed, counts.lost) == (700, 0, 1400, 0)
@@ -49,16 +49,16 @@ def test_letters_of_one_id_are_told_apart(queue: Any) -> None:
         queue.enqueue(b"x", id="same")
         queue.lease().dead_letter(reason)
     assert through(queue, "purge_dead", "dead", reason="one") == ([3], 2)
-    assert [one.reason for one in queue.dead()] == ["two"]
+    assert [one.reason for one in queue.admin.dead()] == ["two"]
 
 
 def test_what_dies_again_is_not_redriven_again(queue: Any) -> None:
     dead(queue, 1500)
-    step = queue.bulk("redrive", "dead")
+    step = queue.admin.bulk("redrive", "dead")
     assert (step.looked, step.matched, step.done) == (1000, 1000, 1000)
     while leases := queue.lease_many(500):
         assert all(queue._run(queue.ops.dead_letter([(lease.claim, "again") for lease in leases])))
-    step = queue.bulk("redrive", "dead", cursor=step.cursor)
+    step = queue.admin.bulk("redrive", "dead", cursor=step.cursor)
     assert (step.matched, step.done, step.cursor) == (500, 500, "")
     assert queue.counts().dead == 1000
 
@@ -88,4 +88,4 @@ def test_jobs_in_each_state(queue: Any) -> None:
 )
 def test_what_can_not_be(queue: Any, given: tuple[str, ...], more: dict[str, str], error: str) -> None:
     with pytest.raises(ValueError, match=error):
-        queue.bulk(*given, **more)
+        queue.admin.bulk(*given, **more)

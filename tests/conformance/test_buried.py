@@ -26,7 +26,7 @@ def test_a_job_that_does_not_decode(connect: Any, caplog: pytest.LogCaptureFixtu
     assert queue.lease() is None
     ((job, kind, reason),) = said(caplog)
     assert (job, kind) == ("a", "bill")
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert letter.reason == reason
 
 

@@ -37,7 +37,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 
 def waiting(queue: Queue) -> list[bytes]:
-    return [item.job.payload for item in queue.waiting()]
+    return [item.job.payload for item in queue.admin.waiting()]
 
 
 # -- enqueue -----------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def waiting(queue: Queue) -> list[bytes]:
 def test_arguments(headrace: Program, queue: Queue) -> None:
     """Each is a job; ids are printed one a line, and what is said besides goes elsewhere."""
     done = headrace("enqueue", "q", "--create", "a", "é b", "--header", "tenant=x=y", "--ids")
-    jobs = [item.job for item in queue.waiting()]
+    jobs = [item.job for item in queue.admin.waiting()]
     assert done.returncode == 0
     assert done.stdout.splitlines() == [job.id for job in jobs]
     assert done.stderr.startswith("headrace: enqueued 2 jobs in ")
@@ -61,7 +61,7 @@ def test_an_id_and_a_delay(within: Program, queue: Queue) -> None:
         assert done.returncode == 0
         assert done.stdout.startswith(expected)
     assert "; 1 were there already\n" in done.stdout
-    assert [(item.job.id, item.job.payload) for item in queue.delayed()] == [("i", b"-a")]
+    assert [(item.job.id, item.job.payload) for item in queue.admin.delayed()] == [("i", b"-a")]
 
 
 def test_lines_from_standard_input(headrace: Program, queue: Queue) -> None:
@@ -79,7 +79,7 @@ def test_lines_from_a_file(within: Program, queue: Queue, tmp_path: Path) -> Non
     done = within("enqueue", "q", "--create", "--file", "jobs.txt", "--header", "from=file")
     assert re.match(r"enqueued 2502 jobs in [\d.]+ s, \d+/s; 0 were there already\n$", done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
-    jobs = [item.job for item in queue.waiting()]
+    jobs = [item.job for item in queue.admin.waiting()]
     assert [job.payload.decode() for job in jobs] == lines
     assert all(job.headers == {"from": "file"} for job in jobs)
 
@@ -104,10 +104,10 @@ def test_json_lines(within: Program, queue: Queue, ascii: bool) -> None:
         given="\n".join(json.dumps(row, ensure_ascii=ascii) for row in ROWS).encode(),
     )
     assert done.returncode == 0, done.stderr
-    jobs = [item.job for item in queue.waiting()]
+    jobs = [item.job for item in queue.admin.waiting()]
     assert [job.payload for job in jobs] == [BYTES[0], BYTES[1], BYTES[3]]
     assert (jobs[0].id, dict(jobs[0].headers)) == ("one", {"a": "b"})
-    assert [item.job.payload for item in queue.delayed()] == [BYTES[2]]
+    assert [item.job.payload for item in queue.admin.delayed()] == [BYTES[2]]
 
 
 BAD = {
@@ -254,7 +254,7 @@ def test_priorities(within: Program, newest: Server) -> None:
     assert "priority=2: give at least 0 and at most 1" in refused.stderr
     assert json.loads(within("stats", "q", "--json").stdout)["q"]["waiting"] == 4
     with Queue("q", url=newest.url, priorities=2) as queue:
-        assert queue.levels() == 2
+        assert queue.admin.levels() == 2
         assert [lease.job.payload for lease in queue.lease_many(9)] == [b"high", b"first", b"low", b"late"]
     refused = within("enqueue", "q", "--priority", "2", "x")  # no worker serves that level
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -292,13 +292,13 @@ def test_stats(within: Program, queue: Queue, newest: Server) -> None:
 def test_pause_and_resume(within: Program, queue: Queue) -> None:
     paused = [within("pause", "q", "--create") for _ in range(2)]
     assert [(done.stdout, done.returncode) for done in paused] == [("paused\n", 0), ("it was paused already\n", 1)]
-    assert queue.paused()
+    assert queue.admin.paused()
     queue.enqueue(b"x")
     head, row = (line.split("\t") for line in within("stats", "q").stdout.splitlines())
     assert dict(zip(head, row, strict=True))["paused"] == "yes"
     resumed = [within("resume", "q") for _ in range(2)]
     assert [(done.stdout, done.returncode) for done in resumed] == [("resumed\n", 0), ("it was not paused\n", 1)]
-    assert not queue.paused()
+    assert not queue.admin.paused()
 
 
 def test_move(within: Program, newest: Server) -> None:
@@ -359,10 +359,10 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
 
 def test_repair(within: Program, queue: Queue, newest: Server) -> None:
     """What was mended, by kind; a key of somebody else's is named."""
-    queue.pause()
+    queue.admin.pause()
     assert (done := within("repair", "q")).stdout == "mended\tnumber\n"
     assert (done.returncode, done.stderr) == (0, "headrace: nothing to mend in q\n")
-    queue.resume()
+    queue.admin.resume()
     queue.enqueue_many([b"a", b"b"])
     leases = queue.lease_many(2)
     with newest.client() as client:
@@ -572,7 +572,7 @@ def test_processes_have_names_of_their_own(working: Callable[..., Working], queu
     """A worker that has a name gets a number behind it, the same after a death."""
 
     def names() -> list[str]:
-        return sorted(x.name.partition(".")[0] for x in queue.workers() if x.alive)
+        return sorted(x.name.partition(".")[0] for x in queue.admin.workers() if x.alive)
 
     work = working("app:named", "--processes", "2")
     until(lambda: names() == ["mail-1", "mail-2"], "two workers", PATIENCE)
@@ -611,7 +611,7 @@ def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Qu
     until(work.pids, "the line that names the process", PATIENCE)
     os.kill(work.pids()[0], signal.SIGKILL)
     until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "the job in another process", 50.0)  # of 100 s
-    assert [state.job.attempt for state in queue.running()] == [2]
+    assert [state.job.attempt for state in queue.admin.running()] == [2]
     (tmp_path / "go").touch()
     work.signal(signal.SIGTERM)
     assert work.wait() == 0
@@ -627,7 +627,7 @@ def test_a_burst(working: Callable[..., Working], queue: Queue, name: str) -> No
     assert queue.counts() == Counts(enqueued=51, completed=51)
     assert working(f"app:{name}", "--burst").wait() == 0
     assert "has stopped by itself" in work.said
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def asked(port: str, path: str) -> tuple[int, str]:
@@ -671,13 +671,13 @@ def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
     until(lambda: len(work.pids()) == 4, "four processes", PATIENCE)
     assert sorted(re.findall(r"works on (\S+)", work.said)) == ["app:named"] * 2 + ["app:worker"] * 2
     names = {"mail-1", "mail-2"}
-    until(lambda: names < {one.name.partition(".")[0] for one in queue.workers()}, "their names", PATIENCE)
+    until(lambda: names < {one.name.partition(".")[0] for one in queue.admin.workers()}, "their names", PATIENCE)
     work.signal(signal.SIGTERM)
     assert work.wait() == 0
     work = working("app:worker", "app:number", "--processes", "2")
     assert work.wait() == 2
     assert "app:number: it is of type int" in work.said
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
@@ -735,7 +735,7 @@ def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Qu
     work.signal(signal.SIGTERM)
     assert work.wait() == 0
     assert queue.counts() == Counts(enqueued=2, parked=2)
-    assert [item.job.attempt for item in queue.waiting()] == [1, 1]
+    assert [item.job.attempt for item in queue.admin.waiting()] == [1, 1]
 
 
 def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> None:
@@ -744,7 +744,7 @@ def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> N
     until(lambda: len(work.pids()) == 2, patience=PATIENCE)
     work.process.kill()
     until(lambda: not any(map(alive, work.pids())), "the orphans' end", PATIENCE)
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -851,7 +851,7 @@ def test_it_stops_without_its_server(
     work = working("app:worker", "--processes", "2", url=own.url)
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     with Queue("q", url=own.url) as queue:
-        until(lambda: len(queue.workers()) == 2, "two workers", PATIENCE)
+        until(lambda: len(queue.admin.workers()) == 2, "two workers", PATIENCE)
         if busy:
             receipt = queue.enqueue(b"hold")
             until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
@@ -891,7 +891,7 @@ def test_an_outage_that_is_too_long(working: Callable[..., Working], own: Server
     work = working("app:worker", "--processes", "2", "--max-outage", "0.5", url=own.url)
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     with Queue("q", url=own.url) as queue:
-        until(lambda: len(queue.workers()) == 2, "two workers", PATIENCE)
+        until(lambda: len(queue.admin.workers()) == 2, "two workers", PATIENCE)
     own.kill()
     assert work.wait() == 1
     assert len(work.pids()) == 2

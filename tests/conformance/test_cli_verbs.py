@@ -78,7 +78,7 @@ def test_create(within: Program, newest: Server) -> None:
     assert within("move", "enqueue", "enqueue", "--create").returncode == 2
     assert within("queues").stdout.split() == ["enqueue", "schedules"]  # a pause alone is no queue to be found
     with Queue("pause", url=newest.url) as paused:
-        assert paused.paused()
+        assert paused.admin.paused()
 
 
 def test_options_stand_before_or_after(within: Program, queue: Queue, newest: Server) -> None:
@@ -211,7 +211,7 @@ def test_result(within: Program, queue: Queue) -> None:
     refused(within("result", "q", "w"), "job 'w' has not ended; it goes on", code=1)
     queue.complete(queue.lease(), b"done\n")
     assert outcome(within("result", "q", "w")) == (0, "done\n")
-    queue.reschedule("d", 0)
+    queue.admin.reschedule("d", 0)
     lease = queue.lease()
     completing = threading.Timer(0.2, queue.complete, (lease, b"\xff"))
     completing.start()
@@ -336,7 +336,7 @@ def test_expire(within: Program, queue: Queue) -> None:
 
 
 def test_fail_worker(within: Program, queue: Queue) -> None:
-    (worker,) = queue.workers()
+    (worker,) = queue.admin.workers()
     done = within("fail-worker", "q", worker.name, "--yes", "--json")
     assert lines(done) == [{"queue": "q", "worker": worker.name, "jobs": 1}]
     assert queue.counts().parked == 1
@@ -346,7 +346,7 @@ def test_fail_worker(within: Program, queue: Queue) -> None:
 
 def test_drain(within: Program, queue: Queue) -> None:
     assert outcome(within("drain", "q", "--timeout", "0")) == (1, "3 left\n")
-    queue.purge()
+    queue.admin.purge()
     queue.cancel("r")
     assert outcome(within("drain", "q", "--json")) == (0, '{"queue": "q", "drained": true, "left": 0}\n')
 
@@ -368,7 +368,7 @@ def test_changes_as_json(within: Program, queue: Queue, newest: Server) -> None:
 
 
 def test_nothing_done(within: Program, queue: Queue) -> None:
-    queue.purge_dead()
+    queue.admin.purge_dead()
     for command in ("dead redrive", "dead purge --yes"):
         assert within(*words(command, "q")).returncode == 1
 
@@ -407,7 +407,7 @@ def test_schedules(within: Program, queue: Queue) -> None:
     done = within("schedules", "remove", "q", "hourly", "absent")
     assert outcome(done) == (1, "removed 1\n")
     assert done.stderr == "headrace: 1 of 2: no such schedule in q\n"
-    assert [one.name for one in queue.schedules()] == ["nightly"]
+    assert [one.name for one in queue.admin.schedules()] == ["nightly"]
     for wrong in ([], ["--every", "60", "--cron", "* * * * *"], ["--cron", "soon"]):
         refused(within("schedules", "add", "q", "s", *wrong), "cron" if wrong else "every")
 

@@ -36,7 +36,7 @@ def test_users_that_come_and_go(client, connect, large):
         queue.close()
     assert lanes(client) == []
     assert consumers(client) == set()
-    assert connect().workers() == []
+    assert connect().admin.workers() == []
 
 
 def test_what_is_held_stays_leased(client, connect):
@@ -46,7 +46,7 @@ def test_what_is_held_stays_leased(client, connect):
     queue.close()
     assert consumers(client) == {lease.worker}
     other = connect()
-    assert [worker.name for worker in other.workers()] == [lease.worker]
+    assert [worker.name for worker in other.admin.workers()] == [lease.worker]
     assert other.lease() is None
     assert lease.complete(fenced=True) is True
 
@@ -60,7 +60,7 @@ def test_one_that_goes_on_is_there_again(client, connect):
         assert consumers(client) == {lease.worker}
         assert lease.complete() is True
         queue.close()
-        assert (consumers(client), lanes(client), connect().workers()) == (set(), [], [])
+        assert (consumers(client), lanes(client), connect().admin.workers()) == (set(), [], [])
 
 
 def test_one_that_is_dropped_leaves_no_connection(newest):

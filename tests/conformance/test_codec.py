@@ -34,7 +34,7 @@ def test_json(connect, client):
     ((_, fields),) = client.xrange(key("jobs"), count=1)
     assert fields == {b"data": '{"a":[1,"é"],"b":null}'.encode()}
     everything = [{"a": [1, "é"], "b": None}, *VALUES, {"c": 1}]
-    assert payloads(queue.waiting()) == everything
+    assert payloads(queue.admin.waiting()) == everything
     assert queue.find("c").job.payload == {"c": 1}
     assert [lease.job.payload for lease in queue.lease_many(99)] == everything
 
@@ -46,7 +46,7 @@ def test_json_results(connect):
     assert queue.result("a") == {"answer": 42}
     assert queue.results(["a", "b"]) == {"a": {"answer": 42}}
     assert connect().result("a") == b'{"answer":42}'
-    assert payloads(queue.waiting()) == [[1]]
+    assert payloads(queue.admin.waiting()) == [[1]]
     with pytest.raises(CodecError, match="result: payload does not encode as JSON"):
         queue.lease().complete(object())
     assert present(queue) == {"leased": 1}
@@ -63,7 +63,7 @@ def test_typed_json(connect):
     queue.enqueue(Order(7, ["tea"]))
     connect().enqueue_many([b'{"number": "x", "items": []}', b"{}", b'{"number": 8, "items": []}'])
     assert [lease.job.payload for lease in queue.lease_many(9)] == [Order(7, ["tea"]), Order(8, [])]
-    reasons = [state.reason for state in queue.dead()]
+    reasons = [state.reason for state in queue.admin.dead()]
     assert len(reasons) == 2
     assert "Expected `int`, got `str` - at `$.number`" in reasons[0]
     assert "missing required field" in reasons[1]
@@ -79,7 +79,7 @@ def test_a_codec_of_your_own(connect, client):
     queue.enqueue("late", delay=LONG)
     assert [fields for _, fields in client.xrange(key("jobs"))] == [{b"data": b"cba"}, {b"data": b"x"}]
     assert [lease.job.payload for lease in queue.lease_many(2)] == ["abc", "x"]
-    assert payloads(queue.delayed()) == ["late"]
+    assert payloads(queue.admin.delayed()) == ["late"]
 
 
 # -- what does not decode ----------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_quarantine(connect):
     plain.enqueue_many([b"1", b"[", b"2", b""])
     assert [lease.job.payload for lease in queue.lease_many(9)] == [1, 2]
     assert queue.lease_many(9) == []
-    letters = list(queue.dead())
+    letters = list(queue.admin.dead())
     assert payloads(letters) == [b"\x00{\xff", b"[", b""]
     assert all(letter.reason.startswith("payload does not decode: DecodeError: ") for letter in letters)
     assert all(letter.worker for letter in letters)
@@ -120,7 +120,7 @@ def test_quarantine_of_what_came_back(connect):
     assert delayed.retry(0.001)
     promote(plain)
     assert queue.lease_many(9) == []
-    assert [letter.job.attempt for letter in queue.dead()] == [1, 2, 2]
+    assert [letter.job.attempt for letter in queue.admin.dead()] == [1, 2, 2]
     assert present(queue) == {"dead": 3}
 
 
@@ -129,7 +129,7 @@ def test_quarantined_and_redriven(connect):
     plain, queue = connect(), connect(codec=JSONCodec())
     plain.enqueue(b"\xff\x00", id="a", headers={"a": "b"})
     assert queue.lease() is None
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     job = plain.lease().job
     assert (job.id, job.payload, job.headers, job.attempt) == ("a", b"\xff\x00", {"a": "b"}, 1)
 
@@ -140,8 +140,10 @@ def test_listings_of_what_does_not_decode(connect):
     plain.enqueue_many([b"[", b"["])
     plain.enqueue(b"[", id="a", delay=LONG)
     plain.lease()
-    assert payloads(queue.waiting()) == payloads(queue.running()) == payloads(queue.delayed()) == [b"["]
-    assert queue.find("a").job.payload == queue.peek().payload == b"["
+    assert (
+        payloads(queue.admin.waiting()) == payloads(queue.admin.running()) == payloads(queue.admin.delayed()) == [b"["]
+    )
+    assert queue.find("a").job.payload == queue.admin.peek().payload == b"["
 
 
 def test_entries_without_data(queue, client):
@@ -150,11 +152,11 @@ def test_entries_without_data(queue, client):
     client.xadd(key("jobs"), {"data": b"fine", "type": "mail"})
     lease = queue.lease()
     assert (lease.job.payload, lease.job.headers) == (b"fine", {"type": "mail"})
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert (letter.job.id, letter.job.payload) == (entry, b"")
     assert letter.job.headers == {"type": "mail", "to": "ada"}
     assert letter.reason == "no payload: the entry has no field 'data'"
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert queue.lease() is None
     assert queue.find(entry).state == "dead"
 
@@ -164,5 +166,5 @@ def test_quarantine_respects_the_limit(connect):
     connect().enqueue_many([b"[%d" % i for i in range(5)])
     queue = connect(codec=JSONCodec(), dead_limit=2)
     assert queue.lease_many(9) == []
-    assert payloads(queue.dead()) == [b"[3", b"[4"]
+    assert payloads(queue.admin.dead()) == [b"[3", b"[4"]
     assert queue.counts() == Counts(dead=2, enqueued=5, dead_trimmed=3)

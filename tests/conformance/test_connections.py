@@ -35,27 +35,27 @@ def tour(queue):
     assert [receipt.added for receipt in receipts] == [True] * 3
     assert not queue.enqueue(b"x", id="é").added
     assert queue.enqueue(BYTES, id="delayed", delay=LONG).added
-    assert payloads(queue.waiting()) == [BYTES, BYTES, b"late"]
-    assert queue.peek().payload == BYTES
+    assert payloads(queue.admin.waiting()) == [BYTES, BYTES, b"late"]
+    assert queue.admin.peek().payload == BYTES
     plain, full, late = queue.lease_many(9, block=PATIENCE)
     assert (plain.job.id, plain.job.payload) == (receipts[0].id, BYTES)
     assert (full.job.id, full.job.payload, full.job.headers) == ("é", BYTES, {"h": "é"})
-    assert [state.worker for state in queue.running()] == [plain.worker] * 3
-    assert [(worker.name, worker.leased) for worker in queue.workers()] == [(plain.worker, 3)]
+    assert [state.worker for state in queue.admin.running()] == [plain.worker] * 3
+    assert [(worker.name, worker.leased) for worker in queue.admin.workers()] == [(plain.worker, 3)]
     assert full.complete(BYTES) is True
     assert full.complete(BYTES) is False
     assert queue.result("é") == BYTES
     assert plain.dead_letter("nö") is True
-    assert [(letter.job.payload, letter.reason) for letter in queue.dead()] == [(BYTES, "nö")]
+    assert [(letter.job.payload, letter.reason) for letter in queue.admin.dead()] == [(BYTES, "nö")]
     assert queue.find(plain.job.id).reason == "nö"
     assert (late.renew(), late.release(), late.release()) == (True, True, False)
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert queue.lease(block=0.01).retry()
-    assert payloads(queue.delayed()) == [BYTES]
+    assert payloads(queue.admin.delayed()) == [BYTES]
     assert present(queue) == {"waiting": 2, "delayed": 1}
-    assert (queue.cancel("delayed"), queue.cancel_payload(BYTES), queue.purge()) == (True, 1, 1)
+    assert (queue.cancel("delayed"), queue.admin.cancel_payload(BYTES), queue.admin.purge()) == (True, 1, 1)
     assert queue.lease(block=0.01) is None
-    assert queue.delete() == 0
+    assert queue.admin.delete() == 0
     assert queue.counts() == Counts(enqueued=4, completed=1, cancelled=2, deleted=1)
 
 
@@ -135,7 +135,7 @@ def test_embedded(colour, tmp_path):
         second = connect("q", url=f"embedded:{tmp_path}")
         first.enqueue(there[-1])
         first.close()
-        assert payloads(second.waiting()) == there
+        assert payloads(second.admin.waiting()) == there
         socket = Path(second._address.target.removeprefix("unix://"))
         assert socket.exists()
         connect.close()
@@ -154,9 +154,9 @@ def test_environment(connect, monkeypatch):
     monkeypatch.setenv("HEADRACE_URL", there)
     connect(url=None).enqueue(b"headrace")
     monkeypatch.setenv("HEADRACE_URL", "")
-    assert payloads(connect(url="").waiting()) == [b"redis"]
-    assert payloads(connect(url=here).waiting()) == [b"redis"]
-    assert payloads(connect(url=there).waiting()) == [b"headrace"]
+    assert payloads(connect(url="").admin.waiting()) == [b"redis"]
+    assert payloads(connect(url=here).admin.waiting()) == [b"redis"]
+    assert payloads(connect(url=there).admin.waiting()) == [b"headrace"]
 
 
 def called(queue):
@@ -409,4 +409,6 @@ def test_fork(server):
         assert (other.counts().waiting, new.counts().waiting) == (1 + 2 * 21, 2 * 20)
     with server.queue("q") as queue:
         assert queue.counts() == Counts(enqueued=101, completed=101)
-        assert [worker.name for worker in queue.workers()] == [child]  # it ended without close(), the parent with it
+        assert [worker.name for worker in queue.admin.workers()] == [
+            child
+        ]  # it ended without close(), the parent with it

@@ -223,7 +223,7 @@ def test_lines_as_they_are_for_workers_with_a_codec_are_no_news(
             worker.handler("q", codec=JSONCodec(list[int]), max_attempts=3)(lambda job: got.extend(job.payload))
             base_queue._DECLARED.clear()  # as another process
             with worker:
-                until(lambda: len(lines.workers()) == 1)
+                until(lambda: len(lines.admin.workers()) == 1)
                 lines.enqueue(b"[%d]" % number)
                 until(lambda number=number: number in got)  # type: ignore[misc]
                 with newest.client() as client:
@@ -250,7 +250,7 @@ def test_what_a_worker_declares_counts(newest: Server, warned: Callable[[], list
 def test_a_declaration_goes_with_its_queue(newest: Server, warned: Callable[[], list[str]]) -> None:
     with Queue("q", url=newest.url, max_attempts=3) as queue, Queue("q", url=newest.url, max_attempts=4) as other:
         queue.enqueue(b"x")
-        queue.delete()
+        queue.admin.delete()
         other.enqueue(b"x")
         assert warned() == []
 

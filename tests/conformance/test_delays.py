@@ -17,8 +17,8 @@ def test_delayed(queue):
     for payload, delay in ((b"3", 3 * LONG), (b"1", LONG), (b"2", timedelta(seconds=2 * LONG))):
         assert queue.enqueue(payload, delay=delay).added
     assert queue.lease() is None
-    assert queue.peek() is None
-    states = list(queue.delayed())
+    assert queue.admin.peek() is None
+    states = list(queue.admin.delayed())
     assert payloads(states) == [b"1", b"2", b"3"]
     assert [state.state for state in states] == ["delayed"] * 3
     assert [round(state.due - state.job.enqueued_at) for state in states] == [LONG, 2 * LONG, 3 * LONG]
@@ -28,7 +28,7 @@ def test_delayed(queue):
 def test_due(queue):
     """A job that is due goes to the back, and is leased by who waits; its first time, and attempt 1, are its own."""
     late = queue.enqueue(b"late", delay=0.1, headers={"a": "b"})
-    enqueued_at = next(queue.delayed()).job.enqueued_at
+    enqueued_at = next(queue.admin.delayed()).job.enqueued_at
     queue.enqueue(b"first")
     first = queue.lease(block=PATIENCE)
     lease = queue.lease(block=PATIENCE)
@@ -56,7 +56,7 @@ def test_moments(queue, client):
     zones = [UTC, timezone(timedelta(hours=9)), timezone(timedelta(hours=-3, minutes=-30))]
     jobs = [NewJob(b"x", delay=moment.astimezone(zone)) for moment, zone in zip(moments, zones, strict=True)]
     queue.enqueue_many(jobs)
-    assert [state.due for state in queue.delayed()] == [moment.timestamp() for moment in moments]
+    assert [state.due for state in queue.admin.delayed()] == [moment.timestamp() for moment in moments]
 
 
 @pytest.mark.parametrize("delay", [None, 0, 0.0, timedelta(0), datetime(1, 1, 1, tzinfo=UTC)])
@@ -76,13 +76,13 @@ def test_far_away(queue):
     """Delays may be years."""
     queue.enqueue(b"x", delay=timedelta(days=3650))
     queue.enqueue(b"x", delay=datetime(2999, 12, 31, tzinfo=UTC))
-    assert [state.state for state in queue.delayed()] == ["delayed"] * 2
-    assert next(queue.delayed()).due > next(queue.delayed()).job.enqueued_at + 3600 * 24 * 3649
+    assert [state.state for state in queue.admin.delayed()] == ["delayed"] * 2
+    assert next(queue.admin.delayed()).due > next(queue.admin.delayed()).job.enqueued_at + 3600 * 24 * 3649
 
 
 def test_delays_and_ids(queue):
     """G-11: a delayed job has its id; cancelled, purged or deleted, it never comes."""
-    ends = {"a": queue.cancel, "b": lambda _: queue.cancel_payload(b"b"), "c": lambda _: queue.purge()}
+    ends = {"a": queue.cancel, "b": lambda _: queue.admin.cancel_payload(b"b"), "c": lambda _: queue.admin.purge()}
     for name, end in ends.items():
         queue.enqueue(name, id=name, delay=0.05)
         assert not queue.enqueue(b"x", id=name).added
@@ -90,7 +90,7 @@ def test_delays_and_ids(queue):
         assert end(name) == 1
         assert queue.find(name) is None
     queue.enqueue(b"d", id="d", delay=0.05)
-    assert queue.delete() == 1
+    assert queue.admin.delete() == 1
     queue.enqueue(b"witness", delay=0.06)
     assert queue.lease(block=PATIENCE).job.payload == b"witness"
     assert queue.lease() is None
@@ -130,7 +130,7 @@ def test_attempts_and_delays(queue):
         lease = queue.lease()
         assert (lease.job.attempt, lease.token) == (attempt, attempt + 1)
         assert lease.retry(0.001)
-        assert next(queue.delayed(), None) is None or next(queue.delayed()).job.attempt == attempt
+        assert next(queue.admin.delayed(), None) is None or next(queue.admin.delayed()).job.attempt == attempt
         promote(queue)
 
 
@@ -142,17 +142,17 @@ def test_rescheduled(queue):
     for name, delay in (("a", LONG), ("b", 2 * LONG), ("c", 3 * LONG)):
         queue.enqueue(name, id=name, delay=delay, headers={"a": "b"})
     before = queue.find("c")
-    assert queue.reschedule("c", timedelta(seconds=LONG / 2))
-    assert queue.reschedule("a", 4 * LONG)
-    assert queue.reschedule("b", datetime(2999, 1, 1, tzinfo=UTC))
-    states = list(queue.delayed())
+    assert queue.admin.reschedule("c", timedelta(seconds=LONG / 2))
+    assert queue.admin.reschedule("a", 4 * LONG)
+    assert queue.admin.reschedule("b", datetime(2999, 1, 1, tzinfo=UTC))
+    states = list(queue.admin.delayed())
     assert payloads(states) == [b"c", b"a", b"b"]
     assert states[2].due == datetime(2999, 1, 1, tzinfo=UTC).timestamp()
     found = queue.find("c")
     assert round(before.due - found.due) in range(round(2.5 * LONG) - 30, round(2.5 * LONG) + 1)
     assert (found.job.headers, found.job.enqueued_at) == (before.job.headers, before.job.enqueued_at)
     assert queue.cancel("c")
-    assert not queue.reschedule("c", 1)
+    assert not queue.admin.reschedule("c", 1)
     assert queue.counts() == Counts(delayed=2, cancelled=1, enqueued=3)
 
 
@@ -162,7 +162,7 @@ def test_rescheduled_to_now(queue, delay):
     lease = leased(queue, b"late", id="late")
     assert lease.retry(LONG)
     queue.enqueue(b"first")
-    assert queue.reschedule("late", delay)
+    assert queue.admin.reschedule("late", delay)
     assert [lease.job.payload for lease in (queue.lease(), queue.lease())] == [b"first", b"late"]
     assert queue.find("late").job.attempt == 2
     assert not queue.enqueue(b"x", id="late").added
@@ -176,7 +176,7 @@ def test_rescheduled_while_somebody_waits(connect, server):
     with server.queue("q") as other, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.lease, PATIENCE)
         somebody_waits(server)
-        assert queue.reschedule(name, 0.05)
+        assert queue.admin.reschedule(name, 0.05)
         lease = waiting.result()
         assert lease.job.id == name
         assert lease.complete()
@@ -201,7 +201,7 @@ def test_a_delay_by_another_client_while_a_reader_is_blocked(connect, server):
         lease = queue.lease(block=PATIENCE)
         assert lease.job.payload == b"x"
         assert lease.complete()
-        assert queue.purge() == 1
+        assert queue.admin.purge() == 1
 
 
 def test_promotion_is_in_the_order_of_due_times(queue, client):
@@ -209,7 +209,7 @@ def test_promotion_is_in_the_order_of_due_times(queue, client):
     queue.enqueue_many([NewJob(b"%d" % i, id=f"{i}", delay=LONG) for i in range(250)])
     client.zadd(key("delayed"), {f"{i}": 1000 - i for i in range(250)})
     until(lambda: promoted_all(queue))
-    assert payloads(queue.waiting()) == [b"%d" % i for i in reversed(range(250))]
+    assert payloads(queue.admin.waiting()) == [b"%d" % i for i in reversed(range(250))]
 
 
 def promoted_all(queue):
@@ -223,4 +223,4 @@ def promoted_all(queue):
 )
 def test_rescheduled_wrongly(queue, arguments, error):
     with pytest.raises(error):
-        queue.reschedule(*arguments)
+        queue.admin.reschedule(*arguments)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from headrace import ConfigurationError, Counts, NewJob, Rate
+from headrace import ConfigurationError, Counts, NewJob, Rate, Replace
 from tests.support.differences import ANYWAY, WITH_SHARDS, listed
 
 FOLDER = Path(__file__).parent
 SHARDS = 6
 REFUSED: dict[str, Callable[[Any], object]] = {  # by the name of what is refused, given `connect`
     "rate": lambda connect: connect(shards=SHARDS, rate=Rate(5)),
-    "enqueue_many": lambda connect: connect(shards=SHARDS).enqueue_many([NewJob(b"x", id="i", replace=True)]),
+    "enqueue_many": lambda connect: connect(shards=SHARDS).enqueue_many([NewJob(b"x", id="i", if_exists=Replace())]),
     "ops": lambda connect: connect(shards=SHARDS).ops.lease("worker", 1),
-    "position": lambda connect: connect(shards=SHARDS).position("i"),
+    "position": lambda connect: connect(shards=SHARDS).admin.position("i"),
 }
 
 

@@ -532,7 +532,7 @@ def test_a_queue_without_its_server_joins_again(directory: Path) -> None:
         time.sleep(1.1)  # until it is on disk
         kill_both(queue._address.embedded.path)
         queue.enqueue(b"y")
-        assert [state.job.payload for state in queue.waiting()] == [b"x", b"y"]
+        assert [state.job.payload for state in queue.admin.waiting()] == [b"x", b"y"]
     assert is_stopped(directory)
 
 
@@ -590,7 +590,7 @@ if child == 0:
     os.close(writing)
     os.read(reading, 1)  # until the parent has closed
     queue.enqueue(b"child's")
-    print([state.job.payload for state in queue.waiting()], flush=True)
+    print([state.job.payload for state in queue.admin.waiting()], flush=True)
     queue.close()
     os._exit(0)
 if sys.argv[2] == "used":

@@ -30,15 +30,15 @@ def test_payloads(queue):
     for payload, expected in PAYLOADS.values():
         queue.enqueue(payload)
         queue.enqueue(payload, headers={"a": "b"})
-        assert payloads(queue.waiting()) == [expected] * 2
+        assert payloads(queue.admin.waiting()) == [expected] * 2
         plain, full = queue.lease_many(2)
         assert plain.job.payload == full.job.payload == expected
         assert plain.retry()
-        assert queue.peek().payload == expected
+        assert queue.admin.peek().payload == expected
         assert queue.lease().job.payload == expected
-        assert queue.delete() == 2
+        assert queue.admin.delete() == 2
         queue.enqueue_many([payload, NewJob(payload, id="a")])
-        assert queue.cancel_payload(payload) == 2
+        assert queue.admin.cancel_payload(payload) == 2
 
 
 def test_enqueued_at(queue, client):
@@ -68,7 +68,7 @@ def test_enqueued_at(queue, client):
             promote(queue, 3)
     assert before <= times["lease"][0] <= times["lease"][2] <= after
     assert times["lease"] == times["retry"] == times["delay"] == times["dead"]
-    assert sorted(state.job.enqueued_at for state in queue.dead()) == times["lease"]
+    assert sorted(state.job.enqueued_at for state in queue.admin.dead()) == times["lease"]
 
 
 # -- ids ---------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ KEPT = {
     "reclaimed": lambda queue, lease: lease.renew(0.001) and expire(queue) is None,
     "released again": lambda queue, lease: lease.release() and queue.lease().release(),
     "promoted": lambda queue, lease: lease.retry(0.001) and promote(queue) is None,
-    "redriven": lambda queue, lease: lease.dead_letter("no") and queue.redrive() == 1,
+    "redriven": lambda queue, lease: lease.dead_letter("no") and queue.admin.redrive() == 1,
 }
 
 
@@ -132,7 +132,7 @@ def test_id_is_kept(queue, step):
     """W-15: an id stays taken as long as its job is in the queue, also the id of a job that was given none."""
     assert KEPT[step](queue, leased(queue, b"first", id="a"))
     assert queue.enqueue(b"second", id="a") == Receipt("a", added=False)
-    queue.purge()
+    queue.admin.purge()
     plain = leased(queue, b"plain")
     assert KEPT[step](queue, plain)
     assert queue.enqueue(b"second", id=plain.job.id) == Receipt(plain.job.id, added=False)
@@ -155,12 +155,12 @@ FREE = {
     "cancel parked": lambda queue, lease: lease.release() and queue.cancel("a"),
     "cancel waiting": lambda queue, lease: lease.retry() and queue.cancel("a"),
     "cancel delayed": lambda queue, lease: lease.retry(LONG) and queue.cancel("a"),
-    "cancel_payload leased": lambda queue, lease: queue.cancel_payload(b"first") == 1,
-    "cancel_payload delayed": lambda queue, lease: lease.retry(LONG) and queue.cancel_payload(b"first") == 1,
-    "delete": lambda queue, lease: queue.delete() == 1,
-    "purge parked": lambda queue, lease: lease.release() and queue.purge() == 1,
-    "purge waiting": lambda queue, lease: lease.retry() and queue.purge() == 1,
-    "purge delayed": lambda queue, lease: lease.retry(LONG) and queue.purge() == 1,
+    "cancel_payload leased": lambda queue, lease: queue.admin.cancel_payload(b"first") == 1,
+    "cancel_payload delayed": lambda queue, lease: lease.retry(LONG) and queue.admin.cancel_payload(b"first") == 1,
+    "delete": lambda queue, lease: queue.admin.delete() == 1,
+    "purge parked": lambda queue, lease: lease.release() and queue.admin.purge() == 1,
+    "purge waiting": lambda queue, lease: lease.retry() and queue.admin.purge() == 1,
+    "purge delayed": lambda queue, lease: lease.retry(LONG) and queue.admin.purge() == 1,
     "dead_letter": lambda queue, lease: lease.dead_letter("no"),
     "the last attempt": last_attempt,
     "at most once": at_most_once,
@@ -203,7 +203,7 @@ def test_an_old_holder_does_not_free_an_id(queue):
     queue.enqueue(b"second", id="a")
     assert (old.complete(), old.release(), old.retry(), old.dead_letter("no")) == (False,) * 4
     assert not queue.enqueue(b"third", id="a").added
-    assert payloads(queue.waiting()) == [b"second"]
+    assert payloads(queue.admin.waiting()) == [b"second"]
 
 
 def test_ids_of_two_queues(connect):
@@ -235,12 +235,12 @@ def test_unchecked_adds(queue, client):
     client.xadd(key("jobs"), {"data": b"theirs again", "id": "a"})
     for lease in queue.lease_many(2):
         assert lease.retry(LONG)
-    assert sorted(payloads(queue.delayed())) == [b"ours", b"theirs", b"theirs again"]
+    assert sorted(payloads(queue.admin.delayed())) == [b"ours", b"theirs", b"theirs again"]
     assert queue.find("a").job.payload == b"ours"
     assert not queue.enqueue(b"x", id="a").added
     assert queue.cancel("a") is True
-    assert sorted(payloads(queue.delayed())) == [b"theirs", b"theirs again"]
-    assert queue.purge() == 2
+    assert sorted(payloads(queue.admin.delayed())) == [b"theirs", b"theirs again"]
+    assert queue.admin.purge() == 2
     assert not client.exists(key("ids"), key("bodies"), key("delayed"))
 
 
@@ -281,15 +281,15 @@ def test_headers(queue):
         "retry": lambda lease: lease.retry(),
         "delay": lambda lease: lease.retry(0.001) and promote(queue) is None,
         "expire": lambda lease: lease.renew(0.001) and expire(queue) is None,
-        "redrive": lambda lease: lease.dead_letter("no") and queue.redrive() == 1,
+        "redrive": lambda lease: lease.dead_letter("no") and queue.admin.redrive() == 1,
         "complete": lambda lease: lease.complete(then=[NewJob(b"x", headers=HEADERS, delay=0.001)]),
     }
     for step in steps.values():
-        assert list(queue.peek().headers.items()) == list(HEADERS.items())
+        assert list(queue.admin.peek().headers.items()) == list(HEADERS.items())
         lease = queue.lease()
         assert list(lease.job.headers.items()) == list(HEADERS.items())
         assert step(lease)
-    assert list(next(queue.delayed()).job.headers.items()) == list(HEADERS.items())
+    assert list(next(queue.admin.delayed()).job.headers.items()) == list(HEADERS.items())
 
 
 def test_many_headers(queue):
@@ -397,7 +397,7 @@ def test_a_later_part_fails(queue, client):
     receipts = error.value.receipts
     assert [receipt.added for receipt in receipts] == [True] * 2000
     assert any("2000 jobs of this enqueue_many" in note for note in error.value.__notes__)
-    states = list(queue.waiting())
+    states = list(queue.admin.waiting())
     assert [state.job.id for state in states] == [receipt.id for receipt in receipts]
     assert payloads(states) == jobs[:2000]
     assert queue.counts() == Counts(waiting=2000, enqueued=2000)
@@ -440,7 +440,7 @@ def test_foreign_fields_stay(queue, client):
     lease = queue.lease()
     assert lease.job.payload == b"x"
     assert lease.dead_letter("no")
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     script = "return redis.call('XRANGE', KEYS[1], '-', '+')[1][2]"
     fields = client.eval(script, 1, key("jobs"))
     assert fields[:2] == [b"data", b"x"]

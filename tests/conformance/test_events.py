@@ -111,17 +111,17 @@ STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[t
     ),
     "cancel_payload": (
         lambda queue: queue.enqueue_many([b"x", NewJob(b"x", id="a", delay=LONG), b"y"]),
-        lambda queue, _: queue.cancel_payload(b"x"),
+        lambda queue, _: queue.admin.cancel_payload(b"x"),
         [("cancelled", "-", False), ("cancelled", "a", False)],
     ),
     "purge": (
         lambda queue: queue.enqueue_many([b"x", NewJob(b"x", id="a", delay=LONG)]),
-        lambda queue, _: queue.purge(),
+        lambda queue, _: queue.admin.purge(),
         [("deleted", "a", False), ("deleted", "-", False)],  # delayed ones first
     ),
-    "delete": (two, lambda queue, _: queue.delete(), [("deleted", None, False)]),
-    "redrive": (dead, lambda queue, _: queue.redrive(), [("redriven", "a", False)]),
-    "purge_dead": (dead, lambda queue, _: queue.purge_dead("a", "b"), [("deleted", "a", False)]),
+    "delete": (two, lambda queue, _: queue.admin.delete(), [("deleted", None, False)]),
+    "redrive": (dead, lambda queue, _: queue.admin.redrive(), [("redriven", "a", False)]),
+    "purge_dead": (dead, lambda queue, _: queue.admin.purge_dead("a", "b"), [("deleted", "a", False)]),
     "reclaim": (expired, lambda queue, _: queue.lease(), [("reclaimed", "a", False), ("leased", "a", True)]),
 }
 
@@ -197,19 +197,19 @@ def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
         again.release()
         done.complete(b"r", then=[NewJob(b"x")])
         failed.dead_letter("why")
-        queue.redrive()
-        queue.purge()
+        queue.admin.redrive()
+        queue.admin.purge()
         found = client.info("commandstats")
         return {name: found[name]["calls"] for name in found if "pub" in name}
 
     assert everything() == {}
-    queue.delete()
+    queue.admin.delete()
     with listening(queue) as told:
         queue.enqueue(b"x")
         assert len(told(1)) == 1
     until(lambda: not subscribed(client))
     client.execute_command(*queue.ops.reclaim("w", 10.0).wire())
-    queue.delete()
+    queue.admin.delete()
     assert everything() == {}
 
 

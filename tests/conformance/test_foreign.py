@@ -52,20 +52,20 @@ BODIES = {
 
 def states(queue: Any) -> list[Any]:
     """Everything that the queue lists."""
-    return [item for state in ("waiting", "running", "delayed", "dead") for item in getattr(queue, state)()]
+    return [item for state in ("waiting", "running", "delayed", "dead") for item in getattr(queue.admin, state)()]
 
 
 def looked_at(queue: Any) -> list[Any]:
     """By every verb that reads."""
-    for look in (queue.peek, queue.counts, queue.workers, queue.schedules):
+    for look in (queue.admin.peek, queue.counts, queue.admin.workers, queue.admin.schedules):
         look()
-    assert queue.find("nobody") is queue.position("nobody") is None
+    assert queue.find("nobody") is queue.admin.position("nobody") is None
     found = states(queue)
     for item in found:
         assert str(item.job.id).encode()
         if isinstance(item.job.id, Escaped) or (0 < len(item.job.id) <= 500 and item.job.id.isprintable()):
             queue.find(item.job.id)
-            queue.position(item.job.id)
+            queue.admin.position(item.job.id)
     return found
 
 
@@ -91,28 +91,28 @@ def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Red
         assert third.retry()
         assert fourth.dead_letter("why")
         looked_at(queue)
-        queue.repair()
+        queue.admin.repair()
         assert len(looked_at(queue)) == 4
         again = queue.lease_many(10)
         assert len(again) == 2
-        assert queue.expire() == 2
+        assert queue.admin.expire() == 2
         other = connect("q/to")
-        assert queue.move("q/to") == (1 if fields.get("id") else 3)  # of those with one id the others stay
+        assert queue.admin.move("q/to") == (1 if fields.get("id") else 3)  # of those with one id the others stay
         assert len(looked_at(other)) + len(looked_at(queue)) == 4
-        other.move("q")
-        other.purge()
+        other.admin.move("q")
+        other.admin.purge()
         for lease in queue.lease_many(10):
             assert lease.dead_letter("again")
-    queue.purge()
+    queue.admin.purge()
     looked_at(queue)
-    assert queue.redrive() >= 1
+    assert queue.admin.redrive() >= 1
     looked_at(queue)
     for lease in queue.lease_many(10):
         assert lease.complete()
-    queue.purge_dead()
-    queue.purge()
+    queue.admin.purge_dead()
+    queue.admin.purge()
     assert states(queue) == []
-    queue.repair()  # 6.2 does not count what others add
+    queue.admin.repair()  # 6.2 does not count what others add
     assert queue.counts().present == queue.counts().lost == 0
     assert not client.exists(key("ids"), key("released"), key("leases"), key("delayed"), key("bodies"))
 
@@ -128,14 +128,14 @@ def test_a_dead_letter(queue: Any, client: redis.Redis, shape: str) -> None:
     assert [letter.state for letter in letters] == ["dead"] * 3
     assert all(letter.reason is not None for letter in letters)
     assert letters[2].reason == "why"
-    queue.repair()
+    queue.admin.repair()
     before = queue.counts().lost
-    assert queue.redrive() >= 2  # of two with one id the second stays
-    queue.redrive()
+    assert queue.admin.redrive() >= 2  # of two with one id the second stays
+    queue.admin.redrive()
     queue.lease_many(10)
-    queue.expire()
-    queue.purge()
-    queue.purge_dead()
+    queue.admin.expire()
+    queue.admin.purge()
+    queue.admin.purge_dead()
     assert queue.counts().present == 0
     assert queue.counts().lost == before
 
@@ -151,7 +151,7 @@ def test_a_delayed_body(queue: Any, client: redis.Redis, body: str) -> None:
     queue.enqueue(b"fine", id="fine")
     assert len(looked_at(queue)) == 4
     assert queue.find("fine").state == "waiting"
-    queue.repair()
+    queue.admin.repair()
     looked_at(queue)
     leases = queue.lease_many(10)
     assert {lease.job.payload for lease in leases} >= {b"fine"}
@@ -159,9 +159,9 @@ def test_a_delayed_body(queue: Any, client: redis.Redis, body: str) -> None:
     for lease in leases:
         assert lease.complete()
     assert [item.state for item in looked_at(queue)] == ["delayed"]
-    assert queue.cancel_payload(b"nothing such") == 0
-    assert queue.reschedule("late", 3600) in (True, False)
-    assert queue.purge() == 1
+    assert queue.admin.cancel_payload(b"nothing such") == 0
+    assert queue.admin.reschedule("late", 3600) in (True, False)
+    assert queue.admin.purge() == 1
 
 
 def test_schedules_registrations_and_releases(queue: Any, client: redis.Redis) -> None:
@@ -173,9 +173,9 @@ def test_schedules_registrations_and_releases(queue: Any, client: redis.Redis) -
     ):
         client.hset(key("schedules"), f"s{number}", msgpack.encode(stored))
         client.zadd(key("ticks"), {f"s{number}": 1})
-    assert len(queue.schedules()) == len(BODIES) + 3
-    queue.schedule("ours", b"tick", every=3600)
-    assert queue.unschedule("a number")
+    assert len(queue.admin.schedules()) == len(BODIES) + 3
+    queue.admin.schedule("ours", b"tick", every=3600)
+    assert queue.admin.unschedule("a number")
     entry = client.xadd(key("jobs"), {"data": "a"})
     client.hset(key("released"), entry, "many")
     for name, value in (("x", "y"), ("z", b"\xff"), ("1", "9" * 400 + " 5"), ("2", "-1 -1 -1")):
@@ -183,7 +183,7 @@ def test_schedules_registrations_and_releases(queue: Any, client: redis.Redis) -
         client.zadd(key("workers"), {name: 1})
     client.zadd(key("workers"), {b"\xff": "inf", "": 5})
     looked_at(queue)
-    queue.repair()
+    queue.admin.repair()
     (lease,) = queue.lease_many(10)
     assert lease.job.attempt == 1
     assert lease.retry()
@@ -193,16 +193,16 @@ def test_schedules_registrations_and_releases(queue: Any, client: redis.Redis) -
 
 def test_an_id_that_is_no_utf8_is_free_again(queue: Any, client: redis.Redis) -> None:
     client.xadd(key("jobs"), {"data": "a", "id": b"i\xff"})
-    queue.repair()
+    queue.admin.repair()
     assert client.hkeys(key("ids")) == [b"i\xff"]
-    name = queue.peek().id
+    name = queue.admin.peek().id
     assert name == "i\\xff"
     assert queue.find(name).state == "waiting"
     assert queue.find("i\\xff") is None  # what only looks like it is another
-    assert queue.position(name) == 0
+    assert queue.admin.position(name) == 0
     assert queue.lease().complete()
     assert client.exists(key("ids")) == 0
     client.xadd(key("jobs"), {"data": "a", "id": b"i\xff"})
-    queue.repair()
-    assert queue.cancel(queue.peek().id)
+    queue.admin.repair()
+    assert queue.cancel(queue.admin.peek().id)
     assert queue.counts().present == 0

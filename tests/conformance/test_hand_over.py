@@ -108,7 +108,7 @@ def test_a_priority_goes_with_it(connect: Any) -> None:
         NewJob(b"then", key=FAR[0], priority=1),
     ]
     assert queue.lease().complete(then=then)
-    assert queue.levels() == 3
+    assert queue.admin.levels() == 3
     assert [job.payload for job in taken(queue)] == [b"first", b"then", b"last"]
 
 
@@ -122,11 +122,11 @@ def test_lease_sends_what_others_left(queue: Any, server: Server) -> None:
     leave(server.url, NewJob(b"a", key=FAR[0]), NewJob(b"b", key=FAR[1]))
     counts = queue.counts()
     assert (counts.handing, counts.present, counts.enqueued, counts.lost) == (2, 2, 1, 0)
-    assert not queue.drain(0)
+    assert not queue.admin.drain(0)
     found = [queue.lease(block=20), queue.lease(block=20)]
     assert sorted(lease.job.payload for lease in found) == [b"a", b"b"]
     assert queue.complete_many(found) == [True, True]
-    assert queue.drain(20)
+    assert queue.admin.drain(20)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,7 +145,7 @@ def test_a_worker_sends_what_others_left(newest: Server, kind: str) -> None:
         Queue("q/a", url=newest.url, shards=SHARDS) as queue,
         Queue("q/b", url=newest.url, shards=SHARDS) as other,
     ):
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
         assert other.counts() == Counts(waiting=len(FAR[1::2]), enqueued=len(FAR[1::2]))
         with newest.client() as client:
             until(lambda: kept(client, "outbox", "outdue", "closing") == 0, "an empty outbox")
@@ -177,7 +177,7 @@ def test_what_can_not_be_sent_stays(
             assert queue.counts().handing == 1
             client.delete(broken)
             until(lambda: done[b"late"] == 1, "the last")
-            assert queue.drain(20)
+            assert queue.admin.drain(20)
 
 
 @pytest.mark.parametrize("delete", [False, True], ids=["purge", "delete"])
@@ -185,7 +185,7 @@ def test_purge_and_delete(queue: Any, after: Any, server: Server, delete: bool) 
     """What waits goes; what is on its way comes, unless all is removed."""
     leave(server.url, NewJob(b"a", key=FAR[0], queue="q/b"))
     queue.enqueue_many([b"x"] * 3)
-    assert (queue.delete() if delete else queue.purge()) == 3 + delete
+    assert (queue.admin.delete() if delete else queue.admin.purge()) == 3 + delete
     counts = queue.counts()
     assert (counts.present, counts.lost) == (1 - delete, 0)
     assert queue.lease() is None

@@ -57,8 +57,8 @@ def test_how_it_ended_is_told_afterwards(queue: Any, connect: Connect) -> None:
     assert connect().cancel("cancelled")
     assert connect().cancel("late")
     queue.enqueue(b"x", id="purged")
-    assert queue.purge() == 1
-    assert queue.purge_dead() == 1  # the letter goes, how it ended stays
+    assert queue.admin.purge() == 1
+    assert queue.admin.purge_dead() == 1  # the letter goes, how it ended stays
     found = {name: queue.find(name) for name in names}
     assert [found[name].state for name in names] == ["cancelled", "cancelled", "deleted", "dead"]
     assert found["dead"].reason == "why"
@@ -120,7 +120,7 @@ def test_the_declaration_counts_for_all(connect: Connect, server: Server) -> Non
         return job.payload if job.payload == b"y" else None
 
     with worker:
-        assert queue.drain(PATIENCE)
+        assert queue.admin.drain(PATIENCE)
     states = [queue.find(name) for name in names]
     assert [state.state for state in states] == ["completed"] * 2
     assert len({state.worker for state in states}) == 1
@@ -141,7 +141,7 @@ def test_without_one_nothing_is_kept(connect: Connect, client: Any) -> None:
 def test_a_queue_that_is_deleted_leaves_none(queue: Any, client: Any) -> None:
     assert leased(queue, id="a").complete()
     queue.enqueue(b"x", id="b")
-    assert queue.delete() == 1
+    assert queue.admin.delete() == 1
     assert not client.exists(key("ends"), key("ended"))
     assert (queue.find("a"), queue.find("b")) == (None, None)
     assert leased(queue, id="c").complete()  # and goes on with one

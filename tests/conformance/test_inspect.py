@@ -39,12 +39,16 @@ def test_states(queue):
     """G-14: find says where a job is; the listings agree with it, and the counts with them."""
     states = in_every_state(queue)
     assert [queue.find(name).state for name in states] == states
-    assert [(state.job.id, state.state) for state in queue.waiting()] == [("parked",) * 2, ("waiting",) * 2]
-    assert [(state.job.id, state.state) for state in queue.running()] == [("leased",) * 2]
-    assert [(state.job.id, state.state) for state in queue.delayed()] == [("delayed",) * 2]
-    assert [(state.job.id, state.state) for state in queue.dead()] == [("dead",) * 2]
+    assert [(state.job.id, state.state) for state in queue.admin.waiting()] == [("parked",) * 2, ("waiting",) * 2]
+    assert [(state.job.id, state.state) for state in queue.admin.running()] == [("leased",) * 2]
+    assert [(state.job.id, state.state) for state in queue.admin.delayed()] == [("delayed",) * 2]
+    assert [(state.job.id, state.state) for state in queue.admin.dead()] == [("dead",) * 2]
     assert queue.counts() == Counts(waiting=1, parked=1, leased=1, delayed=1, dead=1, enqueued=5)
-    for name, listing in (("leased", queue.running), ("delayed", queue.delayed), ("dead", queue.dead)):
+    for name, listing in (
+        ("leased", queue.admin.running),
+        ("delayed", queue.admin.delayed),
+        ("dead", queue.admin.dead),
+    ):
         (listed,), found = listing(), queue.find(name)
         for what in ("worker", "due", "reason"):
             assert getattr(listed, what) == getattr(found, what)
@@ -56,7 +60,7 @@ def test_running(queue, client):
     before = client.time()[0]
     leased(queue, b"x", id="a", headers={"a": "b"}).retry()
     lease = queue.lease()
-    (state,) = queue.running()
+    (state,) = queue.admin.running()
     assert (state.job.id, state.job.payload, state.job.attempt) == ("a", b"x", 2)
     assert (state.job.headers, state.worker) == ({"a": "b"}, lease.worker)
     assert before <= state.since <= before + 30
@@ -67,15 +71,15 @@ def test_long_listings(connect):
     """Listings go on over as many pages as there are, in order, each job once."""
     queue = connect(codec=JSONCodec())
     queue.enqueue_many([NewJob(i, headers={"a": "b"}) if i % 50 == 0 else i for i in range(PAGES)])
-    assert payloads(queue.waiting()) == list(range(PAGES))
+    assert payloads(queue.admin.waiting()) == list(range(PAGES))
     assert len(queue.lease_many(PAGES, duration=0.001)) == PAGES
-    assert payloads(queue.running()) == list(range(PAGES))
+    assert payloads(queue.admin.running()) == list(range(PAGES))
     expire(queue, PAGES)
-    assert payloads(queue.waiting()) == list(range(PAGES))
+    assert payloads(queue.admin.waiting()) == list(range(PAGES))
     assert connect(codec=Broken()).lease_many(PAGES) == []
-    assert payloads(queue.dead()) == list(range(PAGES))
+    assert payloads(queue.admin.dead()) == list(range(PAGES))
     queue.enqueue_many([NewJob(i, delay=LONG + i) for i in range(PAGES)])
-    assert payloads(queue.delayed()) == list(range(PAGES))
+    assert payloads(queue.admin.delayed()) == list(range(PAGES))
     assert present(queue) == {"dead": PAGES, "delayed": PAGES}
 
 
@@ -99,15 +103,15 @@ def test_pages(queue):
 
 def test_peek(queue):
     """W-10: the job that would be leased next, and it is not leased by looking at it."""
-    assert queue.peek() is None
+    assert queue.admin.peek() is None
     queue.enqueue_many([b"a", b"b"])
-    assert queue.peek().payload == queue.peek().payload == b"a"
+    assert queue.admin.peek().payload == queue.admin.peek().payload == b"a"
     lease = queue.lease()
-    assert queue.peek().payload == b"b"
+    assert queue.admin.peek().payload == b"b"
     lease.release()
-    assert (queue.peek().payload, queue.peek().attempt) == (b"a", 1)
+    assert (queue.admin.peek().payload, queue.admin.peek().attempt) == (b"a", 1)
     assert queue.lease_many(2)
-    assert queue.peek() is None
+    assert queue.admin.peek() is None
 
 
 def test_looking_changes_nothing(queue, client):
@@ -123,19 +127,19 @@ def test_looking_changes_nothing(queue, client):
         queue.find(name)
         with suppress(TimeoutError, JobFailed):
             queue.result(name)
-    for listing in (queue.waiting, queue.running, queue.delayed, queue.dead):
+    for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead):
         assert list(listing())
-    queue.peek()
-    queue.workers()
+    queue.admin.peek()
+    queue.admin.workers()
     assert everything() == before
 
 
 ENDS = {
     "lease": lambda queue: queue.lease().complete(),
     "cancel": lambda queue: queue.cancel("a"),
-    "cancel_payload": lambda queue: queue.cancel_payload(b"rung") == 1,
-    "purge": lambda queue: queue.purge() == 2,
-    "delete": lambda queue: queue.delete() == 2,
+    "cancel_payload": lambda queue: queue.admin.cancel_payload(b"rung") == 1,
+    "purge": lambda queue: queue.admin.purge() == 2,
+    "delete": lambda queue: queue.admin.delete() == 2,
 }
 
 
@@ -146,12 +150,12 @@ def test_a_job_that_woke_a_reader_who_is_gone(queue, client, end):
     queue.enqueue(b"rung", id="a")
     assert client.execute_command(*queue.ops.wait(0.01))
     queue.enqueue(b"next")
-    assert [(state.job.payload, state.state) for state in queue.waiting()] == [
+    assert [(state.job.payload, state.state) for state in queue.admin.waiting()] == [
         (b"rung", "waiting"),
         (b"next", "waiting"),
     ]
-    assert (queue.find("a").state, queue.peek().payload) == ("waiting", b"rung")
-    assert list(queue.running()) == []
+    assert (queue.find("a").state, queue.admin.peek().payload) == ("waiting", b"rung")
+    assert list(queue.admin.running()) == []
     assert queue.counts() == Counts(waiting=2, enqueued=2)
     assert ENDS[end](queue)
     assert queue.find("a") is None
@@ -216,12 +220,12 @@ def test_find_by_receipt(queue):
 def test_cancel(queue):
     """W-12: a job is cancelled in every state but dead: its holder finds its lease lost, and it never comes back."""
     states = in_every_state(queue)
-    (lease,) = queue.running()
+    (lease,) = queue.admin.running()
     assert [queue.cancel(name) for name in states] == [True, True, True, True, False]
     assert [queue.cancel(name) for name in states] == [False] * 5
     assert [queue.find(name) and queue.find(name).state for name in states] == [None] * 4 + ["dead"]
     assert queue.counts() == Counts(dead=1, enqueued=5, cancelled=4)
-    assert (queue.lease(), list(queue.running()), lease.job.id) == (None, [], "leased")
+    assert (queue.lease(), list(queue.admin.running()), lease.job.id) == (None, [], "leased")
 
 
 def test_cancelled_under_its_holder(queue):
@@ -241,12 +245,12 @@ def test_cancel_payload(queue):
     queue.enqueue_many(
         [b"x", b"xx", "x", NewJob(b"x", delay=LONG), NewJob(b"y", delay=LONG), NewJob(b"x", headers={"a": "b"})]
     )
-    assert queue.cancel_payload("x") == 6
-    assert queue.cancel_payload(b"x") == 0
+    assert queue.admin.cancel_payload("x") == 6
+    assert queue.admin.cancel_payload(b"x") == 0
     assert held[1].complete() is False
     assert queue.enqueue(b"x", id="id").added
-    assert payloads(queue.waiting()) == [b"xx", b"x"]
-    assert payloads(queue.delayed()) == [b"y"]
+    assert payloads(queue.admin.waiting()) == [b"xx", b"x"]
+    assert payloads(queue.admin.delayed()) == [b"y"]
     assert queue.counts() == Counts(waiting=2, leased=1, delayed=1, dead=1, enqueued=11, cancelled=6)
 
 
@@ -255,16 +259,16 @@ def test_cancel_a_payload_of_many(queue):
     jobs = [b"x" if i % 3 else b"y" for i in range(MANY)]
     queue.enqueue_many(jobs)
     queue.enqueue_many([NewJob(job, delay=LONG) for job in jobs])
-    assert queue.cancel_payload(b"x") == 2 * jobs.count(b"x")
-    assert payloads(queue.waiting()) == payloads(queue.delayed()) == [b"y"] * jobs.count(b"y")
+    assert queue.admin.cancel_payload(b"x") == 2 * jobs.count(b"x")
+    assert payloads(queue.admin.waiting()) == payloads(queue.admin.delayed()) == [b"y"] * jobs.count(b"y")
 
 
 def test_cancel_by_what_the_codec_makes(connect):
     """A payload to cancel is encoded like one to enqueue."""
     queue = connect(codec=JSONCodec())
     queue.enqueue_many([{"a": 1}, [1], {"a": 1}])
-    assert queue.cancel_payload({"a": 1}) == 2
-    assert payloads(queue.waiting()) == [[1]]
+    assert queue.admin.cancel_payload({"a": 1}) == 2
+    assert payloads(queue.admin.waiting()) == [[1]]
 
 
 # -- redrive and purge -------------------------------------------------------------------------------
@@ -279,11 +283,11 @@ def bury(queue, *names):
 def test_redrive(queue):
     """Dead letters go to the back, oldest first, with their id, headers and first time; their attempts start anew."""
     bury(queue, "a", "b", "c")
-    died = {state.job.id: state.job for state in queue.dead()}
+    died = {state.job.id: state.job for state in queue.admin.dead()}
     queue.enqueue(b"before")
-    assert queue.redrive("c", "a", "nobody") == 2
-    assert queue.redrive() == 1
-    assert queue.redrive() == 0
+    assert queue.admin.redrive("c", "a", "nobody") == 2
+    assert queue.admin.redrive() == 1
+    assert queue.admin.redrive() == 0
     leases = queue.lease_many(9)
     assert [lease.job.payload for lease in leases] == [b"before", b"a", b"c", b"b"]
     for lease in leases[1:]:
@@ -297,13 +301,13 @@ def test_redrive(queue):
 def test_redrive_of_a_taken_id(queue):
     """A dead letter whose id is taken again stays where it is, until the id is free."""
     bury(queue, "a", "b", "a")
-    assert [state.job.id for state in queue.dead()] == ["a", "b", "a"]
-    assert queue.redrive("a") == 1
-    assert queue.redrive() == 1
-    assert [state.reason for state in queue.dead()] == ["because a"]
+    assert [state.job.id for state in queue.admin.dead()] == ["a", "b", "a"]
+    assert queue.admin.redrive("a") == 1
+    assert queue.admin.redrive() == 1
+    assert [state.reason for state in queue.admin.dead()] == ["because a"]
     assert queue.cancel("a")
-    assert queue.redrive() == 1
-    assert payloads(queue.waiting()) == [b"b", b"a"]
+    assert queue.admin.redrive() == 1
+    assert payloads(queue.admin.waiting()) == [b"b", b"a"]
 
 
 def test_redriven_and_out_of_attempts(connect):
@@ -316,7 +320,7 @@ def test_redriven_and_out_of_attempts(connect):
             assert lease.job.attempt == attempt
             assert lease.retry()
         assert present(queue) == {"dead": 1}
-        assert queue.redrive() == 1
+        assert queue.admin.redrive() == 1
 
 
 def test_redrive_and_purge_many(connect):
@@ -324,21 +328,21 @@ def test_redrive_and_purge_many(connect):
     queue, broken = connect(dead_limit=MANY), connect(codec=Broken(), dead_limit=MANY)
     queue.enqueue_many([b"%d" % i for i in range(MANY)])
     assert broken.lease_many(MANY) == []
-    assert queue.redrive() == MANY
-    assert payloads(queue.waiting()) == [b"%d" % i for i in range(MANY)]
+    assert queue.admin.redrive() == MANY
+    assert payloads(queue.admin.waiting()) == [b"%d" % i for i in range(MANY)]
     assert broken.lease_many(MANY) == []
-    assert queue.purge_dead() == MANY
+    assert queue.admin.purge_dead() == MANY
     assert queue.counts() == Counts(enqueued=MANY, dead_trimmed=MANY)
 
 
 def test_purge_dead(queue):
     """Dead letters are removed for good, all or those of some ids."""
     bury(queue, "a", "b", "c", "a")
-    assert queue.purge_dead("a", "nobody") == 2
-    assert [state.job.id for state in queue.dead()] == ["b", "c"]
-    assert queue.purge_dead() == 2
-    assert queue.purge_dead() == 0
-    assert queue.redrive() == 0
+    assert queue.admin.purge_dead("a", "nobody") == 2
+    assert [state.job.id for state in queue.admin.dead()] == ["b", "c"]
+    assert queue.admin.purge_dead() == 2
+    assert queue.admin.purge_dead() == 0
+    assert queue.admin.redrive() == 0
     assert queue.counts() == Counts(enqueued=4, dead_trimmed=4)
 
 
@@ -371,7 +375,7 @@ def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkey
     with other:
         bring(first)
         monkeypatch.setattr(Executor if isinstance(queue, Queue) else AsyncExecutor, "run", run)
-        done = queue.move("g/r") if verb == "move" else getattr(queue, verb)()
+        done = queue.admin.move("g/r") if verb == "move" else getattr(queue.admin, verb)()
     assert len(asked) > 2
     assert done == first
 
@@ -379,8 +383,8 @@ def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkey
 def test_purge(queue):
     """What waits is removed: waiting, parked and delayed; leased and dead jobs stay."""
     in_every_state(queue)
-    assert queue.purge() == 3
-    assert queue.purge() == 0
+    assert queue.admin.purge() == 3
+    assert queue.admin.purge() == 0
     assert queue.counts() == Counts(leased=1, dead=1, enqueued=5, deleted=3)
     assert [queue.enqueue(b"x", id=name).added for name in ("waiting", "parked", "delayed", "leased")] == [True] * 3 + [
         False
@@ -393,7 +397,7 @@ def test_purge_many(queue):
     for lease in queue.lease_many(10):
         lease.release()
     queue.enqueue_many([NewJob(b"x", delay=LONG)] * MANY)
-    assert queue.purge() == 2 * MANY
+    assert queue.admin.purge() == 2 * MANY
     assert queue.counts() == Counts(enqueued=2 * MANY, deleted=2 * MANY)
 
 
@@ -404,10 +408,12 @@ def test_delete(queue, client):
     """W-13: everything goes, in whatever state; holders find their leases lost, and nothing comes back."""
     leases = [leased(queue, duration=LONG) for _ in range(6)]
     in_every_state(queue)
-    assert queue.delete() == 11
-    assert queue.delete() == 0
+    assert queue.admin.delete() == 11
+    assert queue.admin.delete() == 0
     assert queue.counts() == Counts(enqueued=11, deleted=11)
-    assert [list(listing()) for listing in (queue.waiting, queue.running, queue.delayed, queue.dead)] == [[]] * 4
+    assert [
+        list(listing()) for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead)
+    ] == [[]] * 4
     assert (leases[0].complete(), leases[1].release(), leases[2].retry(), leases[3].retry(LONG)) == (False,) * 4
     assert (leases[4].dead_letter("no"), leases[5].renew()) == (False, False)
     assert queue.lease() is None
@@ -420,7 +426,7 @@ def test_used_again_after_delete(queue):
     """W-14: a deleted queue comes back on enqueue; old leases mean nothing to the new jobs, whose ids are new."""
     queue.enqueue_many([NewJob(b"old", id="a"), b"old"])
     old = queue.lease_many(2)
-    queue.delete()
+    queue.admin.delete()
     receipts = queue.enqueue_many([NewJob(b"new", id="a"), b"new"])
     assert receipts[1].id not in {lease.job.id for lease in old}
     assert queue.complete_many(old) == [False, False]
@@ -435,17 +441,17 @@ def test_entry_ids_never_repeat(queue, client):
     """A deleted queue goes on where it was: no later job gets the id of an earlier one, whose lease may be about."""
     client.xadd(key("jobs"), {"data": b"old"}, id="9999999999999-7")
     old = queue.lease()
-    assert queue.delete() == 1
+    assert queue.admin.delete() == 1
     milliseconds, number = queue.enqueue(b"new").id.split("-")
     assert (milliseconds, int(number) > 7) == ("9999999999999", True)
     assert old.complete() is False
-    assert payloads(queue.waiting()) == [b"new"]
+    assert payloads(queue.admin.waiting()) == [b"new"]
 
 
 def test_results_outlive_the_queue(queue):
     """A result that was kept is there after the queue is deleted, until its time is over."""
     assert leased(queue, id="a").complete(b"x")
-    queue.delete()
+    queue.admin.delete()
     assert queue.result("a") == b"x"
 
 
@@ -479,18 +485,18 @@ def test_workers(connect, client):
     """W-4: who leases is listed, with how much it holds and until when it counts as alive; who only looks is not."""
     one, two, idle = connect(lease=LONG), connect(), connect()
     one.enqueue_many([b"x"] * 5)
-    assert idle.workers() == []
+    assert idle.admin.workers() == []
     before = client.time()[0]
     held = one.lease_many(3)
     two.lease()
-    workers = {worker.name: worker for worker in idle.workers()}
-    assert set(workers) == {state.worker for state in one.running()}
+    workers = {worker.name: worker for worker in idle.admin.workers()}
+    assert set(workers) == {state.worker for state in one.admin.running()}
     mine = workers[held[0].worker]
     assert (mine.leased, mine.queue, mine.alive) == (3, "q", True)
     assert before <= mine.since <= before + 30
     assert mine.deadline >= mine.since + LONG
     one.complete_many(held)
-    assert [worker.leased for worker in one.workers() if worker.name == mine.name] == [0]
+    assert [worker.leased for worker in one.admin.workers() if worker.name == mine.name] == [0]
 
 
 def test_nothing_grows(queue, client):
@@ -505,8 +511,8 @@ def test_nothing_grows(queue, client):
             assert lease.release()
         for lease in queue.lease_many(40):
             assert lease.retry()
-        queue.purge()
-        for state in list(queue.running()):
+        queue.admin.purge()
+        for state in list(queue.admin.running()):
             assert queue.cancel(state.job.id)
     assert present(queue) == {}
     sizes = {"ids": client.hlen, "leases": client.zcard, "released": client.hlen, "delayed": client.zcard}
@@ -524,6 +530,6 @@ def test_to_wake_a_reader_shows_no_attempt(queue, client):
     queue.enqueue(b"x", id="a")
     queue.lease().retry()
     assert client.execute_command(*queue.ops.wait(0.01))
-    assert [state.job.attempt for state in queue.waiting()] == [1]
-    assert (queue.peek().attempt, queue.find("a").job.attempt, queue.find("a").state) == (1, 1, "waiting")
+    assert [state.job.attempt for state in queue.admin.waiting()] == [1]
+    assert (queue.admin.peek().attempt, queue.find("a").job.attempt, queue.find("a").state) == (1, 1, "waiting")
     assert queue.lease().job.attempt == 2

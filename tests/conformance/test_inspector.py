@@ -100,10 +100,10 @@ def test_a_sharded_queue_is_one(look: Look, sharded: Queue, plain: Queue) -> Non
         assert view.counts == sharded.counts()
         assert view.law.startswith("40 enqueued = 8 completed + ")
         assert [one.number for one in view.shards] == list(range(SHARDS))
-        assert [one.counts for one in view.shards] == [one.counts for one in sharded.shards()]
+        assert [one.counts for one in view.shards] == [one.counts for one in sharded.admin.shards()]
         assert view.lag == max(one.lag for one in view.shards) > 0
         assert not view.paused
-    sharded.pause()
+    sharded.admin.pause()
     view = inspector.queue("s").queue
     assert view.paused
     assert all(one.paused for one in view.shards)
@@ -141,7 +141,7 @@ def test_dead_letters_and_schedules_of_a_sharded_queue(look: Look, sharded: Queu
     for lease in sharded.lease_many(20):
         lease.dead_letter(f"broken {lease.job.id[1:]}")
     for name in ("a", "b", "c"):
-        sharded.schedule(name, b"x", every=3600)
+        sharded.admin.schedule(name, b"x", every=3600)
     result = sharded.enqueue(b"x", id="kept")
     sharded.lease().complete(result=b"1")
     inspector = look()
@@ -171,7 +171,7 @@ def test_workers_of_a_sharded_queue(look: Look, server: Server) -> None:
 def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue) -> None:
     """As docs/how-to/run-in-production.md has it; what changes something is refused, and nothing is changed."""
     in_every_state(plain)
-    plain.schedule("nightly", b"x", every=3600)
+    plain.admin.schedule("nightly", b"x", every=3600)
     client = server.client(username="viewer", password="secret")
     with server.client() as admin, viewing(admin), client:
         admin.script_flush()
@@ -192,12 +192,18 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
             assert inspector.runs("q").runs == ()
             assert inspector.trends("q").points == ()
         with Queue("q", client=client) as queue:
-            for act in (queue.pause, queue.purge, queue.delete, queue.redrive, lambda: queue.enqueue(b"x")):
+            for act in (
+                queue.admin.pause,
+                queue.admin.purge,
+                queue.admin.delete,
+                queue.admin.redrive,
+                lambda: queue.enqueue(b"x"),
+            ):
                 with pytest.raises(redis.ResponseError) as refused:
                     act()
                 assert complaint(refused.value).startswith("This user of the server may not do that")
         assert plain.counts() == before
-        assert not plain.paused()
+        assert not plain.admin.paused()
 
 
 def test_trends(look: Look, server: Server) -> None:
@@ -224,7 +230,7 @@ def test_trends(look: Look, server: Server) -> None:
             inspector.trends("q", "day")
         with pytest.raises(ValueError, match="number=2161"):
             inspector.trends("q", "hour", 2161)
-        queue.delete()
+        queue.admin.delete()
         assert inspector.trends("q").kept is False
 
 
@@ -260,9 +266,9 @@ def test_what_gone_shards_counted_is_shown(look: Look, server: Server) -> None:
         before = inspector.overview().queues[0].counts
         assert (before.enqueued, before.completed) == (40, 30)
         assert all(queue.complete_many(queue.lease_many(10)))
-        queue.reshard(SHARDS + 2)
+        queue.admin.reshard(SHARDS + 2)
         assert gone(queue, client, "s").done
-        assert [shard.state for shard in queue.shards()] == ["open"] * (SHARDS + 2)
+        assert [shard.state for shard in queue.admin.shards()] == ["open"] * (SHARDS + 2)
         for view in (inspector.overview().queues[0], inspector.queue("s").queue):
             assert view.counts == queue.counts()
             assert (view.counts.enqueued, view.counts.completed, view.counts.lost) == (40, 40, 0)
@@ -272,7 +278,7 @@ def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -
     with Queue("s", url=server.url, shards=SHARDS, trends=True) as queue:
         queue.enqueue(b"x")
     with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
-        queue.reshard(SHARDS + 2)
+        queue.admin.reshard(SHARDS + 2)
         new = [ops for ops in queue._whole.parts() if ops.shard.number >= SHARDS]
         assert len(new) == SHARDS + 2
         assert all(client.hexists(ops.keys.part("stats"), "trends") for ops in new)
@@ -296,7 +302,7 @@ def test_overview(look: Look, plain: Queue, server: Server) -> None:
     in_every_state(plain)
     with Queue("other/a", url=server.url, priorities=3) as other, server.queue("q", namespace="n") as far:
         other.enqueue(b"x", priority=2)
-        other.pause()
+        other.admin.pause()
         far.enqueue(b"x")
     view = look().overview()
     assert [queue.name for queue in view.queues] == ["other/a", "q"]
@@ -351,7 +357,7 @@ def test_queue(look: Look, server: Server, colour: str) -> None:
     name = f"declared-{colour}"  # once by each process
     with server.queue(name, codec=JSONCodec(), max_attempts=7, rate=Rate(5, 1)) as queue:
         queue.enqueue({"a": 1})
-        queue.schedule("nightly", {"b": 2}, every=60)
+        queue.admin.schedule("nightly", {"b": 2}, every=60)
     page = look().queue(name)
     assert (page.declared["codec"], page.declared["max_attempts"], page.declaration) == ("JSONCodec", "7", 1)
     assert "rate" in page.declared
@@ -411,7 +417,7 @@ def test_jobs_in_every_state(look: Look, plain: Queue) -> None:
 def test_a_job_is_found_in_whichever_queue(look: Look, plain: Queue, server: Server) -> None:
     with server.queue("r", priorities=2) as other:
         other.enqueue(b"x", id="a", priority=1)
-        other.schedule("s", b"x", every=60)
+        other.admin.schedule("s", b"x", every=60)
     plain.enqueue(b"x", id="b")
     one = look()
     assert [one.find(name, ["q", "r"]) for name in "abc"] == [["r"], ["q"], []]
@@ -476,7 +482,7 @@ def test_flows_with_shards(look: Look, server: Server) -> None:
         flow.stage("item")
         for name in names[:12]:
             flow.start(b"x", id=name, attributes={"run": name})
-        orders.reshard(3)
+        orders.admin.reshard(3)
         for name in names[12:]:
             flow.start(b"x", id=name)
         lease = orders.lease()

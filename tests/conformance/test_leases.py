@@ -92,7 +92,7 @@ def test_what_a_lease_knows(connect):
     first, second, third = one.lease(), one.lease(), two.lease()
     assert first.worker == second.worker != third.worker
     assert (first.token, first.job.queue, first.job.headers) == (1, "q", {})
-    assert [state.worker for state in one.running()] == [lease.worker for lease in (first, second, third)]
+    assert [state.worker for state in one.admin.running()] == [lease.worker for lease in (first, second, third)]
 
 
 # -- for how long ------------------------------------------------------------------------------------
@@ -107,8 +107,8 @@ def test_durations(connect):
     queue.lease_many(1, duration=LONG)
     queue.lease_many(2, duration=0.001)
     expire(queue, 3)
-    assert payloads(queue.running()) == [b"0", b"2"]
-    assert payloads(queue.waiting()) == [b"1", b"3", b"4"]
+    assert payloads(queue.admin.running()) == [b"0", b"2"]
+    assert payloads(queue.admin.waiting()) == [b"1", b"3", b"4"]
 
 
 def test_duration_of_the_queue(connect):
@@ -118,7 +118,7 @@ def test_duration_of_the_queue(connect):
     long.lease()
     short.lease()
     expire(long)
-    assert payloads(long.waiting()) == [b"short"]
+    assert payloads(long.admin.waiting()) == [b"short"]
 
 
 def test_a_lease_that_runs_out(connect):
@@ -143,7 +143,7 @@ def test_others_are_left_alone(connect):
     two.lease()
     gone.renew(0.001)
     expire(two)
-    assert payloads(two.running()) == [b"0", b"2"]
+    assert payloads(two.admin.running()) == [b"0", b"2"]
     assert gone.renew() is False
 
 
@@ -174,7 +174,7 @@ def test_renew(queue):
     assert leases[0].renew(timedelta(seconds=LONG)) is True
     assert leases[2].renew(0.001) is True
     expire(queue, 2)
-    assert payloads(queue.running()) == [b"renewed"]
+    assert payloads(queue.admin.running()) == [b"renewed"]
     assert (leases[0].renew(), leases[1].renew(), leases[2].renew()) == (True, False, False)
     assert leases[0].release()
     again = queue.lease()
@@ -196,8 +196,8 @@ def test_renew_for_the_same_time(connect):
 def test_renewals_are_seen(queue):
     """`since` of a running job is its last renewal."""
     lease = leased(queue)
-    before = next(queue.running()).since
-    until(lambda: lease.renew() and next(queue.running()).since > before)
+    before = next(queue.admin.running()).since
+    until(lambda: lease.renew() and next(queue.admin.running()).since > before)
 
 
 # -- at most once ------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_ghosts_do_not_end_the_waiting(queue, client):
     released, held, *_ = queue.lease_many(3, duration=0.001)
     released.release()
     expire(queue, 2)
-    for state in list(queue.waiting()):
+    for state in list(queue.admin.waiting()):
         assert client.xdel(key("jobs"), state.entry) == 1
     began = time.monotonic()
     assert queue.lease_many(9, block=0.2) == []
@@ -271,7 +271,7 @@ RETURNS = {
     "release": lambda lease, other: lease.release(),
     "retry": lambda lease, other: lease.retry(),
     "retry later": lambda lease, other: lease.retry(0.05),
-    "redrive": lambda lease, other: lease.dead_letter("no") and other.redrive(),
+    "redrive": lambda lease, other: lease.dead_letter("no") and other.admin.redrive(),
     "run out": lambda lease, other: lease.renew(0.05),
     "complete": lambda lease, other: lease.complete(then=[NewJob(b"x")]),
 }
@@ -322,7 +322,7 @@ def test_deleted_under_a_reader(queue, meanwhile):
     assert queue.lease().complete()
 
     def delete_and_enqueue(other):
-        other.delete()
+        other.admin.delete()
         other.enqueue(b"after")
 
     meanwhile(delete_and_enqueue)

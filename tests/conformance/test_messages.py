@@ -89,7 +89,7 @@ def test_work_goes_on_without_standard_error(newest: Server, queue: Queue, tmp_p
             os.kill(int(first), signal.SIGKILL)  # which is to be told
             second = queue.result(queue.enqueue(b"x").id, PATIENCE)
             assert second not in (None, first)
-            until(lambda: any(one.alive for one in queue.workers()))
+            until(lambda: any(one.alive for one in queue.admin.workers()))
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 0
         finally:

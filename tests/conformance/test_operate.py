@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace import ConfigurationError, Counts, NewJob, Queue, Repairs
+from headrace import ConfigurationError, Counts, NewJob, Queue
+from headrace.inspect import Repairs
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
 from tests.support.servers import Server
@@ -25,7 +26,12 @@ def test_nothing_is_handed_out_while_paused(queue, client):
     parked, running = queue.lease_many(2)
     parked.release()
     queue.enqueue(b"late", delay=0.05)
-    assert [queue.paused(), queue.pause(), queue.paused(), queue.pause()] == [False, True, True, False]
+    assert [queue.admin.paused(), queue.admin.pause(), queue.admin.paused(), queue.admin.pause()] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     promote(queue)
     queue.enqueue(b"new")
     assert queue.lease() is None
@@ -34,16 +40,16 @@ def test_nothing_is_handed_out_while_paused(queue, client):
     assert present(queue) == {"parked": 1, "leased": 1, "waiting": 3}
     assert running.complete()
     assert client.xpending(key("jobs"), "workers")["pending"] == 1  # no blocked read was given one
-    assert [queue.resume(), queue.paused(), queue.resume()] == [True, False, False]
+    assert [queue.admin.resume(), queue.admin.paused(), queue.admin.resume()] == [True, False, False]
     assert [lease.job.payload for lease in queue.lease_many(10)] == [b"parked", b"waiting", b"late", b"new"]
 
 
 def test_who_waits_notices_at_once(queue, meanwhile, client):
     """A blocked lease of a paused queue blocks on the server, and wakes when the queue goes on."""
     queue.enqueue(b"x")
-    queue.pause()
+    queue.admin.pause()
     before = client.info("commandstats").get("cmdstat_xread", {}).get("calls", 0)
-    meanwhile(lambda other: other.resume())
+    meanwhile(lambda other: other.admin.resume())
     assert queue.lease(block=PATIENCE).job.payload == b"x"
     assert client.info("commandstats")["cmdstat_xread"]["calls"] - before < 100
 
@@ -51,7 +57,7 @@ def test_who_waits_notices_at_once(queue, meanwhile, client):
 def test_everybody_who_waits_is_woken(newest_connect, newest):
     """One call wakes all, also more than tokens are written."""
     queue = newest_connect()
-    queue.pause()
+    queue.admin.pause()
     queue.enqueue_many([b"x"] * 20)
     barrier = threading.Barrier(21)
 
@@ -63,28 +69,28 @@ def test_everybody_who_waits_is_woken(newest_connect, newest):
     with ThreadPoolExecutor(20) as pool:
         waiting = [pool.submit(wait, number) for number in range(20)]
         barrier.wait(PATIENCE)
-        queue.resume()
+        queue.admin.resume()
         assert all(one.result(PATIENCE) for one in waiting)
     assert queue.counts() == Counts(enqueued=20, completed=20)
 
 
 def test_a_pause_lasts(queue, connect, client):
     """It is the server's: other clients know it; only `resume` and `delete` end it; other queues go on."""
-    queue.pause()
+    queue.admin.pause()
     queue.enqueue(b"x")
-    queue.purge()
-    assert connect().paused()
+    queue.admin.purge()
+    assert connect().admin.paused()
     assert connect("other").enqueue(b"x").added
     assert connect("other").lease() is not None
-    assert queue.delete() == 0
-    assert not queue.paused()
+    assert queue.admin.delete() == 0
+    assert not queue.admin.paused()
     assert client.hget(key("stats"), "paused") is None
 
 
 def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
     """A sweep rings for jobs that it moves; not while nobody may have them."""
     leased(queue, b"x", duration=0.01)
-    queue.pause()
+    queue.admin.pause()
     moved = 0
 
     def swept() -> bool:
@@ -94,7 +100,7 @@ def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
 
     until(swept)
     assert client.xlen(key("wake")) == 0
-    assert queue.resume()
+    assert queue.admin.resume()
     assert queue.lease().job.attempt == 2
 
 
@@ -103,12 +109,12 @@ def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
 
 def test_drain(queue, server):
     """Until what waits, runs or is delayed is gone; dead letters stay."""
-    assert queue.drain(0)
+    assert queue.admin.drain(0)
     leased(queue).dead_letter("no")
-    assert queue.drain(0)
+    assert queue.admin.drain(0)
     queue.enqueue_many([b"a", NewJob(b"b", delay=0.2)])
-    assert not queue.drain(0)
-    assert not queue.drain(0.05)
+    assert not queue.admin.drain(0)
+    assert not queue.admin.drain(0.05)
 
     def work() -> None:
         with server.queue("q") as other:
@@ -117,7 +123,7 @@ def test_drain(queue, server):
 
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(work)
-        assert queue.drain(PATIENCE)
+        assert queue.admin.drain(PATIENCE)
         done.result(PATIENCE)
     assert present(queue) == {"dead": 1}
 
@@ -136,14 +142,14 @@ def test_move_everything_that_waits(connect):
     source.enqueue(b"late", id="l", delay=LONG)
     running = source.lease_many(1)
     parked.release()
-    before = {state.job.payload: state.job for state in [*source.waiting(), *source.delayed()]}
-    assert source.move("g/b") == 3
+    before = {state.job.payload: state.job for state in [*source.admin.waiting(), *source.admin.delayed()]}
+    assert source.admin.move("g/b") == 3
     assert present(source) == {"leased": 1, "dead": 1}
     assert present(target) == {"waiting": 3, "delayed": 1}
     assert source.counts().deleted == 3
     assert target.counts().enqueued == 4
-    assert payloads(target.waiting()) == [b"first", b"parked", b"plain"]
-    for state in [*target.waiting(), *target.delayed()][1:]:
+    assert payloads(target.admin.waiting()) == [b"first", b"parked", b"plain"]
+    for state in [*target.admin.waiting(), *target.admin.delayed()][1:]:
         job, was = state.job, before[state.job.payload]
         assert (job.id, job.headers, job.attempt) == (was.id, was.headers, was.attempt)
         assert job.enqueued_at == was.enqueued_at
@@ -160,12 +166,12 @@ def test_attempts_move_along(connect):
     source, target = connect("g/a", max_attempts=2), connect("g/b", max_attempts=2)
     source.enqueue(b"x", id="x")
     first = source.lease()
-    assert source.expire() == 1
-    assert source.move("g/b", "x") == 1
+    assert source.admin.expire() == 1
+    assert source.admin.move("g/b", "x") == 1
     second = target.lease()
     assert (second.job.id, second.job.attempt) == ("x", 2)
     assert second.token > first.token
-    assert target.expire("x") == 1
+    assert target.admin.expire("x") == 1
     assert target.lease() is None
     assert present(target) == {"dead": 1}
 
@@ -180,12 +186,12 @@ def test_move_some(connect):
     held = source.lease_many(2)[1]
     assert held.job.id == "a"
     source.enqueue(b"d", id="d")
-    assert source.move("g/b", "d", "nobody", "c", "a", "9-9", "d") == 2
-    assert source.move("g/b", plain) == 0  # leased
-    assert {state.job.id for state in [*target.waiting(), *target.delayed()]} == {"c", "d"}
-    assert {state.job.id for state in [*source.waiting(), *source.running()]} == {plain, "a", "b"}
+    assert source.admin.move("g/b", "d", "nobody", "c", "a", "9-9", "d") == 2
+    assert source.admin.move("g/b", plain) == 0  # leased
+    assert {state.job.id for state in [*target.admin.waiting(), *target.admin.delayed()]} == {"c", "d"}
+    assert {state.job.id for state in [*source.admin.waiting(), *source.admin.running()]} == {plain, "a", "b"}
     assert held.release()
-    assert source.move("g/b", "a") == 1
+    assert source.admin.move("g/b", "a") == 1
     assert target.counts().lost == source.counts().lost == 0
 
 
@@ -193,10 +199,10 @@ def test_an_id_that_is_taken_there_stays(connect):
     source, target = connect("g/a"), connect("g/b")
     target.enqueue_many([NewJob(b"there", id="x"), NewJob(b"there", id="y")])
     source.enqueue_many([NewJob(b"here", id="x"), b"plain", NewJob(b"here", id="y", delay=LONG)])
-    assert source.move("g/b") == 1
-    assert source.move("g/b", "x", "y") == 0
+    assert source.admin.move("g/b") == 1
+    assert source.admin.move("g/b", "x", "y") == 0
     assert present(source) == {"waiting": 1, "delayed": 1}
-    assert payloads(target.waiting()) == [b"there", b"there", b"plain"]
+    assert payloads(target.admin.waiting()) == [b"there", b"there", b"plain"]
 
 
 def test_move_many(newest_connect):
@@ -209,13 +215,13 @@ def test_move_many(newest_connect):
     for number in range(MANY):
         source.enqueue_many([NewJob(b"x", id=f"taken-{number}"), b"new %d" % number])
     source.enqueue_many([NewJob(b"late", id=f"l{number}", delay=LONG + number) for number in range(MANY)])
-    assert source.move("g/b") == 3 * MANY
+    assert source.admin.move("g/b") == 3 * MANY
     assert present(source) == {"waiting": MANY}
-    moved = payloads(target.waiting())[MANY:]
+    moved = payloads(target.admin.waiting())[MANY:]
     assert moved == [*(b"parked %d" % n for n in range(MANY)), *(b"new %d" % n for n in range(MANY))]
-    assert [state.job.id for state in target.delayed()] == [f"l{number}" for number in range(MANY)]
+    assert [state.job.id for state in target.admin.delayed()] == [f"l{number}" for number in range(MANY)]
     ids = [f"l{number}" for number in range(MANY)]
-    assert target.move("g/c", *ids) == MANY
+    assert target.admin.move("g/c", *ids) == MANY
     assert newest_connect("g/c").counts().delayed == MANY
 
 
@@ -225,18 +231,18 @@ def test_an_id_that_is_the_name_of_its_own_entry_ends_with_its_job(connect, clie
     source, target = connect("g/a"), connect("g/b")
 
     def met() -> bool:
-        assert source.move("g/b", source.enqueue(b"x").id) == 1
+        assert source.admin.move("g/b", source.enqueue(b"x").id) == 1
         ((entry, fields),) = client.xrange(key("jobs", "g/b"))
-        return fields[b"id"] == entry or target.purge() == 0
+        return fields[b"id"] == entry or target.admin.purge() == 0
 
     until(met, "both in one millisecond")
-    name = next(target.waiting()).job.id
+    name = next(target.admin.waiting()).job.id
     assert not target.enqueue(b"y", id=name).added
     assert target.find(name).state == "waiting"
     assert target.lease().complete(fenced=fenced)
     assert client.hgetall(key("ids", "g/b")) == {}
     assert target.enqueue(b"y", id=name).added
-    assert target.repair() == Repairs()
+    assert target.admin.repair() == Repairs()
 
 
 def test_a_moved_job_wakes_who_waits_there(connect, server):
@@ -250,7 +256,7 @@ def test_a_moved_job_wakes_who_waits_there(connect, server):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait)
         somebody_waits(server)
-        assert source.move("g/b") == 1
+        assert source.admin.move("g/b") == 1
         assert waiting.result(PATIENCE) == b"x"
 
 
@@ -258,10 +264,10 @@ def test_move_to_another_group(newest_connect):
     """On one primary any two queues will do; the answer to a repeated call is in the first one's slot."""
     source, target = newest_connect("g/a"), newest_connect("h/b")
     source.enqueue_many([NewJob(b"x", id="x"), NewJob(b"late", id="l", delay=LONG), b"y"])
-    assert source.move("h/b", "x") == 1
-    assert source.move("h/b") == 2
+    assert source.admin.move("h/b", "x") == 1
+    assert source.admin.move("h/b") == 2
     assert present(target) == {"waiting": 2, "delayed": 1}
-    assert payloads(target.waiting()) == [b"x", b"y"]
+    assert payloads(target.admin.waiting()) == [b"x", b"y"]
     assert source.counts().deleted == target.counts().enqueued == 3
     assert source.counts().lost == target.counts().lost == 0
 
@@ -276,9 +282,9 @@ def test_move_to_another_group_on_a_cluster(newest, colour):
         source = connect("g/a")
         source.enqueue(b"x")
         with pytest.raises(ConfigurationError, match="one script reaches one group only, and none was moved"):
-            source.move("h/b")
+            source.admin.move("h/b")
         assert present(source) == {"waiting": 1}
-        assert source.move("g/b") == 1
+        assert source.admin.move("g/b") == 1
         connect.close()
 
 
@@ -287,13 +293,13 @@ def test_where_nothing_can_move(newest_connect, to):
     """This queue itself, what is no name: refused before anything is sent."""
     queue = newest_connect("g/a", url="redis://127.0.0.1:1/0")
     with pytest.raises(ConfigurationError, match=r"itself|queue name"):
-        queue.move(to)
+        queue.admin.move(to)
 
 
 @pytest.mark.parametrize("ids", [("a", ""), ("a", 3), ("a", "\n")])
 def test_bad_ids(newest_connect, ids):
     queue = newest_connect("g/a", url="redis://127.0.0.1:1/0")
-    for verb in (lambda: queue.move("g/b", *ids), lambda: queue.expire(*ids)):
+    for verb in (lambda: queue.admin.move("g/b", *ids), lambda: queue.admin.expire(*ids)):
         with pytest.raises((ValueError, TypeError), match="id"):
             verb()
 
@@ -307,8 +313,8 @@ def test_all_leases_expire(queue, connect):
     first = queue.lease_many(2, duration=LONG)
     second = connect().lease()
     queue.enqueue(b"new")
-    assert queue.expire() == 3
-    assert queue.expire() == 0
+    assert queue.admin.expire() == 3
+    assert queue.admin.expire() == 0
     assert present(queue) == {"parked": 3, "waiting": 1}
     assert not any([first[0].release(), first[1].renew(), second.retry(), first[0].complete(fenced=True)])
     again = queue.lease_many(4)
@@ -324,7 +330,7 @@ def test_some_leases_expire(queue):
     queue.enqueue_many([NewJob(b"b", id="b"), NewJob(b"c", id="c")])
     leases = queue.lease_many(3)
     queue.enqueue_many([NewJob(b"d", id="d"), NewJob(b"e", id="e", delay=LONG)])
-    assert queue.expire(plain, "b", "d", "e", "nobody", "9-9") == 2
+    assert queue.admin.expire(plain, "b", "d", "e", "nobody", "9-9") == 2
     assert present(queue) == {"parked": 2, "leased": 1, "waiting": 1, "delayed": 1}
     assert leases[2].renew()
 
@@ -333,7 +339,7 @@ def test_more_leases_than_a_page(newest_connect):
     queue = newest_connect()
     queue.enqueue_many([b"x"] * 1100)
     queue.lease_many(1100)
-    assert queue.expire() == 1100
+    assert queue.admin.expire() == 1100
     assert present(queue) == {"parked": 1100}
 
 
@@ -345,9 +351,9 @@ def test_a_worker_is_failed(connect):
     failed, other = connect(), connect()
     failed.enqueue_many([b"a", b"b", b"c"])
     held, kept = failed.lease_many(2), other.lease()
-    assert other.fail_worker(held[0].worker) == 2
-    assert other.fail_worker(held[0].worker) == 0
-    assert [worker.name for worker in other.workers()] == [kept.worker]
+    assert other.admin.fail_worker(held[0].worker) == 2
+    assert other.admin.fail_worker(held[0].worker) == 0
+    assert [worker.name for worker in other.admin.workers()] == [kept.worker]
     assert present(other) == {"parked": 2, "leased": 1}
     assert not held[0].complete(fenced=True)
     assert not held[1].renew()
@@ -359,8 +365,8 @@ def test_a_foreign_consumer_is_failed(queue, client):
     leased(queue).complete()
     queue.enqueue_many([b"a", b"b"])
     client.xreadgroup("workers", "foreign", {key("jobs"): ">"}, count=1)
-    assert queue.fail_worker("nobody") == 0
-    assert queue.fail_worker("foreign") == 1
+    assert queue.admin.fail_worker("nobody") == 0
+    assert queue.admin.fail_worker("foreign") == 1
     assert present(queue) == {"parked": 1, "waiting": 1}
     assert "foreign" not in {row["name"].decode() for row in client.xinfo_consumers(key("jobs"), "workers")}
 
@@ -369,20 +375,20 @@ def test_a_worker_with_more_than_a_page(newest_connect):
     queue = newest_connect()
     queue.enqueue_many([b"x"] * 1100)
     name = queue.lease_many(1100)[0].worker
-    assert newest_connect().fail_worker(name) == 1100
+    assert newest_connect().admin.fail_worker(name) == 1100
     assert present(queue) == {"parked": 1100}
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 @pytest.mark.parametrize("name", ["parked", "bell", "", "a b", 3])
 def test_who_is_no_worker(newest_connect, name):
     queue = newest_connect(url="redis://127.0.0.1:1/0")
     with pytest.raises((ValueError, TypeError), match="name"):
-        queue.fail_worker(name)
+        queue.admin.fail_worker(name)
 
 
 def test_a_queue_that_nobody_has_used(queue):
     """Nothing there is no error."""
-    assert [queue.expire(), queue.expire("x"), queue.fail_worker("w"), queue.move("q/to"), queue.paused()] == [
-        0, 0, 0, 0, False,
-    ]  # fmt: skip
+    admin = queue.admin
+    assert [admin.expire(), admin.expire("x"), admin.fail_worker("w"), admin.move("q/to")] == [0, 0, 0, 0]
+    assert not admin.paused()

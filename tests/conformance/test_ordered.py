@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Rate, Repairs, Worker
+from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Rate, Worker
+from headrace.inspect import Repairs
 from tests.support.awaiting import until
 
 
@@ -53,15 +54,15 @@ def test_jobs_that_wait_for_their_turn_are_waiting_jobs(queue: Any) -> None:
     """Wherever one looks: they are of no state of their own."""
     queue.enqueue_many(of("a", times=4))
     (lease,) = queue.lease_many(10)
-    assert [one.job.id for one in queue.waiting()] == ["a1", "a2", "a3"]
-    assert queue.peek().id == "a1"
-    assert list(queue.delayed()) == []
+    assert [one.job.id for one in queue.admin.waiting()] == ["a1", "a2", "a3"]
+    assert queue.admin.peek().id == "a1"
+    assert list(queue.admin.delayed()) == []
     found = queue.find("a2")
     assert (found.state, found.job.key) == ("waiting", "a")
-    assert queue.position("a3") == 2
-    assert [one.job.id for one in queue.running()] == ["a0"]
-    assert queue.repair() == Repairs()
-    assert queue.purge() == 3
+    assert queue.admin.position("a3") == 2
+    assert [one.job.id for one in queue.admin.running()] == ["a0"]
+    assert queue.admin.repair() == Repairs()
+    assert queue.admin.purge() == 3
     assert lease.complete()
     assert queue.counts() == Counts(enqueued=4, completed=1, deleted=3)
 
@@ -75,8 +76,8 @@ def test_what_comes_back_keeps_its_place(queue: Any, how: str) -> None:
         "release": lease.release,
         "retry": lease.retry,
         "later": lambda: lease.retry(0.05, "why"),
-        "expire": lambda: queue.expire("a0"),
-        "fail": lambda: queue.fail_worker(queue._peer.name),
+        "expire": lambda: queue.admin.expire("a0"),
+        "fail": lambda: queue.admin.fail_worker(queue._peer.name),
     }[how]()
     if how == "fail":
         assert [lease.job.id for lease in queue.lease_many(10)] == ["a0", "b0"]
@@ -103,7 +104,7 @@ def test_a_delayed_retry_is_delayed(queue: Any) -> None:
     (lease,) = queue.lease_many(10)
     assert lease.retry(600, "busy")
     assert queue.counts() == Counts(waiting=1, delayed=1, enqueued=2)
-    assert [one.job.id for one in queue.delayed()] == ["a0"]
+    assert [one.job.id for one in queue.admin.delayed()] == ["a0"]
     assert queue.lease_many(10) == []
 
 
@@ -114,7 +115,7 @@ def test_attempts_end_and_the_next_follows(connect: Any) -> None:
         lease = queue.lease()
         assert (lease.job.id, lease.job.attempt) == ("a0", attempt)
         assert lease.retry(reason=f"no {attempt}")
-    assert [(one.job.id, one.reason, one.job.attempt) for one in queue.dead()] == [("a0", "no 2", 2)]
+    assert [(one.job.id, one.reason, one.job.attempt) for one in queue.admin.dead()] == [("a0", "no 2", 2)]
     assert queue.lease().job.id == "a1"
 
 
@@ -122,9 +123,9 @@ def test_one_whose_workers_died_too_often_is_buried_and_the_next_follows(connect
     queue = connect(ordered=True, max_attempts=1)
     queue.enqueue_many(of("a", times=2))
     assert queue.lease().job.id == "a0"
-    assert queue.expire() == 1
+    assert queue.admin.expire() == 1
     assert queue.lease().job.id == "a1"
-    assert [one.job.id for one in queue.dead()] == ["a0"]
+    assert [one.job.id for one in queue.admin.dead()] == ["a0"]
 
 
 def test_a_retry_that_spends_nothing(queue: Any) -> None:
@@ -149,9 +150,9 @@ def test_the_turn_is_passed_on_however_a_job_leaves(connect: Any, client: redis.
     else:
         assert {
             "cancel": lambda: queue.cancel("a0"),
-            "cancel_payload": lambda: queue.cancel_payload(b"a0"),
+            "cancel_payload": lambda: queue.admin.cancel_payload(b"a0"),
             "dead_letter": lambda: lease.dead_letter("no"),
-            "move": lambda: queue.move("g/b", "a0"),
+            "move": lambda: queue.admin.move("g/b", "a0"),
         }[how]()
     last = queue.lease()
     assert last.job.id == "a1"
@@ -176,7 +177,7 @@ def test_a_former_holder_does_not_end_the_turn(queue: Any) -> None:
     """Completing is fenced: else the next would run beside the present holder's."""
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
-    assert queue.expire() == 1
+    assert queue.admin.expire() == 1
     again = queue.lease()
     assert not lease.complete()
     assert queue.lease() is None
@@ -187,7 +188,7 @@ def test_a_former_holder_does_not_end_the_turn(queue: Any) -> None:
 def test_who_completes_first_wins_if_that_is_wanted(queue: Any) -> None:
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
-    assert queue.expire() == 1
+    assert queue.admin.expire() == 1
     assert queue.lease()
     assert lease.complete(fenced=False)
 
@@ -196,7 +197,7 @@ def test_a_redriven_job_goes_to_the_end_of_its_key(queue: Any) -> None:
     queue.enqueue_many(of("a", times=3))
     assert queue.lease().dead_letter("no")
     lease = queue.lease()
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     order = [lease.job.id]
     while lease:
         assert lease.complete()
@@ -268,7 +269,7 @@ def test_repair_forgets_turns_of_what_is_gone(queue: Any, client: redis.Redis) -
     lease = queue.lease()
     client.xack(queue.ops.keys.part("jobs"), "workers", lease.claim.entry)
     client.xdel(queue.ops.keys.part("jobs"), lease.claim.entry)
-    assert queue.repair().leftovers >= 1
+    assert queue.admin.repair().leftovers >= 1
     last = queue.lease()
     assert last.job.id == "a1"
     assert last.complete()

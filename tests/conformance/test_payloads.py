@@ -50,8 +50,8 @@ def test_from_the_producer_to_the_result(name: str, newest_connect: Connect, tmp
     assert queue.counts() == Counts()
     queue.enqueue(MAILS[0], id="a")
     queue.enqueue_many([MAILS[1], NewJob(MAILS[2], id="c", delay=LONG)])
-    assert payloads(queue.waiting()) == MAILS[:2]
-    assert queue.peek().payload == MAILS[0]
+    assert payloads(queue.admin.waiting()) == MAILS[:2]
+    assert queue.admin.peek().payload == MAILS[0]
     assert queue.find("c").job.payload == MAILS[2]
     first, second = queue.lease_many(5)
     assert first.retry()
@@ -70,7 +70,7 @@ def test_what_is_no_payload_is_put_aside(name: str, newest_connect: Connect, tmp
     plain.enqueue_many([b"\xff\x00", b'{"to":5}', b"", b"HRO1", b"HRE1\x01k" + bytes(60), b"\x28\xb5\x2f\xfd"])
     queue.enqueue(MAILS[0])
     assert queue.lease().job.payload == MAILS[0]
-    letters = list(queue.dead())
+    letters = list(queue.admin.dead())
     assert len(letters) == 6
     assert all(letter.reason.startswith("payload does not decode: ") for letter in letters)
     assert letters[0].job.payload == b"\xff\x00"
@@ -84,11 +84,11 @@ def test_another_key_is_named_and_never_told(newest_connect: Connect) -> None:
     )
     mine.enqueue({"a": "secret text"})
     assert theirs.lease() is None
-    (letter,) = theirs.dead()
+    (letter,) = theirs.admin.dead()
     said = "payload is encrypted by key '2026', which is not among those given: '2025'"
     assert letter.reason == f"payload does not decode: CodecError: {said}"
     assert b"secret text" not in letter.job.payload
-    assert mine.redrive() == 1
+    assert mine.admin.redrive() == 1
     assert mine.lease().job.payload == {"a": "secret text"}
 
 
@@ -99,17 +99,17 @@ def test_a_sealed_payload_opens_in_its_own_queue_and_job(newest_connect: Connect
     plain, raw = newest_connect("g/a"), newest_connect("g/b")
     queue.enqueue({"n": 1}, id="one")
     queue.enqueue({"n": 2})
-    sealed = payloads(plain.waiting())
+    sealed = payloads(plain.admin.waiting())
     raw.enqueue_many([*sealed, NewJob(sealed[0], id="one"), NewJob(sealed[1], id="two")])
     assert other.lease() is None
     assert other.counts().dead == 4
-    assert {letter.reason.partition(": ")[0] for letter in other.dead()} == {"payload does not decode"}
+    assert {letter.reason.partition(": ")[0] for letter in other.admin.dead()} == {"payload does not decode"}
     plain.enqueue(sealed[0], id="two")
     with pytest.raises(ConfigurationError, match="binds payloads to their queue"):
-        queue.move("g/b")
+        queue.admin.move("g/b")
     assert [lease.job.payload for lease in queue.lease_many(2)] == [{"n": 1}, {"n": 2}]
     assert queue.lease() is None
-    assert [letter.job.id for letter in queue.dead()] == ["two"]
+    assert [letter.job.id for letter in queue.admin.dead()] == ["two"]
 
 
 def test_follow_ups_open_in_the_queue_that_they_go_to(newest_connect: Connect) -> None:
@@ -129,7 +129,7 @@ def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: 
     assert queue.lease().retry()
     assert queue.lease().retry(reason="no")
     assert len(list(tmp_path.iterdir())) == 1
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     lease = queue.lease()
     assert lease.job.payload == b"x" * 11
     assert lease.complete()
@@ -153,12 +153,12 @@ def test_a_store_that_is_away_costs_no_job(newest_connect: Connect, tmp_path: Pa
     assert [lease.job.payload for lease in queue.lease_many(9)] == [b"small"]
     assert queue.counts() == Counts(delayed=2, leased=1, enqueued=3)
     (tmp_path / "away").rename(path)
-    for state in list(queue.delayed()):
-        assert queue.reschedule(state.job.id, None)
+    for state in list(queue.admin.delayed()):
+        assert queue.admin.reschedule(state.job.id, None)
     lease = queue.lease()
     assert (lease.job.payload, lease.job.attempt) == (b"x" * 11, 1)
     for file in path.iterdir():
         file.unlink()
     assert queue.lease() is None
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert "is not in the store" in letter.reason

@@ -22,7 +22,7 @@ def test_enqueue_in_a_transaction(yours, connect, client):
     receipts = op.decode(reply)
     assert [(receipt.id, receipt.added) for receipt in receipts] == [("a", True), (receipts[1].id, True)]
     assert client.get("state") == b"new"
-    assert payloads(queue.waiting()) == [b"\x00\xff", b"plain"]
+    assert payloads(queue.admin.waiting()) == [b"\x00\xff", b"plain"]
     assert queue.find(receipts[1].id).state == "waiting"
     assert queue.counts() == Counts(waiting=2, enqueued=2)
 
@@ -57,7 +57,7 @@ def test_a_transaction_twice(yours, connect):
         pipe.execute_command(*plain.wire())
         added.append([op.decode(reply)[0].added for op, reply in zip((named, plain), pipe.execute(), strict=True)])
     assert added == [[True, True], [False, True]]
-    assert payloads(queue.waiting()) == [b"named", b"plain", b"plain"]
+    assert payloads(queue.admin.waiting()) == [b"named", b"plain", b"plain"]
 
 
 def test_every_kind_of_operation(yours, connect, client):
@@ -87,7 +87,7 @@ def test_every_kind_of_operation(yours, connect, client):
         assert counts.decode(replies[-3]).lost == 0
         assert found.decode(replies[-2]).state == "delayed"
         assert [letter.reason for letter in page.decode(replies[-1])] == ["no"]
-        assert payloads(connect("g/next").waiting()) == [b"next"]
+        assert payloads(connect("g/next").admin.waiting()) == [b"next"]
         assert present(queue) == {"parked": 1, "leased": 1, "delayed": 1, "dead": 1}
         client.flushall()
 
@@ -102,7 +102,7 @@ def test_lease_in_a_transaction(yours, connect):
     pipe.execute_command(*op.wire())
     grant = op.decode(pipe.execute()[0])
     assert [claim.job.payload for claim in grant.claims] == [b"1", b"2"]
-    assert [state.worker for state in queue.running()] == ["mine"] * 2
+    assert [state.worker for state in queue.admin.running()] == ["mine"] * 2
     assert queue._run(queue.ops.complete(grant.claims, fenced=True)) == [True, True]
 
 

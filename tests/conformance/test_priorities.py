@@ -43,7 +43,7 @@ def mixed(queue: Any, number: int = 3) -> list[bytes]:
 @pytest.mark.parametrize("limit", [1, 2, 4, 100])
 def test_the_first_level_comes_first(levels: Any, limit: int) -> None:
     order = mixed(levels)
-    assert payloads(levels.waiting()) == order
+    assert payloads(levels.admin.waiting()) == order
     assert levels.counts() == Counts(waiting=9, enqueued=9)
     found = []
     while more := lease_all(levels, limit):
@@ -86,9 +86,9 @@ def test_released_and_reclaimed_ones_are_first_in_their_level(levels: Any) -> No
     levels.enqueue_many(NewJob(b"new %d" % level, priority=level) for level in (2, 1, 0))
     assert present(levels) == {"waiting": 3, "parked": 5, "leased": 4}
     expected = [order[1], b"new 0", *order[3:6], b"new 1", order[6], b"new 2"]
-    assert payloads(levels.waiting()) == expected
-    ids = [state.job.id for state in levels.waiting()]
-    assert [levels.position(name) for name in ids] == list(range(8))
+    assert payloads(levels.admin.waiting()) == expected
+    ids = [state.job.id for state in levels.admin.waiting()]
+    assert [levels.admin.position(name) for name in ids] == list(range(8))
     again = levels.lease_many(100)
     assert [(lease.job.payload, lease.job.attempt) for lease in again] == [(payload, 1) for payload in expected]
 
@@ -132,10 +132,10 @@ def test_a_delayed_job_comes_to_its_level(levels: Any) -> None:
     levels.enqueue(b"late 1", delay=0.01, priority=1)
     levels.enqueue(b"later", delay=LONG, priority=1, id="later")
     levels.enqueue_many([NewJob(b"2", priority=2), NewJob(b"1", priority=1), b"0"])
-    assert [state.job.priority for state in levels.delayed()][-1] == 1
+    assert [state.job.priority for state in levels.admin.delayed()][-1] == 1
     promote(levels, 2)
-    assert levels.reschedule("later", None)
-    assert payloads(levels.waiting()) == [b"0", b"1", b"late 1", b"later", b"2", b"late 2"]
+    assert levels.admin.reschedule("later", None)
+    assert payloads(levels.admin.waiting()) == [b"0", b"1", b"late 1", b"later", b"2", b"late 2"]
     assert lease_all(levels) == [b"0", b"1", b"late 1", b"later", b"2", b"late 2"]
 
 
@@ -145,7 +145,7 @@ def test_a_redriven_job_goes_to_its_level(levels: Any) -> None:
     for lease in levels.lease_many(3):
         lease.dead_letter("why")
     mixed(levels, 1)
-    assert levels.redrive() == 3
+    assert levels.admin.redrive() == 3
     assert lease_all(levels) == [b"0.0", b"dead 0", b"1.0", b"dead 1", b"2.0", b"dead 2"]
 
 
@@ -155,7 +155,7 @@ def test_one_that_dies_of_its_attempts(connect: Connect) -> None:
     queue.lease(duration=0.05)
     expire(queue)
     assert queue.lease() is None
-    (dead,) = queue.dead()
+    (dead,) = queue.admin.dead()
     assert (dead.job.id, dead.job.priority, dead.job.attempt) == ("i", 1, 1)
     assert queue.counts() == Counts(dead=1, enqueued=1)
 
@@ -227,7 +227,7 @@ def test_cancel_in_every_level(levels: Any) -> None:
 
 def test_cancel_payload_in_every_level(levels: Any) -> None:
     levels.enqueue_many(NewJob(b"%d" % (i % 2), priority=i % 3) for i in range(1800))
-    assert levels.cancel_payload(b"1") == 900
+    assert levels.admin.cancel_payload(b"1") == 900
     assert levels.counts() == Counts(waiting=900, enqueued=1800, cancelled=900)
     assert set(lease_all(levels, 1000)) == {b"0"}
 
@@ -237,11 +237,11 @@ def test_purge_and_delete(levels: Any) -> None:
     (lease,) = levels.lease_many(1)
     for other in levels.lease_many(5):
         other.release()
-    assert levels.purge() == 8
+    assert levels.admin.purge() == 8
     assert levels.counts() == Counts(leased=1, enqueued=9, deleted=8)
     mixed(levels)
     entries = [receipt.id for receipt in levels.enqueue_many(NewJob(b"x", priority=level) for level in range(3))]
-    assert levels.delete() == 13
+    assert levels.admin.delete() == 13
     assert levels.counts() == Counts(enqueued=21, deleted=21)
     assert not lease.complete()
     after = [receipt.id for receipt in levels.enqueue_many(NewJob(b"x", priority=level) for level in range(3))]
@@ -251,11 +251,11 @@ def test_purge_and_delete(levels: Any) -> None:
 
 def test_many_are_listed_page_by_page(levels: Any) -> None:
     levels.enqueue_many(NewJob(b"%d %d" % (i % 3, i // 3), priority=i % 3) for i in range(1500))
-    assert payloads(levels.waiting()) == [b"%d %d" % (level, i) for level in range(3) for i in range(500)]
+    assert payloads(levels.admin.waiting()) == [b"%d %d" % (level, i) for level in range(3) for i in range(500)]
     last = levels.enqueue(b"x", priority=2).id
-    assert levels.position(last) == 1000  # as far as it counts
+    assert levels.admin.position(last) == 1000  # as far as it counts
     levels.lease_many(900)
-    assert levels.position(last) == 600
+    assert levels.admin.position(last) == 600
 
 
 def test_a_move_keeps_the_level_if_there_is_one(connect: Connect) -> None:
@@ -265,28 +265,28 @@ def test_a_move_keeps_the_level_if_there_is_one(connect: Connect) -> None:
     some = [queue.enqueue(b"%d" % level, priority=level).id for level in (0, 1, 2)]
     for lease in queue.lease_many(1):
         lease.release()
-    assert queue.move("g/plain", *some) == 3
+    assert queue.admin.move("g/plain", *some) == 3
     assert lease_all(plain) == [b"0", b"1", b"2"]
-    assert queue.move("g/there") == 9
+    assert queue.admin.move("g/there") == 9
     assert lease_all(there) == [b"0.0", b"0.1", b"0.2", b"low", *(b"%d.%d" % (i, j) for i in (1, 2) for j in range(3))]
     assert [queue.counts(), plain.counts().lost, there.counts().lost] == [Counts(enqueued=12, deleted=12), 0, 0]
 
 
 def test_paused_and_limited_queues(connect: Connect) -> None:
     queue = connect(priorities=2, rate=Rate(2, per=600, key="group"))
-    queue.pause()
+    queue.admin.pause()
     queue.enqueue_many(NewJob(b"%d %d" % (i % 2, i), priority=i % 2, headers={"group": f"{i % 3}"}) for i in range(12))
     assert queue.lease_many(9) == []
-    queue.resume()
+    queue.admin.resume()
     # Two of each group: all of the first level.
     assert lease_all(queue, 20) == [b"0 %d" % i for i in range(0, 12, 2)]
     assert present(queue) == {"leased": 6, "delayed": 6}
 
 
 def test_a_schedule_has_a_level(levels: Any) -> None:
-    levels.schedule("s", b"tick", every=0.1, priority=2)
+    levels.admin.schedule("s", b"tick", every=0.1, priority=2)
     until(lambda: levels.lease_many(0 + 1), "a job of the schedule")
-    assert levels.unschedule("s")
+    assert levels.admin.unschedule("s")
 
 
 def test_queues_lists_one_that_has_only_jobs_of_a_later_level(levels: Any, client: redis.Redis) -> None:
@@ -302,12 +302,12 @@ ACTS: dict[str, Callable[[Any], object]] = {
     "counts": lambda queue: queue.counts(),
     "find": lambda queue: queue.find("i"),
     "cancel": lambda queue: queue.cancel("i"),
-    "cancel_payload": lambda queue: queue.cancel_payload(b"x"),
-    "purge": lambda queue: queue.purge(),
-    "delete": lambda queue: queue.delete(),
-    "waiting": lambda queue: list(queue.waiting()),
-    "repair": lambda queue: queue.repair(),
-    "position": lambda queue: queue.position("i"),
+    "cancel_payload": lambda queue: queue.admin.cancel_payload(b"x"),
+    "purge": lambda queue: queue.admin.purge(),
+    "delete": lambda queue: queue.admin.delete(),
+    "waiting": lambda queue: list(queue.admin.waiting()),
+    "repair": lambda queue: queue.admin.repair(),
+    "position": lambda queue: queue.admin.position("i"),
     "enqueue": lambda queue: queue.enqueue(b"x", id="j"),
 }
 
@@ -349,8 +349,8 @@ def test_a_bare_xadd_to_the_stream_of_a_level(levels: Any, client: redis.Redis) 
     levels.enqueue_many([NewJob(b"2", priority=2), NewJob(b"1", priority=1)])
     client.xadd(key("jobs:1"), {"data": b"foreign", "trace": "1"})
     client.xadd(key("jobs:2"), {"data": b"named", "id": "i"})
-    assert payloads(levels.waiting()) == [b"1", b"foreign", b"2", b"named"]
-    assert [state.job.priority for state in levels.waiting()] == [1, 1, 2, 2]
+    assert payloads(levels.admin.waiting()) == [b"1", b"foreign", b"2", b"named"]
+    assert [state.job.priority for state in levels.admin.waiting()] == [1, 1, 2, 2]
     assert levels.counts().waiting == 4
     leases = levels.lease_many(4)
     assert [lease.job.payload for lease in leases] == [b"1", b"foreign", b"2", b"named"]
@@ -374,7 +374,7 @@ def test_foreign_additions_are_counted(levels: Any, client: redis.Redis, server:
     client.xadd(key("jobs:2"), {"data": b"foreign"})
     counted = server.binary.name != "redis-6.2"  # it does not count what was ever added
     assert levels.counts().enqueued == (10 if counted else 9)
-    levels.repair()
+    levels.admin.repair()
     assert (levels.counts().enqueued, levels.counts().lost) == (10, 0)
 
 
@@ -383,11 +383,11 @@ def test_repair_registers_ids_in_the_streams_of_levels(levels: Any, client: redi
     client.hset(key("ids"), mapping={"gone": "5-1.2", "never": "5-1.9"})
     client.hset(key("released"), "5-1.2", 3)
     levels.enqueue(b"y", priority=2, id="j")
-    found = levels.repair()
+    found = levels.admin.repair()
     assert (found.ids_taken, found.ids_released, found.leftovers) == (1, 2, 1)
     assert levels.cancel("i")
     assert levels.cancel("j")
-    assert not levels.repair()
+    assert not levels.admin.repair()
 
 
 def test_repair_finds_nothing_after_our_own_operations(levels: Any) -> None:
@@ -398,14 +398,14 @@ def test_repair_finds_nothing_after_our_own_operations(levels: Any) -> None:
     leases[4].retry()
     leases[5].retry(delay=LONG)
     leases[6].dead_letter("why")
-    assert not levels.repair()
+    assert not levels.admin.repair()
 
 
 def test_stranded_ones_are_parked_in_their_level(levels: Any, client: redis.Redis) -> None:
     mixed(levels, 1)
     leases = levels.lease_many(3)
     client.xack(key("jobs"), "workers", *(lease.claim.entry for lease in leases))
-    assert levels.repair().stranded == 3
+    assert levels.admin.repair().stranded == 3
     levels.enqueue(b"new")
     assert lease_all(levels) == [b"0.0", b"new", b"1.0", b"2.0"]
 
@@ -469,16 +469,16 @@ def test_who_waited_long_enough_goes_a_level_up(connect: Connect, client: redis.
     queue = connect(priorities=3, ageing=60)
     queue.enqueue_many([NewJob(b"old 2", priority=2), NewJob(b"old 1", priority=1, id="i")])
     age(queue)
-    assert [state.job.payload for state in queue.waiting()] == [b"old 1", b"old 2"]
+    assert [state.job.payload for state in queue.admin.waiting()] == [b"old 1", b"old 2"]
     later(client, 1)
     later(client, 2)
     queue.enqueue_many([NewJob(b"new 2", priority=2), NewJob(b"new 1", priority=1), b"new 0"])
     age(queue)
-    assert payloads(queue.waiting()) == [b"new 0", b"old 1", b"new 1", b"old 2", b"new 2"]
+    assert payloads(queue.admin.waiting()) == [b"new 0", b"old 1", b"new 1", b"old 2", b"new 2"]
     assert queue.find("i").job.priority == 1  # what it was enqueued with
     age(queue)  # it waits anew at each level
-    assert payloads(queue.waiting()) == [b"new 0", b"old 1", b"new 1", b"old 2", b"new 2"]
-    assert not queue.repair()
+    assert payloads(queue.admin.waiting()) == [b"new 0", b"old 1", b"new 1", b"old 2", b"new 2"]
+    assert not queue.admin.repair()
     assert lease_all(queue) == [b"new 0", b"old 1", b"new 1", b"old 2", b"new 2"]
 
 
@@ -505,7 +505,7 @@ def test_one_that_is_parked_is_not_starved_either(connect: Connect) -> None:
 
     def first() -> bool:
         age(queue)
-        return payloads(queue.waiting())[0] == b"low"
+        return payloads(queue.admin.waiting())[0] == b"low"
 
     until(first, "that it is in front")
     assert lease_all(queue, 1) == [b"low"]
@@ -524,7 +524,7 @@ def test_a_producer_adds_no_levels_by_knowing_them(connect: Connect) -> None:
     more = connect(priorities=4)
     more.enqueue(b"a")
     more.enqueue(b"b", priority=1)
-    assert more.levels() == 2
+    assert more.admin.levels() == 2
     assert len(connect(priorities=2).lease_many(9)) == 2
 
 
@@ -533,8 +533,8 @@ def test_a_deleted_queue_has_one_level(levels: Any, connect: Connect) -> None:
     few = connect()
     with pytest.raises(PrioritiesMismatch):
         few.counts()
-    levels.delete()
-    assert few.levels() == 1
+    levels.admin.delete()
+    assert few.admin.levels() == 1
     assert few.enqueue(b"y", id="y").added
     assert lease_all(few) == [b"y"]
     assert few.counts().lost == 0
@@ -546,6 +546,6 @@ def test_levels_that_a_worker_declares_are_the_queue_s(newest: Server) -> None:
     worker.handler("q", priorities=3)(lambda job: None)
     with Queue("q", url=newest.url, priorities=5) as more, Queue("q", url=newest.url) as plain:
         assert more.enqueue(b"x").added
-        assert plain.levels() == 1
+        assert plain.admin.levels() == 1
         with worker:
-            until(lambda: plain.levels() == 3)
+            until(lambda: plain.admin.levels() == 3)

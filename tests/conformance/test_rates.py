@@ -10,7 +10,8 @@ from collections import Counter
 import pytest
 import redis
 
-from headrace import Counts, NewJob, Queue, Rate, Repairs
+from headrace import Counts, NewJob, Queue, Rate
+from headrace.inspect import Repairs
 from tests.support.awaiting import until
 
 SLOW = Rate(3, per=600)
@@ -151,7 +152,7 @@ def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, 
     queue = connect(rate=BY_GROUP, max_attempts=2)
     queue.enqueue_many(jobs(8, 1))
     assert len(queue.lease_many(100)) == 3
-    states = list(queue.delayed())
+    states = list(queue.admin.delayed())
     assert [state.job.id for state in states] == ["3", "4", "5", "6", "7"]
     dues = [state.due for state in states]
     assert all(190 < later - due < 210 for due, later in itertools.pairwise(dues))
@@ -248,13 +249,13 @@ def test_what_waits_can_be_cancelled_purged_and_deleted(connect, client):
     queue.enqueue_many(jobs(7, 1))
     queue.lease_many(100)
     assert (queue.cancel("3"), queue.find("3")) == (True, None)
-    assert queue.cancel_payload(b"4") == 1
-    assert [state.job.id for state in queue.delayed()] == ["5", "6"]
-    assert queue.purge() == 2
+    assert queue.admin.cancel_payload(b"4") == 1
+    assert [state.job.id for state in queue.admin.delayed()] == ["5", "6"]
+    assert queue.admin.purge() == 2
     assert queue.counts() == Counts(leased=3, enqueued=7, cancelled=2, deleted=2)
     queue.enqueue_many([NewJob(b"x", headers={"group": "0"})] * 3)
     queue.lease_many(100)
-    assert queue.delete() == 6
+    assert queue.admin.delete() == 6
     assert queue.counts() == Counts(enqueued=10, cancelled=2, deleted=8)
     for part in ("rates", "limited"):
         assert not client.exists(queue.ops.keys.part(part))
@@ -264,7 +265,7 @@ def test_a_new_job_waits_behind_nobody_who_was_cancelled(connect, client):
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many(jobs(8, 1))
     queue.lease_many(100)
-    for waiting in queue.delayed():
+    for waiting in queue.admin.delayed():
         assert queue.cancel(waiting.job.id)
     pass_by(client, queue, 201)
     queue.enqueue(b"new", headers={"group": "0"})
@@ -276,32 +277,32 @@ def test_what_waits_has_no_lease_to_end(connect):
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many(jobs(5, 1))
     queue.lease_many(100)
-    assert queue.expire() == 3
-    assert queue.expire("3", "4") == 0
+    assert queue.admin.expire() == 3
+    assert queue.admin.expire("3", "4") == 0
     assert queue.counts() == Counts(parked=3, delayed=2, enqueued=5)
 
 
 VERBS = {
     "find": (lambda q: (q.find("4").state, q.find("4").job.attempt), ("delayed", 1), {}),
-    "delayed": (lambda q: [state.job.id for state in q.delayed()], ["3", "4"], {}),
-    "waiting": (lambda q: list(q.waiting()), [], {}),
-    "running": (lambda q: [state.job.id for state in q.running()], ["0", "1", "2"], {}),
-    "peek": (lambda q: q.peek(), None, {}),
-    "position": (lambda q: q.position("4"), None, {}),
+    "delayed": (lambda q: [state.job.id for state in q.admin.delayed()], ["3", "4"], {}),
+    "waiting": (lambda q: list(q.admin.waiting()), [], {}),
+    "running": (lambda q: [state.job.id for state in q.admin.running()], ["0", "1", "2"], {}),
+    "peek": (lambda q: q.admin.peek(), None, {}),
+    "position": (lambda q: q.admin.position("4"), None, {}),
     "result": (lambda q: q.results(["4"], timeout=0.01), {}, {}),
-    "drain": (lambda q: q.drain(timeout=0.01), False, {}),
-    "repair": (lambda q: q.repair(), Repairs(), {}),
-    "expire": (lambda q: q.expire("4"), 0, {}),
-    "redrive": (lambda q: q.redrive("4"), 0, {}),
+    "drain": (lambda q: q.admin.drain(timeout=0.01), False, {}),
+    "repair": (lambda q: q.admin.repair(), Repairs(), {}),
+    "expire": (lambda q: q.admin.expire("4"), 0, {}),
+    "redrive": (lambda q: q.admin.redrive("4"), 0, {}),
     "enqueue again": (lambda q: q.enqueue(b"x", id="4").added, False, {}),
-    "reschedule": (lambda q: q.reschedule("4", 60), True, {}),
-    "reschedule to now": (lambda q: q.reschedule("4", 0), True, {"delayed": 1, "waiting": 1}),
+    "reschedule": (lambda q: q.admin.reschedule("4", 60), True, {}),
+    "reschedule to now": (lambda q: q.admin.reschedule("4", 0), True, {"delayed": 1, "waiting": 1}),
     "cancel": (lambda q: q.cancel("4"), True, {"delayed": 1, "cancelled": 1}),
-    "cancel_payload": (lambda q: q.cancel_payload(b"4"), 1, {"delayed": 1, "cancelled": 1}),
-    "move": (lambda q: q.move("q/other", "4"), 1, {"delayed": 1, "deleted": 1}),
-    "move all": (lambda q: q.move("q/other"), 2, {"delayed": 0, "deleted": 2}),
-    "purge": (lambda q: q.purge(), 2, {"delayed": 0, "deleted": 2}),
-    "delete": (lambda q: q.delete(), 5, {"leased": 0, "delayed": 0, "deleted": 5}),
+    "cancel_payload": (lambda q: q.admin.cancel_payload(b"4"), 1, {"delayed": 1, "cancelled": 1}),
+    "move": (lambda q: q.admin.move("q/other", "4"), 1, {"delayed": 1, "deleted": 1}),
+    "move all": (lambda q: q.admin.move("q/other"), 2, {"delayed": 0, "deleted": 2}),
+    "purge": (lambda q: q.admin.purge(), 2, {"delayed": 0, "deleted": 2}),
+    "delete": (lambda q: q.admin.delete(), 5, {"leased": 0, "delayed": 0, "deleted": 5}),
 }
 
 
@@ -312,7 +313,7 @@ def test_what_a_limit_holds_back_is_delayed_for_every_verb(connect, verb):
     queue.lease_many(100)
     act, answer, change = VERBS[verb]
     if verb.startswith("move"):
-        act, target = (lambda q: q.move("q/two", *["4"] * (verb == "move"))), connect("q/two")
+        act, target = (lambda q: q.admin.move("q/two", *["4"] * (verb == "move"))), connect("q/two")
     assert act(queue) == answer
     assert queue.counts() == Counts(**{"leased": 3, "delayed": 2, "enqueued": 5} | change)
     if verb.startswith("move"):
@@ -326,11 +327,11 @@ def test_what_is_rescheduled_comes_when_it_was_told_to_and_under_the_limit(conne
     first = queue.lease_many(100)
     assert first[0].retry()  # it has been delivered, and goes behind the others
     queue.lease_many(100)
-    nameless = next(state.job.id for state in queue.delayed() if state.job.payload == b"x")
-    assert queue.reschedule("0", 30)
-    assert queue.reschedule(nameless, 20)
-    assert queue.reschedule("3", 0)
-    due = {state.job.id: state.due - now(client) for state in queue.delayed()}
+    nameless = next(state.job.id for state in queue.admin.delayed() if state.job.payload == b"x")
+    assert queue.admin.reschedule("0", 30)
+    assert queue.admin.reschedule(nameless, 20)
+    assert queue.admin.reschedule("3", 0)
+    due = {state.job.id: state.due - now(client) for state in queue.admin.delayed()}
     assert 20 < due["0"] <= 30
     assert 10 < due[nameless] <= 20
     assert queue.lease_many(100) == []  # the bucket has no token
@@ -351,7 +352,7 @@ def test_more_than_a_page_waits(connect):
     while more := queue.lease_many(100):
         leases += more
     assert payloads(leases) == [b"0", b"1", b"2", b"last"]
-    assert [state.job.id for state in queue.delayed()] == [f"{i}" for i in range(3, 1500)]
+    assert [state.job.id for state in queue.admin.delayed()] == [f"{i}" for i in range(3, 1500)]
 
 
 def test_without_the_limit_what_waits_is_handed_out_when_it_is_due(connect, client):

@@ -20,7 +20,11 @@ def failed(queue, delay=0.0, reason="why", name="a"):
 def shown(queue, name="a"):
     """The state and the reason that `find` tells, which listings tell alike; the user's headers are as they were."""
     state = queue.find(name)
-    listed = [one for listing in (queue.waiting, queue.running, queue.delayed, queue.dead) for one in listing()]
+    listed = [
+        one
+        for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead)
+        for one in listing()
+    ]
     (same,) = [one for one in listed if one.job.id == name]
     assert (same.state, same.reason, same.traceback) == (state.state, state.reason, state.traceback)
     for one in (state, same):
@@ -33,7 +37,7 @@ def test_the_last_reason_stays(queue, delay):
     failed(queue, delay)
     assert shown(queue) == ("delayed" if delay else "waiting", "why")
     if delay:
-        assert queue.reschedule("a", None)
+        assert queue.admin.reschedule("a", None)
     lease = queue.lease()
     assert dict(lease.job.headers) == HEADERS  # no handler takes it for a header
     assert shown(queue) == ("leased", "why")
@@ -42,7 +46,7 @@ def test_the_last_reason_stays(queue, delay):
     assert queue.lease().retry(delay, "why again")
     assert shown(queue) == ("delayed" if delay else "waiting", "why again")
     if delay:
-        assert queue.reschedule("a", None)
+        assert queue.admin.reschedule("a", None)
     assert queue.lease().retry()  # for no reason
     assert shown(queue) == ("waiting", None)
 
@@ -63,11 +67,11 @@ def test_a_dead_letter_has_its_own(queue, client):
     assert queue.lease().dead_letter("enough")
     assert shown(queue) == ("dead", "enough")
     assert REASON.encode() not in client.xrange(key("dead"))[0][1]
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert shown(queue) == ("waiting", "enough")
     assert queue.lease().dead_letter("")
     assert shown(queue) == ("dead", "")
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert shown(queue) == ("waiting", None)
 
 
@@ -80,7 +84,7 @@ def test_the_last_attempt(connect):
     assert queue.lease() is None
     died = "no attempts left: its workers died, or let its leases expire; before that: why"
     assert shown(queue) == ("dead", died)
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     for _ in range(2):
         assert queue.lease(duration=0.001)
         expire(queue)
@@ -92,9 +96,9 @@ def test_it_goes_where_the_job_goes(connect):
     queue, other = connect("g/a"), connect("g/b")
     for delay, state in ((0.0, "waiting"), (LONG, "delayed")):
         failed(queue, delay, name=state)
-        assert queue.move("g/b") == 1
+        assert queue.admin.move("g/b") == 1
         assert shown(other, state) == (state, "why")
-    assert other.reschedule("delayed", None)
+    assert other.admin.reschedule("delayed", None)
     assert shown(other, "delayed") == ("waiting", "why")
 
 
@@ -116,7 +120,7 @@ def test_it_is_short(queue, reason, kept):
     """At most 500 bytes, and no half characters: it is read with the job. A dead letter keeps the whole."""
     failed(queue, LONG, reason)
     assert shown(queue) == ("delayed", kept)
-    assert queue.reschedule("a", None)
+    assert queue.admin.reschedule("a", None)
     assert queue.lease().dead_letter(reason)
     assert shown(queue) == ("dead", reason)
 
@@ -131,7 +135,7 @@ def test_a_foreign_producer_may_write_anything(queue, client):
     client.xadd(
         key("jobs"), {"data": "x", "id": "a", REASON: b"\xff", "h": "1", TRACEBACK: b"\xff" * 9999, REASON * 2: ""}
     )
-    (state,) = queue.waiting()
+    (state,) = queue.admin.waiting()
     assert (state.reason, state.traceback) == ("\\xff", "\\xff" * 9999)
     assert dict(state.job.headers) == {"h": "1", REASON * 2: ""}
     assert queue.lease().retry(0, "why")
@@ -162,11 +166,11 @@ def test_an_exception_for_a_reason(connect, keeps):
         assert traceback.startswith("Traceback (most recent call last):\n")
         assert "in throw" in traceback
         assert traceback.endswith("\nValueError: no\n")
-    assert queue.reschedule("a", None)
+    assert queue.admin.reschedule("a", None)
     assert queue.lease().dead_letter(raised("never"))
     assert shown(queue) == ("dead", "ValueError: never")
     assert (queue.find("a").traceback or "").endswith("\nValueError: never\n" if keeps else "")
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert (queue.find("a").traceback or "").endswith("\nValueError: never\n" if keeps else "")
     assert queue.lease().retry(0, "other")
     assert queue.find("a").traceback is None
@@ -199,7 +203,7 @@ def test_tracebacks_count_as_bytes(connect, client):
     page = queue._run(queue.ops.listing("delayed", "", 1000))
     assert page.cursor
     assert len(list(page)) < 300
-    assert len(list(queue.delayed())) == 400
+    assert len(list(queue.admin.delayed())) == 400
     assert queue.counts() == Counts(delayed=400, enqueued=400)
 
 

@@ -84,8 +84,8 @@ def test_its_time(queue: Any, id: str | None) -> None:
         (lambda queue: queue.lease().dead_letter("why"), "dead", "why"),
         (lambda queue: queue.lease().retry(reason="worn out"), "dead", "worn out"),
         (lambda queue: queue.cancel("i"), "cancelled", None),
-        (lambda queue: queue.purge(), "deleted", None),
-        (lambda queue: queue.delete(), "deleted", None),
+        (lambda queue: queue.admin.purge(), "deleted", None),
+        (lambda queue: queue.admin.delete(), "deleted", None),
     ],
 )
 @pytest.mark.usefixtures("unhurried")
@@ -301,7 +301,7 @@ def test_their_time(newest: Server) -> None:
         assert time.monotonic() - began < PATIENCE
         with pytest.raises(TimeoutError):
             list(as_completed(receipts, timeout=0))
-        queue.purge()
+        queue.admin.purge()
     asyncio.run(story())
 
 

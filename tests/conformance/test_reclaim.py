@@ -134,7 +134,7 @@ def test_mixed_durations(connect):
     assert ended[2].renew(0.001)
     assert ended[3].renew(0.001)
     expire(long, 4)
-    assert payloads(long.waiting()) == [b"4", b"5", b"6", b"7"]
+    assert payloads(long.admin.waiting()) == [b"4", b"5", b"6", b"7"]
     assert [lease.renew() for lease in ended] == [False] * 4
     assert [lease.renew() for lease in kept] == [True] * 4
     assert [lease.job.attempt for lease in long.lease_many(9)] == [2] * 4
@@ -204,13 +204,13 @@ def test_the_dead_and_only_the_dead(connect, client):
     second = works(queue, "ghost", 2, duration=LONG)  # even a lease of its own ends with its worker
     (kept,) = queue._run(queue.ops.lease("alive", 1)).claims
     declare(queue, workers=1, moved=4)
-    assert payloads(queue.waiting()) == [b"0", b"1", b"3", b"4", b"6", b"7"]
-    assert [(state.worker, state.entry) for state in queue.running()] == [
+    assert payloads(queue.admin.waiting()) == [b"0", b"1", b"3", b"4", b"6", b"7"]
+    assert [(state.worker, state.entry) for state in queue.admin.running()] == [
         (mine.claim.worker, mine.claim.entry),
         ("alive", kept.entry),
     ]
     assert "ghost" not in consumers(client)
-    assert {worker.name for worker in queue.workers()} == {"alive", "peer", mine.worker}
+    assert {worker.name for worker in queue.admin.workers()} == {"alive", "peer", mine.worker}
     assert client.zcard(key("leases")) == 0
     got = queue.lease_many(9)
     assert entries(got[:4]) == first + second
@@ -266,7 +266,7 @@ def test_poison(connect):
     assert queue.lease(duration=0.001).job.attempt == 3
     expire(queue)
     assert queue.lease().job.payload == b"good"
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert (letter.job.id, letter.job.payload, letter.job.attempt) == ("p", b"poison", 3)
     assert (letter.job.headers, letter.reason.startswith("no attempts left")) == ({"a": "b"}, True)
     assert present(queue) == {"leased": 1, "dead": 1}
@@ -291,14 +291,14 @@ def test_the_dead_of_long_ago(connect, client):
     for number in range(30):
         grant = queue._run(queue.ops.lease(f"brief-{number}", 1, ttl=0.001))
         assert len(grant.claims) == (number == 0)
-    assert len(queue.workers()) == 30
+    assert len(queue.admin.workers()) == 30
 
     def one_left():
         queue._run(queue.ops.reclaim("passer-by", TERM))
-        return len(queue.workers()) == 1
+        return len(queue.admin.workers()) == 1
 
     until(one_left)
-    assert [worker.name for worker in queue.workers()] == ["brief-0"]  # which holds a job
+    assert [worker.name for worker in queue.admin.workers()] == ["brief-0"]  # which holds a job
     assert consumers(client) - {"parked"} == {"brief-0"}
     assert present(queue) == {"leased": 1}
 
@@ -317,9 +317,9 @@ def test_parked_before_new(connect):
     declare(queue, workers=1, moved=3)
     assert leases[0].release()
     assert present(queue) == {"parked": 5, "waiting": 2}
-    assert queue.peek().payload == b"0"
+    assert queue.admin.peek().payload == b"0"
     order = [b"%d" % i for i in range(6)] + [b"new"]
-    assert payloads(queue.waiting()) == order
+    assert payloads(queue.admin.waiting()) == order
     assert [queue.lease().job.payload for _ in order] == order
 
 
@@ -406,10 +406,10 @@ def test_a_lost_reply(connect, client):
     ring(one, client)
     ring(two, client)
     assert present(one) == {"waiting": 3}
-    assert payloads(one.waiting()) == [b"a", b"b", b"c"]
-    states = list(one.waiting())
+    assert payloads(one.admin.waiting()) == [b"a", b"b", b"c"]
+    states = list(one.admin.waiting())
     assert [one.find(state.job.id).state for state in states] == ["waiting"] * 3
-    assert list(one.running()) == []
+    assert list(one.admin.running()) == []
     got = two.lease_many(9)
     assert [(lease.job.payload, lease.job.attempt, lease.token) for lease in got] == [
         (b"a", 1, 1),
@@ -427,12 +427,12 @@ def test_what_rang_may_be_removed(queue, client):
     for _ in receipts:
         ring(queue, client)
     assert queue.cancel(receipts[1].id)
-    assert queue.cancel_payload(b"c") == 1
-    assert queue.purge() == 2
+    assert queue.admin.cancel_payload(b"c") == 1
+    assert queue.admin.purge() == 2
     assert queue.counts() == Counts(enqueued=4, cancelled=2, deleted=2)
     queue.enqueue(b"e")
     ring(queue, client)
-    assert queue.delete() == 1
+    assert queue.admin.delete() == 1
     assert queue.lease() is None
     assert queue.counts() == Counts(enqueued=5, cancelled=2, deleted=3)
 
@@ -489,7 +489,7 @@ class Scene:
         self.entry = {lease.job.payload.decode(): lease.claim.entry for lease in leases}
         for _ in range(2):
             ring(self.holder, client)
-        self.entry |= {state.job.payload.decode(): state.entry for state in self.holder.waiting()}
+        self.entry |= {state.job.payload.decode(): state.entry for state in self.holder.admin.waiting()}
         self.holder.enqueue(b"delayed", delay=LONG)
         assert present(self.holder) == {"leased": 2, "parked": 2, "waiting": 4, "delayed": 1}
 
@@ -502,15 +502,15 @@ class Scene:
         counts = self.queue.counts()
         assert min(counts.waiting, counts.parked, counts.leased, counts.delayed) >= 0
         assert self.client.xlen(key("jobs")) == counts.waiting + counts.parked + counts.leased
-        listed = [state.job.payload.decode() for state in [*self.queue.waiting(), *self.queue.running()]]
+        listed = [state.job.payload.decode() for state in [*self.queue.admin.waiting(), *self.queue.admin.running()]]
         for name, entry in self.entry.items():
             state = self.queue.find(entry)
             assert (state is not None) == bool(self.client.xrange(key("jobs"), entry, entry))
             assert state is not None or name not in listed
-        peeked = self.queue.peek()
+        peeked = self.queue.admin.peek()
         assert peeked is None or peeked.payload.decode() in listed
-        assert len(list(self.queue.delayed())) <= counts.delayed  # one without a body is lost when it is due
-        self.queue.workers()
+        assert len(list(self.queue.admin.delayed())) <= counts.delayed  # one without a body is lost when it is due
+        self.queue.admin.workers()
         return listed
 
     def drain(self):
@@ -598,7 +598,7 @@ def test_by_hand(connect, client, act, left, won, lost):
     scene.look()
     assert scene.queue.counts().lost == lost
     assert scene.queue.lease() is None
-    scene.queue.delete()
+    scene.queue.admin.delete()
     receipt = scene.queue.enqueue(b"again")
     assert scene.queue.lease(block=PATIENCE).job.id == receipt.id
     assert scene.queue.counts().leased == scene.queue.counts().present == 1
@@ -651,7 +651,7 @@ def test_tokens_grow_though_the_group_is_lost(connect, client, how):
         if how == "reclaim":
             tidy(queue)
         elif how == "repair":
-            assert queue.repair().groups == 1
+            assert queue.admin.repair().groups == 1
         elif how == "bell":
             client.xgroup_create(key("jobs"), "workers", "0")
             client.xgroup_destroy(key("jobs"), "workers")
@@ -688,13 +688,13 @@ def test_a_queue_that_was_declared_dead_leases_on(queue, connect, client, gone):
     if gone == "declared":
         client.zadd(key("workers"), {name: 0})
     elif gone == "removed":
-        assert connect().fail_worker(name) == 1
+        assert connect().admin.fail_worker(name) == 1
         assert name not in consumers(client)
     else:
         client.zrem(key("workers"), name)
         client.hdel(key("registered"), name)
     after = queue.lease_many(2)
     assert len(after) == 2
-    assert {worker.name for worker in queue.workers() if worker.alive} >= {after[0].worker}
+    assert {worker.name for worker in queue.admin.workers() if worker.alive} >= {after[0].worker}
     assert all(lease.complete(fenced=True) for lease in after)
     assert before.complete(fenced=True) is (gone != "removed")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Counts, NewJob, Queue, Repairs, RetryLater
+from headrace import Counts, NewJob, RetryLater
+from headrace.inspect import Repairs
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
 from tests.support.servers import Server
@@ -40,8 +41,8 @@ def drained(queue):
 
 def mended(queue, **expected):
     """Repair finds exactly this, then nothing, and the law holds."""
-    assert queue.repair() == Repairs(**expected)
-    assert queue.repair() == NOTHING
+    assert queue.admin.repair() == Repairs(**expected)
+    assert queue.admin.repair() == NOTHING
     assert queue.counts().lost == 0
 
 
@@ -96,7 +97,7 @@ def test_stranded_jobs_go_to_the_front(queue, client, how):
     stale = 1 if how == "made again at its end" else 0  # leftovers: the deadline of the fourth, which waits again
     mended(queue, stranded=3, leftovers=stale)
     assert pending(client) == {entry.decode(): ("parked", 1000) for entry in entries[:3]}
-    assert [state.job.id for state in queue.waiting()][:3] == [entry.decode() for entry in entries[:3]]
+    assert [state.job.id for state in queue.admin.waiting()][:3] == [entry.decode() for entry in entries[:3]]
     assert not client.exists(key("leases"))
     again = queue.lease_many(10)
     assert [lease.job.payload for lease in again] == [b"0", b"1", b"2", b"3", b"4", b"new"]
@@ -168,7 +169,7 @@ def test_a_wake_stream_that_was_deleted(queue, client, meanwhile):
 def test_a_stranded_job_wakes_who_waits(queue, client, meanwhile):
     """Like every other job that is parked."""
     client.xack(JOBS, "workers", leased(queue, b"a").claim.entry)
-    meanwhile(lambda other: other.repair())
+    meanwhile(lambda other: other.admin.repair())
     assert queue.lease(block=PATIENCE).job.payload == b"a"
 
 
@@ -188,7 +189,7 @@ def test_attempts_of_a_stranded_job(connect, client):
     lease = queue.lease()
     assert lease.retry(reason="spent")
     assert queue.find("a").state == "dead"
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     redriven = queue.lease()
     assert (redriven.job.attempt, redriven.token > lease.token) == (1, True)
     client.xack(JOBS, "workers", redriven.claim.entry)
@@ -263,8 +264,8 @@ def test_a_body_that_is_none(queue, client):
     """What cannot be read is no reason to stop."""
     client.hset(BODIES, "a", b"\xc1nonsense")
     client.zadd(DELAYED, {"a": 4e12})
-    queue.repair()
-    assert queue.repair() == NOTHING
+    queue.admin.repair()
+    assert queue.admin.repair() == NOTHING
 
 
 # -- leftovers, workers ------------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ def test_workers_that_are_known_by_half(queue, client):
     client.hdel(key("registered"), lease.worker)
     mended(queue, workers=2)
     assert client.hkeys(key("registered")) == [lease.worker.encode()]
-    assert [worker.name for worker in queue.workers()] == [lease.worker]
+    assert [worker.name for worker in queue.admin.workers()] == [lease.worker]
     assert lease.renew()
 
 
@@ -319,8 +320,8 @@ def test_lost_counters(queue, client):
     queue.enqueue_many([b"x"] * 5)
     assert queue.lease().complete()
     client.delete(key("stats"))
-    queue.repair()
-    assert queue.repair() == NOTHING
+    queue.admin.repair()
+    assert queue.admin.repair() == NOTHING
     gone = 0 if old(client) else 1
     assert queue.counts() == Counts(waiting=4, enqueued=4 + gone, deleted=gone)
 
@@ -330,7 +331,7 @@ def test_lost_counters(queue, client):
 
 def test_a_queue_that_is_not_there_stays_so(queue, client):
     """Looking makes nothing."""
-    assert queue.repair() == NOTHING
+    assert queue.admin.repair() == NOTHING
     assert [name for name in client.keys("*") if b":lane:" not in name] == []
 
 
@@ -358,12 +359,17 @@ class Life:
             lambda: self.leases.extend(queue.lease_many(2)),
             lambda: queue.lease(at_most_once=True),
             lambda: queue.cancel(name or "a"),
-            queue.redrive,
+            queue.admin.redrive,
             lambda: queue._run(queue.ops.reclaim("sweeper", 10.0)),
             lambda: queue._run(queue.ops.leave(queue._peer.name)),
         ]
         if self.random.random() < 0.02:
-            happenings = [queue.purge, queue.purge_dead, queue.delete, lambda: queue.cancel_payload(b"y")]
+            happenings = [
+                queue.admin.purge,
+                queue.admin.purge_dead,
+                queue.admin.delete,
+                lambda: queue.admin.cancel_payload(b"y"),
+            ]
         elif self.leases and self.random.random() < 0.6:
             lease = choose(self.leases)
             happenings = [
@@ -385,7 +391,7 @@ def test_our_own_operations_break_nothing(connect, client):
     life = Life(queue, client, seed=1)
     for step in range(200):
         life.step()
-        assert queue.repair() == NOTHING, step
+        assert queue.admin.repair() == NOTHING, step
     counts = queue.counts()
     assert counts.lost == 0
     assert min(counts.completed, counts.cancelled, counts.deleted) > 0
@@ -426,7 +432,7 @@ def test_a_worker_at_work_breaks_nothing(connect, server, colour):
         def look() -> int:
             looks = 0
             while not over.is_set():
-                assert other.repair() == NOTHING
+                assert other.admin.repair() == NOTHING
                 looks += 1
             return looks
 
@@ -434,13 +440,13 @@ def test_a_worker_at_work_breaks_nothing(connect, server, colour):
         try:
             for first in range(0, 600, 50):
                 queue.enqueue_many(jobs(first, 50))
-                assert queue.repair() == NOTHING
+                assert queue.admin.repair() == NOTHING
             until(lambda: looking.done() or queue.counts().present == 0, "a queue that is drained")
         finally:
             over.set()
         assert looking.result() > 10
     assert sorted(map(int, handled)) == list(range(600))
-    assert queue.repair() == NOTHING
+    assert queue.admin.repair() == NOTHING
 
 
 class Corruptor:
@@ -528,14 +534,14 @@ def test_corruption_while_workers_run(connect, client, server, colour):
                 corruptor()
             for _ in range(4):
                 corruptor.remove(among=8)  # which are leased
-            meanwhile = pool.submit(other.repair)
-            found += queue.repair()
+            meanwhile = pool.submit(other.admin.repair)
+            found += queue.admin.repair()
             found += meanwhile.result(PATIENCE)
-        queue.repair()
+        queue.admin.repair()
         until(lambda: queue.counts().present == 0, f"a queue that is drained: {queue.counts()}")
-    mended = queue.repair()
+    mended = queue.admin.repair()
     assert mended == Repairs(ids_released=mended.ids_released, leftovers=mended.leftovers)
-    assert queue.repair() == NOTHING
+    assert queue.admin.repair() == NOTHING
     assert queue.counts() == Counts(
         enqueued=total, completed=total - len(corruptor.removed), deleted=len(corruptor.removed)
     )
@@ -554,11 +560,11 @@ def test_several_repairs_at_once_mend_each_damage_once(connect, client, server):
     client.hdel(IDS, *(f"i{n}" for n in range(1600, 1800)))
     others = [server.queue("q") for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        found = sum(pool.map(Queue.repair, others), queue.repair())
+        found = sum(pool.map(lambda other: other.admin.repair(), others), queue.admin.repair())
     for other in others:
         other.close()
     assert found == Repairs(dangling=600, stranded=600, ids_released=600, ids_taken=200, deleted=600)
-    assert queue.repair() == NOTHING
+    assert queue.admin.repair() == NOTHING
     assert queue.counts() == Counts(waiting=500, parked=600, leased=300, enqueued=2000, deleted=600)
 
 
@@ -572,7 +578,7 @@ def test_a_key_of_another_type(connect, client):
     kept = client.dump(key("workers"))
     client.set(key("workers"), b"mine")
     with pytest.raises(redis.ResponseError, match=r"WRONGTYPE .*headrace:\{q\}:q:workers"):
-        queue.repair()
+        queue.admin.repair()
     assert pending(client) == {}
     client.restore(key("workers"), 0, kept, replace=True)
     mended(queue, stranded=1)

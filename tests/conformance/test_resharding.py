@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, ConfigurationError, NewJob
+from headrace import AsyncQueue, ConfigurationError, Debounce, NewJob, Replace, Throttle
 from headrace._core.shards import transfer as handing
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
@@ -43,18 +43,18 @@ def age(client: Any, group: str = "q") -> None:
 
 def gone(queue: Any, client: Any, group: str = "q") -> Any:
     """Take what is empty out of the table."""
-    queue.reshard()
+    queue.admin.reshard()
     age(client, group)
-    return queue.reshard()
+    return queue.admin.reshard()
 
 
 @pytest.mark.parametrize("shards", [NEW, 2, 5])
 def test_jobs_stay_and_new_ones_go_to_new_shards(connect: Any, client: redis.Redis, queue: Any, shards: int) -> None:
     before = queue.enqueue_many([NewJob(b"%d" % n, id=f"i{n}", key=f"k{n}") for n in range(60)])
     anonymous = queue.enqueue(b"60")
-    found = queue.reshard(shards)
+    found = queue.admin.reshard(shards)
     assert (found.shards, found.draining, found.left, found.done) == (shards, OLD, 61, False)
-    assert [shard.state for shard in queue.shards()] == ["draining"] * OLD + ["open"] * shards
+    assert [shard.state for shard in queue.admin.shards()] == ["draining"] * OLD + ["open"] * shards
     assert not any(
         receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=r.id, key=f"k{r.id[1:]}") for r in before])
     )
@@ -69,7 +69,7 @@ def test_jobs_stay_and_new_ones_go_to_new_shards(connect: Any, client: redis.Red
     assert all(job.shard == table.part_of(job.key) for job in jobs if job.key and int(job.payload) > 60)
     found = gone(queue, client)
     assert (found.shards, found.draining, found.done) == (shards, 0, True)
-    assert [shard.number for shard in queue.shards()] == [*range(OLD, OLD + shards)]
+    assert [shard.number for shard in queue.admin.shards()] == [*range(OLD, OLD + shards)]
     counts = queue.counts()
     assert (counts.enqueued, counts.completed, counts.lost) == (101, 101, 0)
 
@@ -81,7 +81,7 @@ def test_a_client_that_knows_the_old_table(connect: Any, queue: Any) -> None:
     for client in clients.values():
         client.enqueue(b"x", key="before")
     drained(queue)
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     queue.enqueue(b"y", id="there", key="k")
     assert clients["enqueue"].enqueue(b"z", key="k").added
     assert not clients["enqueue"].enqueue(b"z", id="there", key="k").added
@@ -89,12 +89,12 @@ def test_a_client_that_knows_the_old_table(connect: Any, queue: Any) -> None:
     assert [receipt.added for receipt in receipts] == [False, True, True]
     assert clients["counts"].counts().waiting == 4
     assert clients["find"].find("there").job.payload == b"y"
-    assert len(list(clients["list"].waiting())) == 4
+    assert len(list(clients["list"].admin.waiting())) == 4
     assert clients["cancel"].cancel("many")
-    assert clients["conditional"].enqueue(b"new", id="there", key="k", replace=True).outcome == "replaced"
-    assert clients["pause"].pause()
+    assert clients["conditional"].enqueue(b"new", id="there", key="k", if_exists=Replace()).outcome == "replaced"
+    assert clients["pause"].admin.pause()
     assert clients["lease"].lease() is None
-    assert clients["pause"].resume()
+    assert clients["pause"].admin.resume()
     assert clients["lease"].lease() is not None
     assert len(drained(clients["lease"])) == 2
 
@@ -106,7 +106,7 @@ def test_ids_are_unique_across_the_change(queue: Any, connect: Any) -> None:
     other.enqueue(b"dead", id="c")
     lease = next(one for one in other.lease_many(2) if one.job.id == "c")
     lease.dead_letter("no")
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     for one in (queue, other):
         assert [one.enqueue(b"x", id=name).added for name in "ab"] == [False, False]
         assert [receipt.added for receipt in one.enqueue_many([NewJob(b"x", id=name) for name in "ab"])] == [
@@ -131,41 +131,41 @@ def test_a_dead_letter_whose_id_another_shard_has_stays(queue: Any, client: redi
 
     def redrive() -> int:
         if way != "bulk":
-            return int(queue.redrive(*(ids if way == "ids" else ())))
+            return int(queue.admin.redrive(*(ids if way == "ids" else ())))
         done, cursor = 0, None
         while cursor != "":
-            step = queue.bulk("redrive", "dead", cursor=cursor or "")
+            step = queue.admin.bulk("redrive", "dead", cursor=cursor or "")
             done, cursor = done + step.done, step.cursor
         return done
 
     queue.enqueue_many([NewJob(b"x", id="a"), NewJob(b"x", id="b", key="k"), NewJob(b"x", id="c", key="k")])
     ids = ["a", "b", "c", queue.enqueue(b"x").id]
     die(queue)
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     assert queue.enqueue(b"again", id="a").added
     assert queue.enqueue(b"again", id="b", key="k").added
     shard = table_of(client).part_of
     key = next(key for key in map(str, range(1000)) if shard(key) != shard("k"))
     assert queue.enqueue(b"another", id="c", key=key).added
     assert redrive() == 2
-    assert {one.job.id for one in queue.dead()} == {"a", "b"}
+    assert {one.job.id for one in queue.admin.dead()} == {"a", "b"}
     die(queue)
     assert redrive() == 5, "each id once"
-    assert len({(one.job.id, one.job.key) for one in queue.waiting()}) == 5
+    assert len({(one.job.id, one.job.key) for one in queue.admin.waiting()}) == 5
     assert queue.counts().dead == 2
 
 
 def test_conditions_reach_the_job_where_it_is(queue: Any) -> None:
     queue.enqueue(b"x", id="r", delay=60)
     queue.enqueue(b"x", id="d", delay=60)
-    queue.enqueue(b"x", id="t", throttle=60)
+    queue.enqueue(b"x", id="t", if_exists=Throttle(60))
     assert queue.cancel("t")
-    queue.reshard(NEW)
-    assert queue.enqueue(b"y", id="r", delay=60, replace=True).outcome == "replaced"
-    assert queue.enqueue(b"y", id="d", debounce=120).outcome == "moved"
-    assert queue.enqueue(b"y", id="t", throttle=60).outcome == "dropped"
-    assert queue.enqueue(b"y", id="n", throttle=60).outcome == "added"
-    assert {one.job.id: one.job.shard < OLD for one in queue.delayed()} == {"r": True, "d": True}
+    queue.admin.reshard(NEW)
+    assert queue.enqueue(b"y", id="r", delay=60, if_exists=Replace()).outcome == "replaced"
+    assert queue.enqueue(b"y", id="d", if_exists=Debounce(120)).outcome == "moved"
+    assert queue.enqueue(b"y", id="t", if_exists=Throttle(60)).outcome == "dropped"
+    assert queue.enqueue(b"y", id="n", if_exists=Throttle(60)).outcome == "added"
+    assert {one.job.id: one.job.shard < OLD for one in queue.admin.delayed()} == {"r": True, "d": True}
     assert queue.find("n").job.shard >= OLD
 
 
@@ -177,13 +177,13 @@ def test_concurrent_calls_reach_the_jobs_where_they_are(server: Server) -> None:
         async with AsyncQueue("q", url=server.url, **options) as queue:
             there = [f"old{n}" for n in range(20)]
             await queue.enqueue_many([NewJob(b"x", id=name, key="k", delay=60) for name in there])
-            await queue.reshard(NEW)
+            await queue.admin.reshard(NEW)
             mixed = [name for old in there for name in (old, f"new{old[3:]}")]
             receipts = await asyncio.gather(
-                *(queue.enqueue(b"y", id=name, key="k", delay=60, replace=True) for name in mixed)
+                *(queue.enqueue(b"y", id=name, key="k", delay=60, if_exists=Replace()) for name in mixed)
             )
             assert [receipt.outcome for receipt in receipts] == ["replaced", "added"] * 20
-            found = [(one.job.id, one.job.shard < OLD) async for one in queue.delayed()]
+            found = [(one.job.id, one.job.shard < OLD) async for one in queue.admin.delayed()]
             assert sorted(found) == sorted((name, name in there) for name in mixed)
 
     asyncio.run(story())
@@ -198,11 +198,11 @@ def test_what_a_shard_still_has_keeps_it(queue: Any, client: redis.Redis) -> Non
         else:
             lease.complete(result=b"kept")
     queue.enqueue(b"x", id="late", delay=1000)
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     assert 2 <= gone(queue, client).draining <= 3
     assert queue.result("result") == receipt.result(5) == b"kept"
-    assert queue.redrive("dead") == 1
-    assert queue.reschedule("late", None)
+    assert queue.admin.redrive("dead") == 1
+    assert queue.admin.reschedule("late", None)
     assert len(drained(queue)) == 2
     for key in client.scan_iter("headrace:*:result:*"):
         client.delete(key)
@@ -213,26 +213,26 @@ def test_what_a_shard_still_has_keeps_it(queue: Any, client: redis.Redis) -> Non
 def test_an_id_that_is_taken_keeps_its_shard(queue: Any, client: redis.Redis) -> None:
     """Else `unique_for` and `throttle` would be forgotten with it."""
     queue.enqueue(b"x", id="u", unique_for=3600)
-    queue.enqueue(b"x", id="t", throttle=3600)
+    queue.enqueue(b"x", id="t", if_exists=Throttle(3600))
     assert len(drained(queue)) == 2
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     assert 1 <= gone(queue, client).draining <= 2
     assert queue.enqueue(b"y", id="u", unique_for=3600).outcome == "present"
-    assert queue.enqueue(b"y", id="t", throttle=3600).outcome == "dropped"
+    assert queue.enqueue(b"y", id="t", if_exists=Throttle(3600)).outcome == "dropped"
     for key in client.scan_iter("headrace:*:taken"):
         client.delete(key)
     assert gone(queue, client).done
     assert queue.enqueue(b"y", id="u", unique_for=3600).added
-    assert queue.enqueue(b"y", id="t", throttle=3600).added
+    assert queue.enqueue(b"y", id="t", if_exists=Throttle(3600)).added
 
 
 def test_a_paused_queue_stays_paused(queue: Any, connect: Any) -> None:
-    queue.pause()
-    queue.reshard(NEW)
+    queue.admin.pause()
+    queue.admin.reshard(NEW)
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(20)])
     assert queue.lease() is None
-    assert connect("q", shards=NEW).paused()
-    assert queue.resume()
+    assert connect("q", shards=NEW).admin.paused()
+    assert queue.admin.resume()
     assert len(drained(queue)) == 20
 
 
@@ -240,8 +240,8 @@ def test_declared_options_are_taken_over(connect: Any) -> None:
     queue = connect("q", shards=OLD, history=5, dead_limit=7, priorities=3)
     queue.enqueue(b"x", priority=2)
     drained(queue)
-    connect("q", shards=OLD, priorities=3).reshard(NEW)
-    assert queue.levels() == 3
+    connect("q", shards=OLD, priorities=3).admin.reshard(NEW)
+    assert queue.admin.levels() == 3
     receipt = connect("q", shards=OLD, priorities=3).enqueue(b"x", key="k")
     assert queue.cancel(receipt.id)
     assert queue.find(receipt.id).state == "cancelled"
@@ -250,24 +250,24 @@ def test_declared_options_are_taken_over(connect: Any) -> None:
 def test_schedules_go_on(queue: Any, client: redis.Redis) -> None:
     names = [f"s{n}" for n in range(6)]
     for name in names:
-        assert queue.schedule(name, b"x", every=3600)
-    due = {one.name: one.next_due for one in queue.schedules()}
-    queue.reshard(NEW)
-    assert {one.name: one.next_due for one in queue.schedules()} == due
+        assert queue.admin.schedule(name, b"x", every=3600)
+    due = {one.name: one.next_due for one in queue.admin.schedules()}
+    queue.admin.reshard(NEW)
+    assert {one.name: one.next_due for one in queue.admin.schedules()} == due
     assert gone(queue, client).done, "they were moved"
-    assert {one.name: one.next_due for one in queue.schedules()} == due
-    assert not queue.schedule("s1", b"y", every=60)
-    assert queue.unschedule("s2")
-    assert not queue.unschedule("s2")
-    assert len(queue.schedules()) == 5
-    assert queue.schedule("often", b"x", every=0.1)
+    assert {one.name: one.next_due for one in queue.admin.schedules()} == due
+    assert not queue.admin.schedule("s1", b"y", every=60)
+    assert queue.admin.unschedule("s2")
+    assert not queue.admin.unschedule("s2")
+    assert len(queue.admin.schedules()) == 5
+    assert queue.admin.schedule("often", b"x", every=0.1)
     assert queue.lease(block=20).job.id.startswith("often@")
 
 
 def test_there_and_back(queue: Any, client: redis.Redis) -> None:
     for turn, shards in enumerate((NEW, OLD, NEW)):
         queue.enqueue_many([NewJob(b"x", id=f"{turn} {n}", key=f"k{n}") for n in range(20)])
-        assert queue.reshard(shards).shards == shards
+        assert queue.admin.reshard(shards).shards == shards
     assert queue.counts().waiting == 60
     assert not any(queue.enqueue(b"x", id=f"{turn} 3", key="k3").added for turn in range(3))
     assert len(drained(queue)) == 60
@@ -283,7 +283,7 @@ def test_all_queues_of_the_group_change(connect: Any, client: redis.Redis) -> No
     b.enqueue(b"x", id="i")
     lease = a.lease()
     assert lease.complete(then=[NewJob(b"y", queue="g/c", key="i")])
-    a.reshard(NEW)
+    a.admin.reshard(NEW)
     assert not b.enqueue(b"x", id="i").added
     assert b.enqueue(b"x", id="j").added
     assert b.find("j").job.shard >= OLD
@@ -298,31 +298,31 @@ def test_all_queues_of_the_group_change(connect: Any, client: redis.Redis) -> No
 def test_a_follow_up_stays_in_the_old_shard(queue: Any) -> None:
     queue.enqueue(b"x", key="k")
     lease = queue.lease()
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     assert lease.complete(then=[NewJob(b"y", key="k"), NewJob(b"z")])
-    assert {one.job.shard for one in queue.waiting()} == {lease.job.shard}
+    assert {one.job.shard for one in queue.admin.waiting()} == {lease.job.shard}
 
 
 def test_numbers_that_were_are_known(connect: Any, queue: Any) -> None:
     queue.enqueue(b"x")
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     for number in (OLD, NEW):
         assert connect("q", shards=number).counts().waiting == 1
     with pytest.raises(ShardsMismatch, match=f"give shards={NEW}"):
         connect("q", shards=5).counts()
     with pytest.raises(ConfigurationError, match="has no shards"):
-        connect("plain", shards=1).reshard(4)
+        connect("plain", shards=1).admin.reshard(4)
     for bad in (1, 0, 257):
         with pytest.raises(ValueError, match=r"reshard|shards"):
-            queue.reshard(bad)
-    assert queue.reshard().shards == NEW
+            queue.admin.reshard(bad)
+    assert queue.admin.reshard().shards == NEW
 
 
 def test_a_late_call_to_a_shard_that_is_gone(connect: Any, client: redis.Redis, queue: Any) -> None:
     late = connect("q", shards=OLD)
     late.enqueue(b"x", key="k")
     drained(late)
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     assert gone(queue, client).done
     assert late.enqueue(b"y", key="k").added
     assert late.enqueue_many([b"z"])
@@ -339,7 +339,7 @@ def test_a_change_that_stopped_is_gone_on_with(connect: Any, client: redis.Redis
     assert not other.enqueue(b"x", id="i").added
     assert other.enqueue(b"x", id="j").added
     assert other.find("j").job.shard < OLD
-    assert other.reshard().shards == NEW
+    assert other.admin.reshard().shards == NEW
     assert queue.enqueue(b"x", id="k").added
     assert queue.find("k").job.shard >= OLD
     assert len(drained(queue)) == 3
@@ -347,7 +347,7 @@ def test_a_change_that_stopped_is_gone_on_with(connect: Any, client: redis.Redis
 
 def test_a_lost_table_is_written_anew_by_whoever_knows_it(connect: Any, client: redis.Redis, queue: Any) -> None:
     queue.enqueue(b"x")
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     rows = client.hgetall(Keys.of("q").shards)
     client.delete(Keys.of("q").shards)
     assert queue.counts().waiting == 1
@@ -360,7 +360,7 @@ def test_a_lost_table_is_not_made_up_by_a_client_that_never_knew_it(
 ) -> None:
     """It would name other shards than those that have the jobs; it goes on as soon as the table is back."""
     queue.enqueue(b"x")
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     rows = client.hgetall(Keys.of("q").shards)
     client.delete(Keys.of("q").shards)
     fresh = connect("q", shards=NEW)
@@ -386,7 +386,7 @@ def test_a_lost_table_that_nothing_has_changed_is_made_anew(connect: Any, client
 def test_a_table_that_another_client_made_up_is_put_right(connect: Any, client: redis.Redis, queue: Any) -> None:
     """By whoever knows the one that was lost."""
     queue.enqueue(b"x")
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     key, rows = Keys.of("q").shards, client.hgetall(Keys.of("q").shards)
     client.delete(key)
     client.hset(key, mapping=Table.of("q", OLD + NEW).rows())
@@ -406,7 +406,7 @@ def test_leases_of_an_ordered_queue_come_from_old_shards_first(connect: Any) -> 
     queue = connect("q", shards=OLD, ordered=True)
     queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n % 3}") for n in range(12)])
     lease = queue.lease()
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n % 3}") for n in range(12, 24)])
     done: dict[str, list[int]] = {}
     while lease is not None:
@@ -437,7 +437,7 @@ def test_a_follow_up_on_its_way_goes_to_the_new_shard(
     assert queue.lease(block=20).job.payload == b"y"  # it was sent to its old shard
     for key, value in zip(("outbox", "outdue"), kept, strict=True):  # and the answer was lost
         client.restore(outbox.part(key), 0, value, replace=True)
-    queue.reshard(NEW)
+    queue.admin.reshard(NEW)
     assert connect("q", shards=NEW).lease(block=2.5) is None
     counts = queue.counts()
     assert (counts.leased, counts.waiting, counts.handing) == (1, 0, 0)
@@ -445,5 +445,5 @@ def test_a_follow_up_on_its_way_goes_to_the_new_shard(
 
 def table_of_group(queue: Any) -> Table:
     """The table before any change."""
-    assert len(queue.shards()) == OLD
+    assert len(queue.admin.shards()) == OLD
     return Table.of("q", OLD)

@@ -99,9 +99,9 @@ ENDS: dict[str, Callable[[Queue], object]] = {
     "dead": lambda queue: queue.lease().dead_letter("why"),
     "out of attempts": lambda queue: queue.lease().retry(),
     "cancelled": lambda queue: queue.cancel("i"),
-    "cancelled by payload": lambda queue: queue.cancel_payload(b"x"),
-    "purged": lambda queue: queue.purge(),
-    "deleted": lambda queue: queue.delete(),
+    "cancelled by payload": lambda queue: queue.admin.cancel_payload(b"x"),
+    "purged": lambda queue: queue.admin.purge(),
+    "deleted": lambda queue: queue.admin.delete(),
 }
 
 
@@ -171,7 +171,7 @@ def test_results_of_many(queue: Any, once_awaited: Then, unhurried: None) -> Non
     def act(other: Queue) -> None:
         for lease in other.lease_many(199):
             lease.complete(lease.job.id)
-        other.delete()
+        other.admin.delete()
 
     once_awaited(act)
     found = queue.results([*ids, ids[0]], timeout=PATIENCE)

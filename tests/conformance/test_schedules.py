@@ -39,7 +39,7 @@ def turn(queue):
 
 def overdue(queue, client, hours, **options):
     """A schedule whose next tick was due so many hours ago; when that was."""
-    queue.schedule("s", b"x", every=3600, **options)
+    queue.admin.schedule("s", b"x", every=3600, **options)
     due = now(client) - round(hours * HOUR)
     client.zadd(key("ticks"), {"s": due})
     return due
@@ -48,26 +48,26 @@ def overdue(queue, client, hours, **options):
 def test_schedules(queue, client):
     """They are listed, the next due first, until they are ended."""
     before = now(client)
-    assert queue.schedule("b", b"x", every=timedelta(hours=2))
-    assert queue.schedule("a", b"x", every=1.5, missed="skip")
-    assert queue.schedule("c", b"x", cron="0 0 1 1 *", timezone="Europe/Berlin", missed="all")
-    a, b, c = queue.schedules()
+    assert queue.admin.schedule("b", b"x", every=timedelta(hours=2))
+    assert queue.admin.schedule("a", b"x", every=1.5, missed="skip")
+    assert queue.admin.schedule("c", b"x", cron="0 0 1 1 *", timezone="Europe/Berlin", missed="all")
+    a, b, c = queue.admin.schedules()
     assert a == Schedule("a", a.next_due, 1.5, None, None, "skip")
     assert b == Schedule("b", b.next_due, 7200.0, None, None, "once")
     assert c == Schedule("c", c.next_due, None, "0 0 1 1 *", "Europe/Berlin", "all")
     assert before + 1500 <= a.next_due * 1000 <= now(client) + 1500
     assert queue.counts() == Counts()
-    assert [queue.unschedule(name) for name in ("b", "b", "nobody")] == [True, False, False]
-    assert [schedule.name for schedule in queue.schedules()] == ["a", "c"]
+    assert [queue.admin.unschedule(name) for name in ("b", "b", "nobody")] == [True, False, False]
+    assert [schedule.name for schedule in queue.admin.schedules()] == ["a", "c"]
     for name in ("a", "c"):
-        assert queue.unschedule(name)
-    assert queue.schedules() == []
+        assert queue.admin.unschedule(name)
+    assert queue.admin.schedules() == []
     assert not client.exists(key("schedules"), key("ticks"))
 
 
 def test_an_interval(queue, client):
     """One job a tick, with the tick in its id; none too early, and no drift."""
-    assert queue.schedule("s", b"x", every=0.15, missed="all", headers={"a": "b"})
+    assert queue.admin.schedule("s", b"x", every=0.15, missed="all", headers={"a": "b"})
     leases = []
     for _ in range(4):
         leases.append(queue.lease(block=PATIENCE))
@@ -76,8 +76,8 @@ def test_an_interval(queue, client):
     assert {(job.payload, job.headers["a"], job.attempt, job.id[:2]) for job in jobs} == {(b"x", "b", 1, "s@")}
     assert {tick(after) - tick(before) for before, after in pairwise(jobs)} == {150}
     assert queue.complete_many(leases) == [True] * 4
-    assert queue.unschedule("s")
-    queue.purge()
+    assert queue.admin.unschedule("s")
+    queue.admin.purge()
     assert queue.counts().lost == 0
     assert not client.exists(key("ids"))
 
@@ -85,7 +85,7 @@ def test_an_interval(queue, client):
 def test_a_cron_expression(connect, client):
     """With seconds, in a time zone, and a codec."""
     queue = connect(codec=JSONCodec())
-    assert queue.schedule("s", {"a": 1}, cron="*/1 * * * * *", timezone=ZoneInfo("Asia/Kolkata"), missed="all")
+    assert queue.admin.schedule("s", {"a": 1}, cron="*/1 * * * * *", timezone=ZoneInfo("Asia/Kolkata"), missed="all")
     first, second = queue.lease(block=PATIENCE).job, queue.lease(block=PATIENCE).job
     assert (first.payload, tick(first) % 1000, tick(second) - tick(first)) == ({"a": 1}, 0, 1000)
 
@@ -93,15 +93,15 @@ def test_a_cron_expression(connect, client):
 def test_replaced(queue, client):
     """By one of the same timing it goes on as it was, however often a program that starts says so; by another, anew."""
     due = overdue(queue, client, -0.5)
-    assert not queue.schedule("s", b"new", every=3600, missed="all", headers={"h": "1"})
-    (schedule,) = queue.schedules()
+    assert not queue.admin.schedule("s", b"new", every=3600, missed="all", headers={"h": "1"})
+    (schedule,) = queue.admin.schedules()
     assert (round(schedule.next_due * 1000), schedule.missed) == (due, "all")
     client.zadd(key("ticks"), {"s": due - HOUR})
     job = queue.lease(block=PATIENCE).job
     assert (job.payload, dict(job.headers), tick(job)) == (b"new", {"h": "1"}, due - HOUR)
-    assert not queue.schedule("s", b"other", cron="0 0 1 1 *")
-    assert not queue.schedule("s", b"other", every=7200)
-    (schedule,) = queue.schedules()
+    assert not queue.admin.schedule("s", b"other", cron="0 0 1 1 *")
+    assert not queue.admin.schedule("s", b"other", every=7200)
+    (schedule,) = queue.admin.schedules()
     assert schedule.next_due * 1000 >= now(client) + 2 * HOUR - 60_000
     turn(queue)
     assert queue.counts() == Counts(leased=1, enqueued=1)
@@ -111,9 +111,9 @@ def test_replaced_while_somebody_decides(queue, client):
     """Who has looked before the schedule was replaced, or ended, puts in nothing of the old one."""
     overdue(queue, client, 0.5)
     late = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
-    queue.schedule("s", b"new", every=1800)
+    queue.admin.schedule("s", b"new", every=1800)
     assert [queue._run(op) for op in late] == [False]
-    queue.unschedule("s")
+    queue.admin.unschedule("s")
     assert [queue._run(op) for op in late] == [False]
     assert queue.counts() == Counts()
 
@@ -124,8 +124,8 @@ def test_missed(queue, client, missed, hours):
     due = overdue(queue, client, 3.5, missed=missed)
     turn(queue)
     turn(queue)
-    assert [tick(state.job) for state in queue.waiting()] == [due + hour * HOUR for hour in hours]
-    (schedule,) = queue.schedules()
+    assert [tick(state.job) for state in queue.admin.waiting()] == [due + hour * HOUR for hour in hours]
+    (schedule,) = queue.admin.schedules()
     assert round(schedule.next_due * 1000) == due + 4 * HOUR
     assert queue.counts() == Counts(waiting=len(hours), enqueued=len(hours))
 
@@ -136,7 +136,7 @@ def test_missed_for_very_long(queue, client):
     for waiting in (250, 500, 750, 1000, 1000):
         turn(queue)
         assert queue.counts().waiting == waiting
-    assert tick(queue.peek()) == due + 4001 * HOUR
+    assert tick(queue.admin.peek()) == due + 4001 * HOUR
 
 
 def test_one_job_a_tick_however_many_look(server, client):
@@ -153,7 +153,7 @@ def test_one_job_a_tick_however_many_look(server, client):
     with ThreadPoolExecutor(len(peers)) as pool:
         verdicts = list(pool.map(look, peers))
     assert sorted(verdicts) == [[False]] * 7 + [[True]]
-    assert [tick(state.job) for state in peers[0].waiting()] == [due + hour * HOUR for hour in range(21)]
+    assert [tick(state.job) for state in peers[0].admin.waiting()] == [due + hour * HOUR for hour in range(21)]
     for queue in peers:
         queue.close()
 
@@ -163,7 +163,10 @@ def test_an_id_that_is_taken(queue, client):
     due = overdue(queue, client, 1.5, missed="all")
     assert queue.enqueue(b"mine", id=f"s@{due}").added
     turn(queue)
-    assert [(tick(state.job) - due, state.job.payload) for state in queue.waiting()] == [(0, b"mine"), (HOUR, b"x")]
+    assert [(tick(state.job) - due, state.job.payload) for state in queue.admin.waiting()] == [
+        (0, b"mine"),
+        (HOUR, b"x"),
+    ]
 
 
 def test_schedules_and_the_whole_queue(queue, client, server):
@@ -175,12 +178,12 @@ def test_schedules_and_the_whole_queue(queue, client, server):
     assert queue.cancel(f"s@{due}")
     client.zadd(key("ticks"), {"s": due})
     turn(queue)
-    assert queue.purge() == 1
-    assert [schedule.name for schedule in queue.schedules()] == ["s"]
+    assert queue.admin.purge() == 1
+    assert [schedule.name for schedule in queue.admin.schedules()] == ["s"]
     client.zadd(key("ticks"), {"s": due})
     turn(queue)
-    assert queue.delete() == 1
-    assert queue.schedules() == []
+    assert queue.admin.delete() == 1
+    assert queue.admin.schedules() == []
     turn(queue)
     assert queue.counts() == Counts(enqueued=3, cancelled=1, deleted=2)
 
@@ -200,11 +203,11 @@ def test_what_somebody_else_wrote_stops_nobody(queue, client):
 
 def test_too_many(queue, client):
     """A queue has at most a thousand; those that are there can be replaced."""
-    queue.schedule("s", b"x", every=LONG)
+    queue.admin.schedule("s", b"x", every=LONG)
     client.hset(key("schedules"), mapping={f"s{i}": b"" for i in range(999)})
     with pytest.raises(TooManySchedules, match="1000 schedules"):
-        queue.schedule("t", b"x", every=LONG)
-    assert not queue.schedule("s", b"y", every=LONG)
+        queue.admin.schedule("t", b"x", every=LONG)
+    assert not queue.admin.schedule("s", b"y", every=LONG)
 
 
 @pytest.mark.parametrize(
@@ -226,9 +229,9 @@ def test_refused_before_anything_is_sent(nowhere, arguments, error, says):
     queue = nowhere()
     names = ("every", "cron", "timezone", "missed", "headers")
     with pytest.raises(error, match=says):
-        queue.schedule(*arguments[:2], **dict(zip(names, arguments[2:], strict=False)))
+        queue.admin.schedule(*arguments[:2], **dict(zip(names, arguments[2:], strict=False)))
     with pytest.raises((TypeError, ValueError)):
-        queue.unschedule("")
+        queue.admin.unschedule("")
 
 
 def test_a_reader_that_waits_takes_part(connect, client):
@@ -239,15 +242,15 @@ def test_a_reader_that_waits_takes_part(connect, client):
     client.zadd(key("ticks"), {"s": now(client) + 300})
     lease = queue.lease(block=PATIENCE)
     assert now(client) >= tick(lease.job)
-    until(lambda: queue.schedules()[0].next_due * 1000 > now(client))
+    until(lambda: queue.admin.schedules()[0].next_due * 1000 > now(client))
 
 
 def test_schedules_that_are_too_much_for_one_answer(newest_connect, newest):
     queue = newest_connect()
     names = {f"s{n}": b"%d" % n * 700_000 for n in range(4)}
     for name, payload in names.items():
-        queue.schedule(name, payload, every=3600)
-    assert [schedule.name for schedule in queue.schedules()] == [*names]
+        queue.admin.schedule(name, payload, every=3600)
+    assert [schedule.name for schedule in queue.admin.schedules()] == [*names]
     with newest.client() as client:
         client.zadd("headrace:{q}:q:ticks", {name: now(client) - 1 for name in names})
     found = {}

@@ -121,12 +121,14 @@ def test_readers_have_names_of_their_own(connect, client):
     queues = [connect() for _ in range(5)]
     for queue in queues:
         assert queue.lease() is None
-        assert queue._peer.name in {worker.name for worker in queue.workers()}
-    assert len({worker.name for worker in queues[0].workers()}) == 5
-    assert all(worker.alive and worker.leased == 0 for worker in queues[0].workers())
+        assert queue._peer.name in {worker.name for worker in queue.admin.workers()}
+    assert len({worker.name for worker in queues[0].admin.workers()}) == 5
+    assert all(worker.alive and worker.leased == 0 for worker in queues[0].admin.workers())
     queues[0].enqueue(b"a")
     lease = queues[1].lease()
-    assert [(worker.name, worker.leased) for worker in queues[0].workers() if worker.leased] == [(lease.worker, 1)]
+    assert [(worker.name, worker.leased) for worker in queues[0].admin.workers() if worker.leased] == [
+        (lease.worker, 1)
+    ]
 
 
 def test_a_blocking_read_is_bounded(queue):
@@ -178,14 +180,14 @@ def test_a_full_server_is_drained(connect, client, full):
     promote_soon(queue)
     assert queue._run(queue.ops.beat("alive", LONG))
     assert queue._run(queue.ops.beat("newcomer", LONG, register=True))
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert queue.cancel("j8")
     got = [lease.job.payload for lease in queue.lease_many(20)]
     assert got[:2] == [b"1", b"5"]
     assert sorted(got) == [b"1", b"2", b"4", b"5", b"6", b"7", b"late"]
-    assert {worker.name for worker in queue.workers() if worker.alive} == {"alive", "newcomer", queue._peer.name}
+    assert {worker.name for worker in queue.admin.workers() if worker.alive} == {"alive", "newcomer", queue._peer.name}
     assert queue.result("j0") == b"done"
-    assert queue.delete() == 8
+    assert queue.admin.delete() == 8
     assert present(queue) == {}
 
 
@@ -207,7 +209,7 @@ def test_fields_in_one_order(queue, client):
     assert list(client.xrange(key("jobs"))[0][1]) == order
     assert queue.lease().dead_letter("no")
     assert list(client.xrange(key("dead"))[0][1])[-6:] == order
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert list(client.xrange(key("jobs"))[0][1]) == [*order[:4], b"headrace-reason", *order[4:]]
     lease = queue.lease()
     assert (lease.job.id, lease.job.attempt, lease.token, lease.job.enqueued_at) == ("x", 1, 6, 5.0)
@@ -225,10 +227,10 @@ def test_an_empty_queue_keeps_little(queue, client):
             assert queue.cancel(f"j{i}")
         elif i % 4 == 1:
             assert lease.dead_letter("no")
-            assert queue.purge_dead() == 1
+            assert queue.admin.purge_dead() == 1
         elif i % 4 == 2:
             assert lease.retry()
-            assert queue.purge() == 1
+            assert queue.admin.purge() == 1
         else:
             assert lease.complete(result=b"done")
     keys = {name.decode().removeprefix(key("")): client.pttl(name) for name in client.scan_iter()}
@@ -262,10 +264,10 @@ def test_more_than_one_script_takes(queue):
     assert [lease.job.attempt for lease in queue.lease_many(many)] == [1] * 693
     queue.enqueue_many([NewJob(b"x", delay=LONG) for _ in range(600)])
     queue.enqueue_many([b"x"] * 600)
-    assert queue.cancel_payload(b"x") == 1200
+    assert queue.admin.cancel_payload(b"x") == 1200
     queue.enqueue_many([NewJob(b"x", delay=LONG) for _ in range(600)])
     queue.enqueue_many([b"x"] * 600)
-    assert queue.purge() == 1200
+    assert queue.admin.purge() == 1200
     assert present(queue) == {"leased": 693, "dead": 7}
 
 
@@ -280,7 +282,7 @@ def test_many_headers(queue):
         assert way(lease)
         if present(queue).get("delayed"):
             promote(queue)
-        queue.redrive()
+        queue.admin.redrive()
     assert present(queue) == {}
 
 
@@ -310,7 +312,7 @@ def test_a_foreign_entry_stops_nothing(queue, client, fields):
     """Whatever a bare XADD wrote where numbers are meant: the job goes round, by every way, and the next one too."""
     client.xadd(key("jobs"), {"data": b"odd", **fields})
     queue.enqueue(b"next")
-    assert payloads(queue.waiting()) == [b"odd", b"next"]
+    assert payloads(queue.admin.waiting()) == [b"odd", b"next"]
     assert queue.lease().release()
     lease = queue.lease(duration=0.001)
     assert (lease.job.payload, lease.job.attempt) == (b"odd", 1)
@@ -322,11 +324,11 @@ def test_a_foreign_entry_stops_nothing(queue, client, fields):
     lease = queue.lease()
     assert (lease.job.payload, lease.job.attempt, lease.token) == (b"odd", 3, 4)
     assert lease.dead_letter("no")
-    assert [(state.job.payload, state.job.attempt) for state in queue.dead()] == [(b"odd", 3)]
-    assert queue.redrive() == 1
+    assert [(state.job.payload, state.job.attempt) for state in queue.admin.dead()] == [(b"odd", 3)]
+    assert queue.admin.redrive() == 1
     lease = queue.lease()
     assert (lease.job.payload, lease.job.attempt, lease.token) == (b"odd", 1, 5)
-    assert queue.cancel_payload(b"odd") == 1
+    assert queue.admin.cancel_payload(b"odd") == 1
     assert lease.complete() is False
     counts = queue.counts()
     assert (counts.leased, counts.present) == (1, 1)  # 6.2 does not count what a bare XADD added

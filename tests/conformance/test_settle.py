@@ -257,10 +257,10 @@ def test_follow_ups(connect):
     ]
     assert lease.complete(result=b"done", then=then) is True
     assert lease.complete(then=then) is False
-    assert payloads(orders.waiting()) == [b"again", b"plain"]
-    assert payloads(bills.waiting()) == [b"bill"]
-    assert payloads(bills.delayed()) == [b"late"]
-    assert payloads(connect("shop").waiting()) == [b"whole group"]
+    assert payloads(orders.admin.waiting()) == [b"again", b"plain"]
+    assert payloads(bills.admin.waiting()) == [b"bill"]
+    assert payloads(bills.admin.delayed()) == [b"late"]
+    assert payloads(connect("shop").admin.waiting()) == [b"whole group"]
     assert bills.find("7").job.headers == {"a": "b"}
     assert orders.result("7") == b"done"
     assert orders.counts() == Counts(waiting=2, enqueued=3, completed=1)
@@ -290,7 +290,7 @@ def test_many_follow_ups(queue):
     """Hundreds of follow-ups of one job arrive, in order."""
     then = [NewJob(b"%d" % i) for i in range(500)]
     assert leased(queue).complete(then=then)
-    assert payloads(queue.waiting()) == [job.payload for job in then]
+    assert payloads(queue.admin.waiting()) == [job.payload for job in then]
 
 
 # -- release -----------------------------------------------------------------------------------------
@@ -302,9 +302,9 @@ def test_release(queue):
     leases = queue.lease_many(4)
     for i in (2, 0, 3):
         assert leases[i].release() is True
-    assert payloads(queue.waiting()) == [b"0", b"2", b"3", b"4", b"5"]
-    assert [state.state for state in queue.waiting()] == ["parked"] * 3 + ["waiting"] * 2
-    assert queue.peek().payload == b"0"
+    assert payloads(queue.admin.waiting()) == [b"0", b"2", b"3", b"4", b"5"]
+    assert [state.state for state in queue.admin.waiting()] == ["parked"] * 3 + ["waiting"] * 2
+    assert queue.admin.peek().payload == b"0"
     again = queue.lease_many(9)
     assert [lease.job.payload for lease in again] == [b"0", b"2", b"3", b"4", b"5"]
     assert [lease.job.attempt for lease in again] == [1] * 5
@@ -330,11 +330,11 @@ def test_retry_goes_to_the_back(queue):
     queue.enqueue_many([b"a", b"b", b"c"])
     a = queue.lease()
     assert a.retry() is True
-    assert payloads(queue.waiting()) == [b"b", b"c", b"a"]
+    assert payloads(queue.admin.waiting()) == [b"b", b"c", b"a"]
     b = queue.lease(duration=0.001)
     assert b.job.payload == b"b"
     expire(queue)
-    assert payloads(queue.waiting()) == [b"b", b"c", b"a"]
+    assert payloads(queue.admin.waiting()) == [b"b", b"c", b"a"]
     assert [(lease.job.payload, lease.job.attempt) for lease in queue.lease_many(3)] == [
         (b"b", 2),
         (b"c", 1),
@@ -383,7 +383,7 @@ def test_max_attempts(connect):
         lease = queue.lease()
         assert lease.job.attempt == attempt
         assert lease.retry(reason=f"failed {attempt} times") is True
-    letter = next(queue.dead())
+    letter = next(queue.admin.dead())
     assert (letter.reason, letter.worker, letter.state) == ("failed 3 times", lease.worker, "dead")
     assert (letter.job.id, letter.job.payload, letter.job.attempt) == ("a", b"x", 3)
     assert letter.job.headers == {"h": "1"}
@@ -409,7 +409,7 @@ def test_leases_that_run_out_are_attempts(connect):
         expire(queue)
     lease = queue.lease()
     assert (lease.job.payload, lease.job.attempt) == (b"fine", 1)
-    letter = next(queue.dead())
+    letter = next(queue.admin.dead())
     assert (letter.job.id, letter.job.payload, letter.job.attempt) == (receipt.id, b"poison", 3)
     assert "no attempts left" in letter.reason
     assert present(queue) == {"leased": 1, "dead": 1}
@@ -438,7 +438,7 @@ def test_dead_letter(queue, client):
     lease = queue.lease()
     assert lease.dead_letter("no: é\n\x00 🙂") is True
     assert lease.dead_letter("again") is False
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert (letter.reason, letter.worker, letter.state) == ("no: é\n\x00 🙂", lease.worker, "dead")
     assert (letter.job.id, letter.job.payload, letter.job.attempt) == ("a", b"\x00\xff", 2)
     assert letter.job.headers == {"reason": "header", "worker": "header", "released": "header"}
@@ -453,7 +453,7 @@ def test_long_reasons(queue):
     assert leased(queue).dead_letter("x" * 20_000)
     assert leased(queue).dead_letter("\ud800!")
     assert leased(queue).dead_letter("")
-    assert [letter.reason for letter in queue.dead()] == ["x" * 10_000, "\\ud800!", ""]
+    assert [letter.reason for letter in queue.admin.dead()] == ["x" * 10_000, "\\ud800!", ""]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 4, 9])
@@ -465,7 +465,7 @@ def test_dead_limit(connect, limit):
         assert lease.retry(reason="no") if number % 2 else lease.dead_letter("no")
         assert queue.counts().lost == 0
     kept = min(limit, 5)
-    assert payloads(queue.dead()) == [b"%d" % i for i in range(5 - kept, 5)]
+    assert payloads(queue.admin.dead()) == [b"%d" % i for i in range(5 - kept, 5)]
     assert queue.counts() == Counts(enqueued=5, dead=kept, dead_trimmed=5 - kept)
 
 
@@ -494,11 +494,11 @@ def test_stale_holders_decide_nothing(connect, who):
     elif who == "a third":
         connect().lease().release()
         connect().lease()
-    before, running = queue.counts(), [state.worker for state in queue.running()]
+    before, running = queue.counts(), [state.worker for state in queue.admin.running()]
     assert {how: decide(lease) for how, decide in DECIDE.items()} == dict.fromkeys(DECIDE, False)
     assert queue.counts() == before
-    assert [state.worker for state in queue.running()] == running
-    assert payloads(queue.dead()) == []
+    assert [state.worker for state in queue.admin.running()] == running
+    assert payloads(queue.admin.dead()) == []
 
 
 def test_tokens_grow(queue):
@@ -510,9 +510,9 @@ def test_tokens_grow(queue):
         "delay": lambda lease: lease.retry(0.001) and promote(queue) is None,
         "expire": lambda lease: lease.renew(0.001) and expire(queue) is None,
         "renew and release": lambda lease: lease.renew() and lease.renew() and lease.release(),
-        "redrive": lambda lease: lease.dead_letter("no") and queue.redrive() == 1,
+        "redrive": lambda lease: lease.dead_letter("no") and queue.admin.redrive() == 1,
         "redrive and release": lambda lease: (
-            lease.release() and queue.lease().dead_letter("no") and queue.redrive() == 1
+            lease.release() and queue.lease().dead_letter("no") and queue.admin.redrive() == 1
         ),
         "no attempt spent": lambda lease: queue._run(queue.ops.retry([(lease.claim, 0, False, "")])) == [True],
     }
@@ -545,9 +545,9 @@ def test_attempts(queue):
         assert lease.job.attempt == attempt, step
         assert act(lease), step
         if step == "dead":
-            assert next(queue.dead()).job.attempt == 4
-            assert queue.redrive() == 1
-    assert next(queue.dead()).job.attempt == 2
+            assert next(queue.admin.dead()).job.attempt == 4
+            assert queue.admin.redrive() == 1
+    assert next(queue.admin.dead()).job.attempt == 2
 
 
 def test_release_of_one_lease_given_twice(connect):

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import headrace
-from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Rate
+from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Rate, Replace, Throttle
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from headrace.errors import ShardsMismatch
@@ -45,7 +45,7 @@ def drained(queue: Any) -> list[Any]:
 
 def test_it_is_a_queue(connect: Any) -> None:
     assert isinstance(Queue("q", url="redis://127.0.0.1:1", shards=SHARDS), Queue)
-    assert connect("plain", shards=1).shards() == []
+    assert connect("plain", shards=1).admin.shards() == []
 
 
 def test_jobs_of_a_key_are_in_its_shard(queue: Any) -> None:
@@ -82,8 +82,8 @@ def test_an_anonymous_job_s_id_names_its_shard(queue: Any) -> None:
     lease = queue.lease()
     assert (lease.job.id, lease.job.attempt) == (receipt.id, 2)
     assert lease.dead_letter("no")
-    assert [one.job.id for one in queue.dead()] == [receipt.id]
-    assert queue.redrive(receipt.id) == 1
+    assert [one.job.id for one in queue.admin.dead()] == [receipt.id]
+    assert queue.admin.redrive(receipt.id) == 1
     assert queue.cancel(receipt.id)
     assert not queue.cancel(receipt.id)
     assert queue.find(f"{entry}@{SHARDS}") is None
@@ -111,7 +111,7 @@ def test_an_id_like_an_entry_s_is_refused(queue: Any, name: str) -> None:
 def test_a_job_that_was_given_no_id_is_redriven_by_it(queue: Any) -> None:
     name = queue.enqueue(b"x").id
     queue.lease().dead_letter("no")
-    assert queue.redrive(name) == 1
+    assert queue.admin.redrive(name) == 1
     assert queue.lease().job.id == name
 
 
@@ -123,7 +123,7 @@ def test_a_batch_is_divided_and_its_receipts_come_in_order(queue: Any) -> None:
     assert len({receipt.id for receipt in receipts}) == 2500
     assert all(receipt.id == f"i{n * 25}" for n, receipt in enumerate(receipts[::25]))
     assert queue.find(receipts[1234].id).job.payload == b"1234"
-    spread = [shard.counts.waiting for shard in queue.shards()]
+    spread = [shard.counts.waiting for shard in queue.admin.shards()]
     assert sum(spread) == 2500
     assert max(spread) < 1100, "anonymous jobs go in whole parts, one shard after the other"
     assert sorted(int(job.payload) for job in drained(queue)) == [*range(2500)]
@@ -141,7 +141,7 @@ def test_counts_are_sums_and_shards_have_ranges(queue: Any) -> None:
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(60)])
     queue.enqueue(b"x", key="k0", delay=60)
     queue.lease_many(10)
-    counts, shards = queue.counts(), queue.shards()
+    counts, shards = queue.counts(), queue.admin.shards()
     assert (counts.waiting, counts.leased, counts.delayed, counts.lost) == (50, 10, 1, 0)
     assert sum(shard.counts.enqueued for shard in shards) == counts.enqueued == 61
     assert [shard.number for shard in shards] == [*range(SHARDS)]
@@ -154,22 +154,22 @@ def test_counts_are_sums_and_shards_have_ranges(queue: Any) -> None:
 def test_listings_are_merged_by_time(queue: Any) -> None:
     for n in range(30):
         queue.enqueue(b"%d" % n)
-    came = [one.job.enqueued_at for one in queue.waiting()]
+    came = [one.job.enqueued_at for one in queue.admin.waiting()]
     assert came == sorted(came)
     assert len(came) == 30
     for n in range(30):
         queue.enqueue(b"d", id=f"d{n}", delay=1000 + (7 * n) % 30)
-    due = [one.due for one in queue.delayed()]
+    due = [one.due for one in queue.admin.delayed()]
     assert due == sorted(due)
     assert len(due) == 30
     front = queue.lease()
     front.release()
-    assert queue.peek().id == front.job.id
+    assert queue.admin.peek().id == front.job.id
 
 
 def test_pages_of_all_shards_are_read(queue: Any) -> None:
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(1700)])
-    assert len({one.job.id for one in queue.waiting()}) == 1700
+    assert len({one.job.id for one in queue.admin.waiting()}) == 1700
 
 
 def test_each_lease_is_settled_in_its_shard(queue: Any) -> None:
@@ -203,9 +203,9 @@ def test_a_lease_at_most_once(queue: Any) -> None:
 
 def test_closing_leaves_no_registration(connect: Any, queue: Any) -> None:
     queue.lease()
-    assert len(queue.workers()) == SHARDS
+    assert len(queue.admin.workers()) == SHARDS
     queue.close()
-    assert connect(shards=SHARDS).workers() == []
+    assert connect(shards=SHARDS).admin.workers() == []
 
 
 def test_who_waits_for_a_result_learns_that_there_is_none(queue: Any, server: Server) -> None:
@@ -258,72 +258,72 @@ def test_a_history_is_kept_by_each_shard(connect: Any) -> None:
 
 def test_verbs_of_the_whole_queue_reach_all_shards(queue: Any) -> None:
     queue.enqueue_many([NewJob(b"x", id=f"i{n}", key=f"k{n}") for n in range(40)])
-    assert queue.pause()
-    assert not queue.pause()
-    assert queue.paused()
+    assert queue.admin.pause()
+    assert not queue.admin.pause()
+    assert queue.admin.paused()
     assert queue.lease() is None
-    assert queue.resume()
-    assert not queue.paused()
-    assert queue.levels() == 1
+    assert queue.admin.resume()
+    assert not queue.admin.paused()
+    assert queue.admin.levels() == 1
     leases = queue.lease_many(20)
-    assert queue.expire(*[lease.job.id for lease in leases[:5]]) == 5
-    assert queue.expire() == 15
+    assert queue.admin.expire(*[lease.job.id for lease in leases[:5]]) == 5
+    assert queue.admin.expire() == 15
     for lease in queue.lease_many(20):
         lease.dead_letter("no")
-    assert queue.redrive("i0", "i1", "none") <= 2
-    queue.redrive()
+    assert queue.admin.redrive("i0", "i1", "none") <= 2
+    queue.admin.redrive()
     assert queue.counts().dead == 0
     for lease in queue.lease_many(10):
         lease.dead_letter("no")
-    step = queue.bulk("redrive", "dead")
+    step = queue.admin.bulk("redrive", "dead")
     done = step.done
     while step.cursor:
-        step = queue.bulk("redrive", "dead", cursor=step.cursor)
+        step = queue.admin.bulk("redrive", "dead", cursor=step.cursor)
         done += step.done
     assert done == 10
-    assert queue.purge_dead() == 0
-    assert queue.cancel_payload(b"x") == 40
+    assert queue.admin.purge_dead() == 0
+    assert queue.admin.cancel_payload(b"x") == 40
     queue.enqueue_many([NewJob(b"y", key=f"k{n}") for n in range(30)])
-    assert queue.purge() == 30
-    assert not queue.repair()
+    assert queue.admin.purge() == 30
+    assert not queue.admin.repair()
     queue.enqueue_many([NewJob(b"y", id=f"d{n}", delay=60) for n in range(9)])
-    assert queue.reschedule("d3", None)
-    assert not queue.reschedule("none", None)
-    assert not queue.drain(timeout=0.05)
-    assert queue.delete() == 9
-    assert queue.drain(timeout=5)
+    assert queue.admin.reschedule("d3", None)
+    assert not queue.admin.reschedule("none", None)
+    assert not queue.admin.drain(timeout=0.05)
+    assert queue.admin.delete() == 9
+    assert queue.admin.drain(timeout=5)
 
 
 def test_moves_stay_in_their_shards(connect: Any) -> None:
     here, there = connect("q/a", shards=SHARDS), connect("q/b", shards=SHARDS)
     here.enqueue_many([NewJob(b"x", id=f"i{n}", key=f"k{n}") for n in range(30)])
-    assert here.move("q/b") == 30
-    assert {one.job.shard == TABLE.part_of(one.job.key) for one in there.waiting()} == {True}
-    assert there.move("q/a", "i3", "i4") == 2
+    assert here.admin.move("q/b") == 30
+    assert {one.job.shard == TABLE.part_of(one.job.key) for one in there.admin.waiting()} == {True}
+    assert there.admin.move("q/a", "i3", "i4") == 2
     with pytest.raises(ConfigurationError, match="group"):
-        here.move("other")
+        here.admin.move("other")
 
 
 def test_schedules_are_in_the_shards_of_their_names(queue: Any) -> None:
-    assert queue.schedule("often", b"x", every=0.2)
-    assert queue.schedule("daily", b"x", cron="0 3 * * *")
-    assert not queue.schedule("daily", b"x", cron="0 4 * * *")
-    assert [one.name for one in queue.schedules()] == ["often", "daily"]
+    assert queue.admin.schedule("often", b"x", every=0.2)
+    assert queue.admin.schedule("daily", b"x", cron="0 3 * * *")
+    assert not queue.admin.schedule("daily", b"x", cron="0 4 * * *")
+    assert [one.name for one in queue.admin.schedules()] == ["often", "daily"]
     lease = queue.lease(block=20)
     assert lease.job.id.startswith("often@")
     assert lease.job.shard == TABLE.part_of("often")
-    assert queue.unschedule("often")
-    assert not queue.unschedule("often")
+    assert queue.admin.unschedule("often")
+    assert not queue.admin.unschedule("often")
 
 
 def test_a_position_is_that_in_the_key_s_shard(queue: Any) -> None:
     for n in range(4):
         queue.enqueue(b"x", id=f"i{n}", key="k")
-    assert [queue.position(f"i{n}", key="k") for n in range(4)] == [0, 1, 2, 3]
+    assert [queue.admin.position(f"i{n}", key="k") for n in range(4)] == [0, 1, 2, 3]
     receipt = queue.enqueue(b"x")
-    assert queue.position(receipt.id) is not None
+    assert queue.admin.position(receipt.id) is not None
     with pytest.raises(ConfigurationError, match="no order between shards; give key="):
-        queue.position("i1")
+        queue.admin.position("i1")
 
 
 def test_jobs_of_a_key_keep_their_order(queue: Any) -> None:
@@ -347,18 +347,18 @@ def test_follow_ups_in_their_shard(connect: Any) -> None:
     assert lease.complete(
         then=[NewJob(b"y", queue="q/b"), NewJob(b"z", id=far, key="k", queue="q/b"), NewJob(b"w", key="k")]
     )
-    assert {one.job.shard for one in [*after.waiting(), *queue.waiting()]} == {TABLE.part_of("k")}
+    assert {one.job.shard for one in [*after.admin.waiting(), *queue.admin.waiting()]} == {TABLE.part_of("k")}
     assert (after.counts().waiting, queue.counts().waiting) == (2, 1)
     assert after.find(far, key="k").job.payload == b"z"
 
 
 def test_conditions_of_one_job(queue: Any) -> None:
-    assert queue.enqueue(b"x", id="i", throttle=60).outcome == "added"
-    assert queue.enqueue(b"x", id="i", throttle=60).outcome == "dropped"
-    assert queue.enqueue(b"x", id="j", key="k", replace=True).outcome == "added"
-    assert queue.enqueue(b"y", id="j", key="k", replace=True).outcome == "replaced"
+    assert queue.enqueue(b"x", id="i", if_exists=Throttle(60)).outcome == "added"
+    assert queue.enqueue(b"x", id="i", if_exists=Throttle(60)).outcome == "dropped"
+    assert queue.enqueue(b"x", id="j", key="k", if_exists=Replace()).outcome == "added"
+    assert queue.enqueue(b"y", id="j", key="k", if_exists=Replace()).outcome == "replaced"
     with pytest.raises(ConfigurationError, match="one job at a time"):
-        queue.enqueue_many([NewJob(b"x", id="k", replace=True)])
+        queue.enqueue_many([NewJob(b"x", id="k", if_exists=Replace())])
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_a_rate_per_shard_admits_its_share_in_each(queue: Any, connect: Any, cli
 
 def test_a_rate_per_shard_follows_the_number_of_shards(queue: Any, connect: Any) -> None:
     limited = connect(shards=SHARDS, rate=Rate(24, per=600, per_shard=True))
-    assert queue.reshard(2 * SHARDS).shards == 2 * SHARDS
+    assert queue.admin.reshard(2 * SHARDS).shards == 2 * SHARDS
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(300)])
     assert Counter(lease.job.shard for lease in limited.lease_many(300)) == dict.fromkeys(range(SHARDS, 3 * SHARDS), 2)
 
@@ -460,7 +460,7 @@ def test_events_of_new_shards(connect: Any, queue: Any) -> None:
 
     def produce() -> None:
         with connect.server.queue("q", shards=SHARDS) as other:
-            other.reshard(4)
+            other.admin.reshard(4)
             while not stop.wait(0.01):
                 other.enqueue(b"x")
 
@@ -521,7 +521,7 @@ def test_discovery_names_it_once(queue: Any, client: redis.Redis) -> None:
 def test_a_stream_is_divided(queue: Any) -> None:
     assert queue.enqueue_stream(b"%d" % n for n in range(12_000)) == 12_000
     assert queue.counts().waiting == 12_000
-    until(lambda: sum(shard.counts.waiting for shard in queue.shards()) == 12_000)
+    until(lambda: sum(shard.counts.waiting for shard in queue.admin.shards()) == 12_000)
 
 
 def test_a_full_queue_is_a_plain_queue_s(connect: Any) -> None:

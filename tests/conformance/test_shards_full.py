@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncQueue, NewJob, QueueFull
+from headrace import AsyncQueue, NewJob, QueueFull, Replace
 from headrace._model.shards import Table
 from headrace.errors import StreamStopped
 from tests.support.awaiting import PATIENCE
@@ -25,7 +25,7 @@ TABLE = Table.of("q", SHARDS)
 
 
 def waiting(queue: Any) -> list[int]:
-    return [shard.counts.waiting for shard in queue.shards()]
+    return [shard.counts.waiting for shard in queue.admin.shards()]
 
 
 def keys_of(number: int) -> list[str]:
@@ -44,7 +44,7 @@ def test_a_shard_that_is_full(connect: Any) -> None:
     error = pickle.loads(pickle.dumps(full.value))
     assert (error.waiting, error.max_waiting, error.shard, str(error)) == (2, 2, 3, str(full.value))
     assert all(queue.enqueue(b"x").added for _ in range(10))
-    assert [shard.counts.waiting + shard.counts.delayed for shard in queue.shards()] == [2] * SHARDS
+    assert [shard.counts.waiting + shard.counts.delayed for shard in queue.admin.shards()] == [2] * SHARDS
     with pytest.raises(QueueFull):
         queue.enqueue(b"x")
     lease = queue.lease()
@@ -58,7 +58,7 @@ def test_a_job_that_is_known_needs_no_room(connect: Any) -> None:
     queue = connect(shards=SHARDS, max_waiting=1)
     assert queue.enqueue(b"x", id="a").added
     assert queue.enqueue(b"x", id="a").outcome == "present"
-    assert queue.enqueue(b"y", id="a", replace=True).outcome == "replaced"
+    assert queue.enqueue(b"y", id="a", if_exists=Replace()).outcome == "replaced"
     assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
     assert queue.counts().waiting == 1
 
@@ -186,14 +186,14 @@ def test_the_share_follows_the_number_of_shards(connect: Any) -> None:
     queue, old = (connect(shards=SHARDS, max_waiting=12) for _ in range(2))
     old.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(4)])
     queue.enqueue_many([b"x"] * 8)
-    queue.reshard(3)
+    queue.admin.reshard(3)
     again = old.enqueue_many([NewJob(b"y", id=f"i{n}") for n in range(4)])
     assert [receipt.outcome for receipt in again] == ["present"] * 4
     assert len(old.enqueue_many([b"x"] * 12)) == 12
     with pytest.raises(QueueFull) as full:
         old.enqueue(b"x")
     assert full.value.max_waiting == 4
-    assert [shard.counts.waiting for shard in queue.shards() if shard.state == "open"] == [4] * 3
+    assert [shard.counts.waiting for shard in queue.admin.shards() if shard.state == "open"] == [4] * 3
     assert queue.enqueue(b"y", id="i0").outcome == "present"
 
 

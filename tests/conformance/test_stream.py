@@ -31,7 +31,7 @@ def test_in_order_and_in_constant_memory(connect: Any, large: bool) -> None:
     assert seen == [*(JOBS_AT_ONCE, 2 * JOBS_AT_ONCE)[:parts], total]
     assert max(ahead) <= JOBS_AT_ONCE
     assert queue.counts().waiting == total
-    assert [state.job.payload for state in queue.waiting()] == [b"%d" % number for number in range(total)]
+    assert [state.job.payload for state in queue.admin.waiting()] == [b"%d" % number for number in range(total)]
 
 
 def test_large_payloads_go_sooner(newest: Server) -> None:

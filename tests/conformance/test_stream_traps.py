@@ -117,9 +117,9 @@ def test_t12_an_emptied_queue_goes_on_counting(queue, client, way):
         elif way == "completed":
             assert lease.complete()
         else:
-            assert queue.delete() == 1
+            assert queue.admin.delete() == 1
         assert client.exists(key("jobs"))
-        assert (queue.lease(), queue.peek(), list(queue.waiting())) == (None, None, [])
+        assert (queue.lease(), queue.admin.peek(), list(queue.admin.waiting())) == (None, None, [])
         assert present(queue) == {}
     assert seen == sorted(set(seen))
 
@@ -183,7 +183,7 @@ def test_t4_what_expired_is_found_behind_what_did_not(queue):
     queue.lease_many(1200)
     lease = leased(queue, b"hung", duration=0.001)
     until(lambda: queue._run(queue.ops.reclaim("sweeper", 10.0)).moved)
-    assert payloads(queue.waiting()) == [b"hung"]
+    assert payloads(queue.admin.waiting()) == [b"hung"]
     assert queue.lease().claim.entry == lease.claim.entry
 
 
@@ -197,7 +197,7 @@ def test_t5_the_front_keeps_its_order(queue):
     leases = queue.lease_many(35)
     for number in (31, 7, 20):
         assert leases[number].release()
-    assert payloads(queue.waiting()) == [b"7", b"20", b"31", *jobs[35:]]
+    assert payloads(queue.admin.waiting()) == [b"7", b"20", b"31", *jobs[35:]]
     assert [queue.lease().job.payload for _ in range(4)] == [b"7", b"20", b"31", b"35"]
 
 
@@ -312,7 +312,7 @@ def by_both(client, _):
 
 
 def by_us(_, other):
-    other.delete()
+    other.admin.delete()
 
 
 @pytest.mark.parametrize("act", [by_del, by_destroy, by_both, by_us])
@@ -340,7 +340,7 @@ def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
     leases = [leased(queue, b"%d" % i, duration=LONG) for i in range(3)]
     assert leases[0].release()
     queue.enqueue_many([b"a", NewJob(b"b", delay=LONG)])
-    assert queue.delete() == 5
+    assert queue.admin.delete() == 5
     assert pending(client) == {}
     assert queue.counts() == Counts(enqueued=5, deleted=5)
     assert [lease.complete() for lease in leases] == [False] * 3
@@ -367,7 +367,7 @@ def test_t10_entry_ids_never_repeat(queue):
             assert stale is None or stale.complete() is False
             stale = lease
         seen.add(receipt.id)
-        assert queue.delete() == 1
+        assert queue.admin.delete() == 1
     assert len(seen) == 100
 
 
@@ -385,7 +385,7 @@ def test_t11_what_was_added_before_the_group(queue, client):
     assert [verb() for verb in verbs] == [False] * 5
     assert stale.complete(fenced=True) is False
     client.xadd(key("jobs"), {"data": b"b"})
-    assert payloads(queue.waiting()) == [b"b"]
+    assert payloads(queue.admin.waiting()) == [b"b"]
     assert stale.renew() is False
     assert queue.lease().job.payload == b"b"
 
@@ -434,7 +434,7 @@ def test_t17_only_handing_out_counts(queue, client):
         assert [claim.job.attempt for claim in grant.claims] == [1, 1]
     for _ in range(3):
         assert queue._run(queue.ops.renew(grant.claims)) == [True, True]
-        assert len(list(queue.running())) == 2
+        assert len(list(queue.admin.running())) == 2
         assert queue.find(grant.claims[0].job.id).job.attempt == 1
     assert pending(client) == {claim.entry: ("w", 1) for claim in grant.claims}
     assert queue._run(queue.ops.complete(grant.claims, fenced=True)) == [True, True]
@@ -466,7 +466,7 @@ def test_t17_attempts_are_deliveries_less_releases(queue, fields):
     until(lambda: queue._run(queue.ops.reclaim("sweeper", 10.0)).promoted)
     assert step().release()
     assert step().dead_letter("no")
-    assert queue.redrive() == 1
+    assert queue.admin.redrive() == 1
     assert step().release()
     assert step().complete()
     assert attempts == [1, 1, 2, 2, 3, 4, 4, 1, 1]
@@ -485,13 +485,13 @@ def test_t18_nothing_dangles(queue, client):
     assert leases[2].retry(LONG)
     assert leases[3].dead_letter("no")
     assert queue.cancel("j4")
-    assert queue.cancel_payload(b"5") == 1
+    assert queue.admin.cancel_payload(b"5") == 1
     assert leases[6].release()
     assert leases[7].release()
     assert queue.cancel("j6")
     assert len(pending(client)) == 2
     assert present(queue) == {"waiting": 4, "parked": 1, "leased": 1, "delayed": 1, "dead": 1}
-    assert queue.purge() == 6
+    assert queue.admin.purge() == 6
     assert list(pending(client)) == [leases[8].claim.entry]
     assert present(queue) == {"leased": 1, "dead": 1}
 
@@ -504,10 +504,15 @@ def test_t19_nothing_is_told_from_something(queue):
     queue.enqueue(b"", id="empty", headers={"a": ""})
     lease = queue.lease()
     assert (lease.job.payload, lease.job.headers) == (b"", {"a": ""})
-    assert (queue.lease(), queue.peek(), queue.find("no"), queue.result("no")) == (None,) * 4
+    assert (queue.lease(), queue.admin.peek(), queue.find("no"), queue.result("no")) == (None,) * 4
     with pytest.raises(TimeoutError):
         queue.result("empty")
-    assert (queue.cancel("no"), queue.cancel_payload(b"no"), queue.redrive("no"), queue.purge_dead("no")) == (0,) * 4
+    assert (
+        queue.cancel("no"),
+        queue.admin.cancel_payload(b"no"),
+        queue.admin.redrive("no"),
+        queue.admin.purge_dead("no"),
+    ) == (0,) * 4
     assert queue.enqueue(b"", id="empty").added is False
     assert lease.complete(result=b"")
     assert queue.result("empty") == b""

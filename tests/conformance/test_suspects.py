@@ -30,7 +30,7 @@ def test_a_suspect_is_leased_alone(connect):
     dies(queue, 3)
     queue.enqueue(b"new")
     assert present(queue) == {"parked": 3, "waiting": 1}
-    assert payloads(queue.waiting()) == [b"a", b"b", b"c", b"new"]
+    assert payloads(queue.admin.waiting()) == [b"a", b"b", b"c", b"new"]
     (alone,) = queue.lease_many(3)
     assert (alone.job.payload, alone.job.attempt) == (b"a", 3)
     assert queue.lease() is None
@@ -63,7 +63,7 @@ def test_only_deaths_while_alone_count(connect):
     last = queue.lease()
     assert (last.job.payload, last.job.attempt) == (b"good", 3)
     assert last.complete()
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert (letter.job.payload, letter.job.attempt) == (b"poison", 4)
     assert letter.reason == "no attempts left: it ended its process 2 times while alone"
 
@@ -96,7 +96,7 @@ def test_leases_by_hand_that_expire_together(connect):
 
         def expired():
             queue._run(queue.ops.reclaim("peer", LONG))
-            return len(payloads(queue.waiting())) == 2
+            return len(payloads(queue.admin.waiting())) == 2
 
         until(expired, "the end of both leases")
     assert queue.counts().dead == 0

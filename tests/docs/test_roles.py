@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Queue, Worker
+from headrace import Debounce, Queue, Replace, Worker
 from headrace.inspect import Inspector
 from tests.support.awaiting import until
 from tests.support.servers import Server
@@ -64,8 +64,8 @@ def test_a_producer_enqueues_and_waits_and_leases_nothing(admin: Queue, role: An
             assert [one.added for one in queue.enqueue_many([b"a", b"b"])] == [True, True]
             until(lambda: admin.counts().completed == 3)
         receipt = queue.enqueue(b"x", id="a", delay=60)
-        assert queue.enqueue(b"y", id="a", debounce=90).outcome == "moved"
-        assert queue.enqueue(b"z", id="a", replace=True).outcome == "replaced"
+        assert queue.enqueue(b"y", id="a", if_exists=Debounce(90)).outcome == "moved"
+        assert queue.enqueue(b"z", id="a", if_exists=Replace()).outcome == "replaced"
         with pytest.raises(NOT_ALLOWED, match=REFUSED):
             queue.lease()
         assert queue.enqueue(b"other", id="b").added
@@ -82,9 +82,9 @@ def test_a_viewer_looks_and_changes_nothing(admin: Queue, role: Any) -> None:
     before = admin.counts()
     with Queue("q", client=role("viewer")) as queue, Inspector(client=role("viewer")) as inspector:
         assert queue.counts() == before
-        assert [one.job.payload for one in queue.waiting()] == [b"c"]
-        assert [one.reason for one in queue.dead()] == ["no"]
-        assert len(list(queue.running())) == len(list(queue.delayed())) == 1
+        assert [one.job.payload for one in queue.admin.waiting()] == [b"c"]
+        assert [one.reason for one in queue.admin.dead()] == ["no"]
+        assert len(list(queue.admin.running())) == len(list(queue.admin.delayed())) == 1
         assert queue.find("later") is not None
         assert (overview := inspector.overview()).queues[0].counts == before
         assert overview.queues[0].balanced
@@ -93,7 +93,13 @@ def test_a_viewer_looks_and_changes_nothing(admin: Queue, role: Any) -> None:
         assert seen is not None
         assert seen.token == leased.token
         assert inspector.dead("q").all == 1
-        for change in (lambda: queue.enqueue(b"x"), queue.lease, queue.purge, queue.pause, queue.redrive):
+        for change in (
+            lambda: queue.enqueue(b"x"),
+            queue.lease,
+            queue.admin.purge,
+            queue.admin.pause,
+            queue.admin.redrive,
+        ):
             with pytest.raises(NOT_ALLOWED, match=REFUSED):
                 change()
     assert admin.counts() == before

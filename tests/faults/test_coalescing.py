@@ -26,7 +26,7 @@ def test_few_round_trips(shared: Server) -> None:
 
     async def story() -> None:
         async with AsyncQueue("joined", url=shared.url) as queue:
-            await queue.delete()
+            await queue.admin.delete()
             before = calls_of(shared, "cmdstat_evalsha") + calls_of(shared, "cmdstat_eval")
             receipts = await asyncio.gather(*(queue.enqueue(f"{i}") for i in range(CROWD)))
             leases = await queue.lease_many(CROWD)
@@ -45,7 +45,7 @@ def test_parts_of_a_thousand(shared: Server) -> None:
 
     async def story() -> None:
         async with AsyncQueue("thousand", url=shared.url) as queue:
-            await queue.delete()
+            await queue.admin.delete()
             for _ in range(2):  # the first time loads the scripts
                 before = [calls_of(shared, f"cmdstat_{name}") for name in ("evalsha", "xadd")]
                 receipts = await asyncio.gather(*(queue.enqueue(f"{i}") for i in range(1000)))
@@ -62,7 +62,7 @@ def test_callers_that_go_on(shared: Server) -> None:
 
     async def story() -> None:
         async with AsyncQueue("going-on", url=shared.url) as queue:
-            await queue.delete()
+            await queue.admin.delete()
 
             async def calls() -> None:
                 for _ in range(10):
@@ -83,7 +83,7 @@ def test_own_answers(shared: Server) -> None:
 
     async def story() -> None:
         async with AsyncQueue("own", url=shared.url) as queue:
-            await queue.delete()
+            await queue.admin.delete()
             calls = [
                 queue.enqueue(f"{i}", id=f"{i % 100}", headers={"i": f"{i}"}, delay=60 if i % 3 == 0 else None)
                 if i % 2
@@ -110,7 +110,7 @@ def test_one_gives_up(shared: Server) -> None:
 
     async def story() -> None:
         async with AsyncQueue("cancel", url=shared.url) as queue:
-            await queue.delete()
+            await queue.admin.delete()
             tasks = [asyncio.create_task(queue.enqueue(f"{i}")) for i in range(CROWD)]
             await asyncio.sleep(0)
             for task in tasks[::3]:
@@ -118,7 +118,7 @@ def test_one_gives_up(shared: Server) -> None:
             answers = await asyncio.gather(*tasks, return_exceptions=True)
             kept = {answer.id for answer in answers if not isinstance(answer, BaseException)}
             assert len(kept) == CROWD - CROWD // 3
-            there = {state.job.id async for state in queue.waiting()}
+            there = {state.job.id async for state in queue.admin.waiting()}
             assert kept <= there
             assert (await queue.enqueue("after")).added
 
@@ -147,7 +147,7 @@ def test_large_ones_stay_apart(shared: Server) -> None:
 
     async def story() -> None:
         async with AsyncQueue("large", url=shared.url) as queue:
-            await queue.delete()
+            await queue.admin.delete()
             await asyncio.gather(*(queue.enqueue(bytes(300_000)) for _ in range(40)))
             assert (await queue.counts()).waiting == 40
 

@@ -85,21 +85,21 @@ def is_declared(queue: Queue, prepared: Any, answer: Any) -> None:
 
 def are_added(queue: Queue, prepared: Any, answer: Any) -> None:
     assert [r.added for r in answer] == [True] * 4
-    waiting = {state.job.id: state.job.payload for state in [*queue.waiting(), *queue.delayed()]}
+    waiting = {state.job.id: state.job.payload for state in [*queue.admin.waiting(), *queue.admin.delayed()]}
     assert [waiting[r.id] for r in answer] == [b"a", b"b", b"c", b"d"]
 
 
 def is_leased(queue: Queue, prepared: Any, answer: Any) -> None:
     assert answer is not None
     assert (answer.job.payload, answer.job.attempt) == (b"x", 1)
-    assert [state.worker for state in queue.running()] == [answer.worker]
+    assert [state.worker for state in queue.admin.running()] == [answer.worker]
     assert queue.renew(answer)
 
 
 def is_completed(queue: Queue, prepared: Any, answer: Any) -> None:
     assert answer is True
     assert queue.result(prepared.job.id) == b"r"
-    assert [state.job.payload for state in queue.waiting()] == [b"next"]
+    assert [state.job.payload for state in queue.admin.waiting()] == [b"next"]
     assert queue.complete(prepared) is False
 
 
@@ -114,12 +114,12 @@ def is_parked(queue: Queue, prepared: Any, answer: Any) -> None:
 def is_retried(queue: Queue, prepared: Any, answer: Any) -> None:
     assert answer is True
     assert queue.renew(prepared) is False
-    assert [state.job.id for state in queue.waiting()] == [prepared.job.id]
+    assert [state.job.id for state in queue.admin.waiting()] == [prepared.job.id]
 
 
 def is_dead(queue: Queue, prepared: Any, answer: Any) -> None:
     assert answer is True
-    assert [(s.job.id, s.reason) for s in queue.dead()] == [(prepared.job.id, "why")]
+    assert [(s.job.id, s.reason) for s in queue.admin.dead()] == [(prepared.job.id, "why")]
 
 
 def expired(queue: Queue) -> Any:
@@ -330,7 +330,7 @@ def test_late_request(bench: Bench) -> None:
         assert bench.proxy.fired
         assert queue.enqueue(b"second").added
         bench.proxy.deliver()
-        waiting = [state.job.payload for state in queue.waiting()]
+        waiting = [state.job.payload for state in queue.admin.waiting()]
         assert waiting == [b"warm", b"first", b"second"]
         assert bench.direct.counts() == Counts(waiting=3, enqueued=3)
 
@@ -376,6 +376,6 @@ def test_late_request_after_giving_up(bench: Bench) -> None:
         queue._executor.budget = 5.0
         assert queue.enqueue(b"second").added
         bench.proxy.reset()
-        waiting = sorted(state.job.payload for state in queue.waiting())
+        waiting = sorted(state.job.payload for state in queue.admin.waiting())
         assert waiting == [b"first", b"second", b"warm"]
         assert bench.direct.counts() == Counts(waiting=3, enqueued=3)

@@ -135,7 +135,7 @@ def test_a_value_larger_than_the_server_takes(binary: Binary, colour: str, tcp: 
     calls: list[Callable[[Any], Any]] = [
         lambda q: q.enqueue(b"x" * (most + 1)),
         lambda q: q.enqueue(b"x" * 20 * most, headers={"a": "b"}),
-        lambda q: q.cancel_payload(b"x" * 5 * most),
+        lambda q: q.admin.cancel_payload(b"x" * 5 * most),
     ]
     with (
         Server(binary, tcp=tcp, extra=["--proto-max-bulk-len", "1mb"]) as server,
@@ -588,5 +588,5 @@ def test_restart_under_load(binary: Binary, colour: str) -> None:
         assert all(receipt.added for receipt in jobs)
         assert done == [str(i).encode() for i in range(total // 2)]
         with Queue("q", url=server.url) as other:
-            assert [s.job.payload for s in other.waiting()] == [str(i).encode() for i in range(total // 2, total)]
+            assert [s.job.payload for s in other.admin.waiting()] == [str(i).encode() for i in range(total // 2, total)]
             assert other.counts() == Counts(waiting=total // 2, enqueued=total, completed=total // 2)

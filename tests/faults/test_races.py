@@ -158,7 +158,7 @@ def test_woken_after_another_finished(queue: Queue, shared: Server) -> None:
         sleeper.signal(signal.SIGCONT)
         assert [sleeper.settle(how) for how in SETTLE] == [False] * len(SETTLE)
         assert queue.counts() == before == Counts(enqueued=len(SETTLE), completed=len(SETTLE))
-        assert not list(queue.dead())
+        assert not list(queue.admin.dead())
 
 
 def test_woken_before_another_finished(queue: Queue, shared: Server) -> None:
@@ -171,7 +171,7 @@ def test_woken_before_another_finished(queue: Queue, shared: Server) -> None:
         answers = {how: sleeper.settle(how) for how in SETTLE}
         assert answers == {how: how == "complete" for how in SETTLE}
         assert queue.counts() == Counts(leased=5, completed=1, enqueued=6)
-        assert {state.worker for state in queue.running()} == {leases[0].worker}
+        assert {state.worker for state in queue.admin.running()} == {leases[0].worker}
         assert [queue.complete(lease) for lease in leases] == [False, *[True] * 5]
         assert queue.counts() == Counts(enqueued=6, completed=6)
 
@@ -266,7 +266,7 @@ def test_wide_leases_that_are_cancelled(
         return took
 
     with Queue("wide", url=shared.url) as queue:
-        queue.delete()
+        queue.admin.delete()
         queue.enqueue_many([b"x"] * WIDE)
         whole = asyncio.run(main(None))
         queue.enqueue_many([b"x"] * (WIDE - queue.counts().present))
@@ -296,7 +296,7 @@ def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None
     signal.signal(signal.SIGALRM, interrupt)
     hits, found = 0, []
     with Queue("ctrl-c", url=url, codec=Slow()) as queue, Queue("ctrl-c", url=url) as other:
-        other.delete()
+        other.admin.delete()
         for number in range(moments):
             other.enqueue_many([b"x"] * (WIDE - other.counts().present))
             leases: list[Any] = []
@@ -311,7 +311,7 @@ def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None
             signal.setitimer(signal.ITIMER_REAL, 0)
             found.append((other.counts().leased, 0 if once else len(leases)))
             if leases:
-                other.delete()
+                other.admin.delete()
     answers.send((found, hits))
     answers.close()
 
@@ -382,7 +382,7 @@ def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:
         return answered
 
     answered = asyncio.run(story())
-    there = [state.job.payload for state in queue.waiting()]
+    there = [state.job.payload for state in queue.admin.waiting()]
     assert 0 < len(answered) < ROUNDS
     assert len(there) == len(set(there))
     assert set(answered) <= set(there)

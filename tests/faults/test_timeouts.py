@@ -110,8 +110,8 @@ def test_of_a_queue(proxy: Proxy, colour: str, deaf: str) -> None:
         asked(enqueue)
         getattr(proxy, deaf)()
         late(asked, enqueue, "unknown" if deaf == "mute" else "not sent|unknown")
-        late(asked, lambda q: q.workers(), "not sent")  # no connection is made any more
-        late(asked, lambda q: q.drain(), "not sent")
+        late(asked, lambda q: q.admin.workers(), "not sent")  # no connection is made any more
+        late(asked, lambda q: q.admin.drain(), "not sent")
         if deaf == "mute":
             return
         future = asked.begin(lambda q: q.enqueue(b"y", timeout=60))

@@ -129,7 +129,7 @@ class Machine(RuleBasedStateMachine):
         if dead == 3:
             self.sweep()
             self.holds()
-            self.flows.queues["pick"].redrive("o")
+            self.flows.queues["pick"].admin.redrive("o")
             parent = [("pick", lease) for lease in self.flows.queues["pick"].lease_many(1)]
         return multiple(("pick", second), *parent, *((kind, lease) for lease in children[min(dead, 2) :]))
 
@@ -179,13 +179,13 @@ class Machine(RuleBasedStateMachine):
     @rule(stage=stages)
     def worker_died(self, stage: str) -> None:
         """Attempts end by this, too."""
-        self.flows.queues[stage].expire()
+        self.flows.queues[stage].admin.expire()
 
     @rule(stage=st.sampled_from(["pick", "pick", "pack", "bill"]), pick=picks)
     def redrive(self, stage: str, pick: int) -> None:
-        letters = [letter.job.id for letter in self.flows.queues[stage].dead()]
+        letters = [letter.job.id for letter in self.flows.queues[stage].admin.dead()]
         if letters:
-            self.flows.queues[stage].redrive(letters[pick % len(letters)])
+            self.flows.queues[stage].admin.redrive(letters[pick % len(letters)])
 
     redrive_, redrive__ = redrive, redrive
 
@@ -195,8 +195,8 @@ class Machine(RuleBasedStateMachine):
         queue = self.flows.queues[stage]
         self.sweep()
         self.holds()
-        letters = [letter.job.id for letter in queue.dead()]
-        if letters and queue.redrive(letters[0]):
+        letters = [letter.job.id for letter in queue.admin.dead()]
+        if letters and queue.admin.redrive(letters[0]):
             if seen:
                 self.sweep()
                 self.holds()
@@ -205,7 +205,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(stage=stages)
     def redrive_all(self, stage: str) -> None:
-        self.flows.queues[stage].redrive()
+        self.flows.queues[stage].admin.redrive()
 
     @rule(pick=picks, outside=st.booleans())
     def cancel(self, pick: int, outside: bool) -> None:
@@ -222,7 +222,7 @@ class Machine(RuleBasedStateMachine):
     def remove(self, stage: str, whole: bool, really: int) -> None:
         queue = self.flows.queues[stage]
         if really < 4:  # or little would ever come of anything
-            queue.delete() if whole else queue.purge()
+            queue.admin.delete() if whole else queue.admin.purge()
 
     @rule(stage=stages)
     def due(self, stage: str) -> None:
@@ -267,7 +267,7 @@ class Machine(RuleBasedStateMachine):
     def calm(self) -> None:
         """Whatever is left ends, and then nothing is left."""
         for stage in STAGES:
-            self.flows.queues[stage].expire()
+            self.flows.queues[stage].admin.expire()
         for _ in range(60):
             self.sweep()
             for stage in STAGES:

@@ -168,7 +168,7 @@ ENDS: dict[str, Callable[[Flows, Any], Any]] = {
     ),
     "cancelled": lambda flows, lease: flows.queues["pack"].cancel(lease.job.id),
     "cancelled by the flow": lambda flows, lease: flows.flow.cancel(lease.job.id),
-    "deleted": lambda flows, _: flows.queues["pack"].delete(),
+    "deleted": lambda flows, _: flows.queues["pack"].admin.delete(),
 }
 
 
@@ -219,8 +219,8 @@ def test_a_failed_parent_is_redriven_and_creates_what_is_missing(flows: Flows) -
     b.dead_letter("why")
     c.dead_letter("why")
     assert flows.flow.state("o").state == "failed"
-    assert flows.queues["pack"].redrive(b.job.id) == 1
-    assert flows.queues["pick"].redrive("o") == 1
+    assert flows.queues["pack"].admin.redrive(b.job.id) == 1
+    assert flows.queues["pick"].admin.redrive("o") == 1
     assert flows.flow.state("o").state == "running"
     assert flows.done("pick", FanOut([b"a", b"b", b"c"], stage="pack"))
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 2, "dead": 1}}
@@ -228,7 +228,7 @@ def test_a_failed_parent_is_redriven_and_creates_what_is_missing(flows: Flows) -
     complete(flows, flows.lease("pack", 2))
     assert flows.flow.state("o").children == {"0": b"A", "1": b"B", "2": b"C"}
     assert flows.now() == {"bill": {"waiting": 1}, "pack": {"dead": 1}}
-    assert flows.queues["pack"].purge_dead() == 1
+    assert flows.queues["pack"].admin.purge_dead() == 1
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -238,9 +238,9 @@ def test_a_child_that_was_redriven_while_its_parent_ran_again_is_not_created_twi
     complete(flows, [a])
     b.dead_letter("why")
     assert flows.flow.state("o").state == "failed"
-    flows.queues["pick"].redrive()
+    flows.queues["pick"].admin.redrive()
     (lease,) = flows.lease("pick")
-    flows.queues["pack"].redrive()
+    flows.queues["pack"].admin.redrive()
     if seen:
         flows.flow.state("o")
     assert flows.flow.complete(lease, FanOut([b"a", b"b"], stage="pack"))
@@ -256,7 +256,7 @@ def test_a_dead_child_is_redriven_while_its_parent_waits(flows: Flows) -> None:
     a, b = flows.lease("pack", 2)
     b.dead_letter("why")
     assert flows.flow.state("o").failed == ("1",)
-    flows.queues["pack"].redrive()
+    flows.queues["pack"].admin.redrive()
     state = flows.flow.state("o")
     assert (state.state, state.pending, state.failed) == ("blocked", 2, ())
     complete(flows, [a])
@@ -274,7 +274,7 @@ def test_a_nested_failure_goes_up_and_is_redriven_down(flows: Flows) -> None:
     assert flows.flow.state("o/1/l").state == "failed"
     assert flows.now() == {"pick": {"dead": 2}, "pack": {"dead": 1}}
     for name in ("pick", "pack"):
-        flows.queues[name].redrive()
+        flows.queues[name].admin.redrive()
     assert flows.flow.state("o").state == "running"
     child, top = flows.lease("pick", 2)
     assert (child.job.id, top.job.id) == ("o/1/l", "o")
@@ -315,7 +315,7 @@ def test_a_blocked_parent_is_cancelled_in_its_queue(flows: Flows) -> None:
 
 def test_a_blocked_parent_is_deleted_with_its_queue(flows: Flows) -> None:
     begin(flows)
-    assert flows.queues["pick"].delete() == 1
+    assert flows.queues["pick"].admin.delete() == 1
     assert flows.flow.state("o").state == "cancelled"
     assert flows.now() == {}
     assert flows.queues["pick"].find("o") is None
@@ -323,8 +323,8 @@ def test_a_blocked_parent_is_deleted_with_its_queue(flows: Flows) -> None:
 
 def test_a_blocked_parent_survives_a_purge(flows: Flows) -> None:
     begin(flows)
-    assert flows.queues["pick"].purge() == 0
-    assert flows.queues["pack"].purge() == 3
+    assert flows.queues["pick"].admin.purge() == 0
+    assert flows.queues["pack"].admin.purge() == 3
     assert flows.flow.state("o").state == "failed"
     assert flows.now() == {"pick": {"dead": 1}}
 
@@ -369,9 +369,9 @@ def test_a_letter_of_a_child_that_was_created_again_is_redriven_too(flows: Flows
     (lease,) = flows.lease("weigh")
     lease.dead_letter("why")
     assert flows.flow.state("o").state == "failed"
-    flows.queues["pick"].redrive()
+    flows.queues["pick"].admin.redrive()
     assert flows.done("pick", FanOut([b"a"], stage="pack"))
-    flows.queues["weigh"].redrive()
+    flows.queues["weigh"].admin.redrive()
     assert flows.flow.state("o").pending == 1
     assert flows.done("weigh", b"old")
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 1}}
@@ -417,7 +417,7 @@ def test_a_child_that_is_redriven_too_late_has_failed(flows: Flows) -> None:
     a.dead_letter("why")
     complete(flows, [b])
     flows.flow.state("o")
-    assert flows.queues["pack"].redrive() == 1
+    assert flows.queues["pack"].admin.redrive() == 1
     state = flows.flow.state("o")
     assert (state.stage, state.pending, state.children, state.failed) == ("bill", 0, {"1": b"B"}, ("0",))
     complete(flows, flows.lease("pack"))
@@ -436,9 +436,9 @@ def test_the_token_of_a_parent_that_is_redriven_goes_on_growing(flows: Flows) ->
     assert flows.flow.complete(lease, FanOut([b"a"], stage="pack"))
     flows.lease("pack")[0].dead_letter("why")
     assert flows.flow.state("o").state == "failed"
-    (letter,) = flows.queues["pick"].dead()
+    (letter,) = flows.queues["pick"].admin.dead()
     assert letter.job.attempt == 1
-    assert flows.queues["pick"].redrive() == 1
+    assert flows.queues["pick"].admin.redrive() == 1
     (again,) = flows.lease("pick")
     assert again.job.attempt == 1
     assert sorted({*tokens, lease.token, again.token}) == [*tokens, lease.token, again.token]

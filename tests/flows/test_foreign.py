@@ -53,19 +53,19 @@ def test_headers_of_a_job_are_handed_on_without_what_is_ours(flows: Flows) -> No
     headers = lease.job.headers
     assert aside.enqueue(b"1", id="o", headers=headers).added
     assert aside.enqueue(b"2", headers=headers, delay=3600).added
-    aside.schedule("s", b"3", every=3600, headers=headers)
+    aside.admin.schedule("s", b"3", every=3600, headers=headers)
     assert flows.connect("shop/plain").enqueue(b"x", id="p").added
     (plain,) = flows.connect("shop/plain").lease_many(1)
     assert plain.complete(then=[NewJob(b"4", id="f", queue="shop/aside", headers=headers)])
-    for state in (*aside.waiting(), *aside.delayed()):
+    for state in (*aside.admin.waiting(), *aside.admin.delayed()):
         assert dict(state.job.headers) == {"lang": "en"}
-    assert aside.move("shop/other") == 3
+    assert aside.admin.move("shop/other") == 3
     other = flows.connect("shop/other")
     leases = other.lease_many(10)
     assert {lease.job.payload for lease in leases} == {b"1", b"4"}
     for one in leases:
         assert one.dead_letter("why")
-    assert other.redrive() == 2
+    assert other.admin.redrive() == 2
     with flows.connect.server.client() as client:
         assert client.keys("headrace:{shop}:shop/other:flows") == []
 
@@ -78,7 +78,7 @@ def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, 
         client.xadd("headrace:{shop}:shop/plain:jobs", {"data": "1", "id": b"i" + header, "headrace-flow": header})
     for lease in plain.lease_many(10):
         assert lease.dead_letter("why")
-    assert plain.redrive() == 3
+    assert plain.admin.redrive() == 3
     assert client.keys("headrace:{shop}:shop/plain:flows") == []
 
 
@@ -105,12 +105,12 @@ def test_a_key_of_another_type_in_the_place_of_a_run_ends_no_worker(newest: Serv
             flow.start(b"x", id="parent")
             until(lambda: state(flow, "parent") == "completed")
             until(lambda: client.zcard("headrace:{shop}:shop/pick:flows") == 0)
-            (letter,) = pick.dead()
+            (letter,) = pick.admin.dead()
             assert (letter.job.id, letter.job.attempt) == ("o", 1)
             assert letter.reason is not None
             assert f"remove {KEY}o, then redrive" in letter.reason
             client.delete(KEY + "o")
-            assert pick.redrive("o") == 1
+            assert pick.admin.redrive("o") == 1
             until(lambda: state(flow, "o") == "completed")
         assert [counts.lost for counts in flow.counts().values()] == [0, 0]
         pick.close()
@@ -178,4 +178,4 @@ def test_a_copied_header_keeps_no_job_from_moving(flows: Flows, client: redis.Re
         client.xadd("headrace:{shop}:shop/plain:jobs", {"data": "1", "headrace-flow": KEY + "o"})
     else:
         plain.enqueue(b"1", id="o", delay=3600)
-    assert plain.move("shop/other") == 1
+    assert plain.admin.move("shop/other") == 1

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import ConfigurationError, FanOut, Flow, NewJob, Rate, Repairs, Worker
+from headrace import ConfigurationError, FanOut, Flow, NewJob, Rate, Worker
+from headrace.inspect import Repairs
 from tests.flows.conftest import Flows
 from tests.support.awaiting import PATIENCE
 
@@ -32,9 +33,9 @@ def test_a_job_never_leaves_its_flow(flows: Flows) -> None:
     pick.enqueue(b"x", id="other")
     flows.flow.start(b"order", id="now")
     flows.flow.start(b"order", id="later", delay=3600)
-    assert pick.move("shop/aside", name, "now", "later") == 0
-    assert pick.expire(name) == 0
-    assert pick.move("shop/aside") == 1
+    assert pick.admin.move("shop/aside", name, "now", "later") == 0
+    assert pick.admin.expire(name) == 0
+    assert pick.admin.move("shop/aside") == 1
     assert flows.connect("shop/aside").find("other").state == "waiting"
     assert flows.now()["pick"] == {"waiting": 1, "delayed": 1, "blocked": 1}
     assert flows.done("pick")
@@ -44,9 +45,9 @@ def test_a_job_never_leaves_its_flow(flows: Flows) -> None:
 def test_repair_finds_nothing_to_mend_in_what_is_blocked(flows: Flows, client: redis.Redis) -> None:
     name = blocked(flows)
     pick = flows.queues["pick"]
-    assert pick.repair() == Repairs()
+    assert pick.admin.repair() == Repairs()
     client.hdel(part("pick", "ids"), name)
-    assert pick.repair() == Repairs(ids_taken=1)
+    assert pick.admin.repair() == Repairs(ids_taken=1)
     assert pick.find(name).state == "blocked"
     for stage in ("pack", "weigh", "bill", "send"):
         assert flows.done(stage)
@@ -62,8 +63,8 @@ def test_a_flow_is_told_of_a_job_that_repair_finds_gone(flows: Flows, client: re
         name = str(flows.flow.start(b"order", id="o").id)
         client.xdel(part("pick", "jobs"), client.hget(part("pick", "ids"), name))
     pick = flows.queues["pick"]
-    assert pick.repair() == Repairs(ids_released=1, deleted=1)
-    assert pick.repair() == Repairs()
+    assert pick.admin.repair() == Repairs(ids_released=1, deleted=1)
+    assert pick.admin.repair() == Repairs()
     assert flows.flow.state(name).state == "cancelled"
     assert flows.now() == {}
 
@@ -86,10 +87,10 @@ def test_a_job_of_a_flow_that_a_rate_limit_holds_back(flows: Flows) -> None:
     (lease,) = queue.lease_many(3)
     assert lease.job.id == "one"
     assert flows.now()["pick"] == {"leased": 1, "delayed": 2}
-    assert queue.position("two") is None
+    assert queue.admin.position("two") is None
     assert flows.flow.cancel("two")
     assert flows.flow.state("two").state == "cancelled"
-    assert queue.purge() == 1
+    assert queue.admin.purge() == 1
     assert flows.flow.state("three").state == "cancelled"
     assert flows.flow.complete(lease)
     assert flows.now() == {"bill": {"waiting": 1}}

@@ -38,7 +38,7 @@ def twice(flows: Flows, failed: str) -> None:
     fanned(flows, "x", failed=failed)
     bury(flows, "x")
     assert flows.flow.state("o").state == "failed"
-    assert flows.queues["pick"].redrive("o") == 1
+    assert flows.queues["pick"].admin.redrive("o") == 1
     fanned(flows, "z", "y", failed=failed, fresh=False)
 
 
@@ -46,12 +46,12 @@ def twice(flows: Flows, failed: str) -> None:
 def test_a_child_of_an_earlier_fan_out_counts_for_none(flows: Flows, failed: str) -> None:
     """Neither as one to wait for, nor as one that did not fail."""
     twice(flows, failed)
-    assert flows.queues["pack"].redrive("o/1/x") == 1
+    assert flows.queues["pack"].admin.redrive("o/1/x") == 1
     assert flows.flow.state("o").pending == 2
     (x,) = [lease for lease in flows.lease("pack", 3) if lease.job.id == "o/1/x"]
     assert flows.flow.complete(x, Next(None))
     assert (flows.flow.state("o").state, flows.flow.state("o").pending) == ("blocked", 2)
-    flows.queues["pack"].expire()
+    flows.queues["pack"].admin.expire()
     bury(flows, "y")
     assert flows.flow.state("o").state == "failed"
     assert flows.now() == {"pick": {"dead": 1}, "pack": {"dead": 1}}
@@ -59,7 +59,7 @@ def test_a_child_of_an_earlier_fan_out_counts_for_none(flows: Flows, failed: str
 
 def test_the_end_of_a_child_of_an_earlier_fan_out_fires_no_join(flows: Flows) -> None:
     twice(flows, "fail")
-    assert flows.queues["pack"].redrive() == 1
+    assert flows.queues["pack"].admin.redrive() == 1
     flows.flow.state("o")  # somebody has seen it
     leases = {lease.job.id: lease for lease in flows.lease("pack", 3)}
     for name in ("o/1/x", "o/1/z"):
@@ -73,9 +73,9 @@ def test_a_child_of_both_fan_outs_counts_for_the_second(flows: Flows) -> None:
     fanned(flows, "x", "y")
     bury(flows, "x", "y")
     assert flows.flow.state("o").state == "failed"
-    assert flows.queues["pick"].redrive() == 1
+    assert flows.queues["pick"].admin.redrive() == 1
     (lease,) = flows.lease("pick")
-    assert flows.queues["pack"].redrive("o/1/x") == 1  # not seen by anybody
+    assert flows.queues["pack"].admin.redrive("o/1/x") == 1  # not seen by anybody
     assert flows.flow.complete(lease, children("x", "z"))
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 2, "dead": 1}}
     bury(flows)
@@ -88,7 +88,7 @@ def test_no_join_fires_while_a_child_that_nobody_has_seen_redriven_runs(flows: F
     x, y = flows.lease("pack", 2)
     x.dead_letter("why")
     assert flows.flow.state("o").failed == ("x",)
-    assert flows.queues["pack"].redrive() == 1
+    assert flows.queues["pack"].admin.redrive() == 1
     assert flows.flow.complete(y, Next(None))
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 1}}
     bury(flows)
@@ -100,7 +100,7 @@ def test_a_child_that_dies_again_before_anybody_saw_it_redriven_has_failed_once(
     x, y = flows.lease("pack", 2)
     x.dead_letter("why")
     assert flows.flow.state("o").pending == 1
-    assert flows.queues["pack"].redrive() == 1
+    assert flows.queues["pack"].admin.redrive() == 1
     flows.lease("pack")[0].dead_letter("again")
     state = flows.flow.state("o")
     assert (state.state, state.failed, state.pending) == ("blocked", ("x",), 1)
@@ -115,7 +115,7 @@ def straggler(flows: Flows) -> None:
     assert flows.done("pick", children("x", stage="pick"))
     flows.lease("pick")[0].dead_letter("why")
     assert flows.flow.state("o").state == "failed"
-    assert flows.queues["pick"].redrive("o/1/x") == 1
+    assert flows.queues["pick"].admin.redrive("o/1/x") == 1
     flows.flow.state("o")
     assert flows.done("pick", children("a"))
     assert flows.now() == {"pick": {"blocked": 1, "dead": 1}, "pack": {"waiting": 1}}
@@ -147,7 +147,7 @@ def test_a_run_ends_with_its_last_job(flows: Flows, client: redis.Redis) -> None
     fanned(flows, "x", failed="continue")
     bury(flows, "x")
     flows.flow.state("o")
-    assert flows.queues["pack"].redrive() == 1
+    assert flows.queues["pack"].admin.redrive() == 1
     for stage in ("bill", "send"):
         assert flows.done(stage)
     assert flows.flow.state("o").state == "completed"
@@ -161,10 +161,10 @@ def test_a_redriven_job_whose_queue_is_deleted_is_gone_for_its_run_too(flows: Fl
     flows.flow.start(b"order", id="o")
     flows.lease("pick")[0].dead_letter("why")
     assert flows.flow.state("o").state == "failed"
-    assert flows.queues["pick"].redrive() == 1
+    assert flows.queues["pick"].admin.redrive() == 1
     if seen:
         assert flows.flow.state("o").state == "running"
-    assert flows.queues["pick"].delete() == 1
+    assert flows.queues["pick"].admin.delete() == 1
     assert flows.flow.state("o").state == "cancelled"
     assert flows.flow.find(customer="ada") == []
     assert flows.now() == {}
@@ -176,13 +176,13 @@ def test_a_letter_of_an_earlier_run_is_no_job_of_the_later_one(flows: Flows) -> 
         assert flows.flow.start(payload, id="o").added
         flows.lease("pick")[0].dead_letter("why")
         assert flows.flow.state("o").state == "failed"
-    assert flows.queues["pick"].redrive("o") == 1  # the oldest
+    assert flows.queues["pick"].admin.redrive("o") == 1  # the oldest
     assert flows.flow.state("o").state == "failed"
     (lease,) = flows.lease("pick")
     assert lease.job.payload == b"old"
     assert flows.flow.complete(lease)
     assert flows.now() == {"pick": {"dead": 1}}
-    assert flows.queues["pick"].redrive("o") == 1
+    assert flows.queues["pick"].admin.redrive("o") == 1
     assert flows.flow.state("o").state == "running"
     assert flows.done("pick")
     assert flows.now() == {"bill": {"waiting": 1}}
@@ -195,7 +195,7 @@ def test_a_letter_waits_until_the_end_of_the_job_that_had_its_id_was_seen(flows:
     assert flows.flow.state("o").state == "failed"
     flows.flow.start(b"new", id="o")
     flows.lease("pick")[0].dead_letter("why")
-    assert flows.queues["pick"].redrive() == 1
+    assert flows.queues["pick"].admin.redrive() == 1
     (lease,) = flows.lease("pick")
     assert lease.job.payload == b"new"
     lease.dead_letter("why")

@@ -113,7 +113,7 @@ def test_dead_stages_are_redriven(flows: Flows) -> None:
     for lease in flows.lease("pick", 6):
         assert lease.dead_letter("why")
     assert {flows.flow.state(f"o{n}").state for n in range(6)} == {"failed"}
-    assert flows.queues["pick"].redrive() == 6
+    assert flows.queues["pick"].admin.redrive() == 6
     assert {flows.flow.state(f"o{n}").state for n in range(6)} == {"running"}
     assert not flows.flow.start(b"order", id="o1").added
     for lease in flows.lease("pick", 6):
@@ -175,7 +175,7 @@ def test_a_worker_takes_the_steps_for_what_happens_outside(server: Server) -> No
         for n in range(9):
             flow.start(b"order", id=f"o{n}", delay=3600)
         for n in range(9):
-            assert pick.reschedule(f"o{n}", 0)
+            assert pick.admin.reschedule(f"o{n}", 0)
         for lease in pick.lease_many(9):
             assert lease.complete()  # outside of the flow: it moves on later
         with worker:
@@ -191,7 +191,7 @@ def test_the_number_of_shards_changes_under_runs(flows: Flows, more: int) -> Non
         flows.flow.start(b"order", id=one, attributes={"customer": "ada"})
     for lease in flows.lease("pick", 12):
         assert flows.flow.complete(lease)
-    assert flows.queues["pick"].reshard(more).shards == more
+    assert flows.queues["pick"].admin.reshard(more).shards == more
     assert not any(flows.flow.start(b"again", id=one).added for one in old)
     new = [f"n{n}" for n in range(12)]
     assert all(flows.flow.start(b"order", id=one, attributes={"customer": "ada"}).added for one in new)
@@ -213,16 +213,16 @@ def test_a_shard_stays_while_it_keeps_the_state_of_a_run(flows: Flows, client: r
     """And goes when that has expired."""
     flows.flow.start(b"order", id="o")
     pick, old = flows.queues["pick"], TABLE.parts[TABLE.part_of("o")]
-    pick.reshard(2)
+    pick.admin.reshard(2)
     flows.done("pick", Next(None, result=b"done"))
 
     def numbers() -> set[int]:
         for _ in range(2):
-            pick.reshard(2)
+            pick.admin.reshard(2)
             for key in client.scan_iter("*:stats"):
                 if client.hexists(key, "drained"):
                     client.hincrby(key, "drained", -700_000)
-        return {shard.number for shard in pick.shards()}
+        return {shard.number for shard in pick.admin.shards()}
 
     assert numbers() == {old.number, 3, 4}
     assert flows.flow.result("o") == b"done"
@@ -262,9 +262,9 @@ def test_workers_follow_the_number_of_shards(server: Server, kind: str) -> None:
         for n in range(30):
             flow.start(b"order", id=f"o{n}", delay=0.01 * n)
             if n == 10:
-                assert pick.reshard(5).shards == 5
+                assert pick.admin.reshard(5).shards == 5
         assert {flow.result(f"o{n}", timeout=60) for n in range(30)} == {b"billed"}
-        assert pick.drain(20)
+        assert pick.admin.drain(20)
     assert {name: (counts.completed, counts.lost) for name, counts in flow.counts().items()} == {
         "pick": (31, 0), "bill": (31, 0),
     }  # fmt: skip

@@ -242,9 +242,9 @@ def test_a_job_cancelled_or_purged_in_its_queue_cancels_its_run(flows: Flows) ->
     pick = flows.queues["pick"]
     ways = {
         "cancel": lambda: pick.cancel("cancel"),
-        "payload": lambda: pick.cancel_payload(b"payload"),
-        "purge": pick.purge,
-        "delete": pick.delete,
+        "payload": lambda: pick.admin.cancel_payload(b"payload"),
+        "purge": pick.admin.purge,
+        "delete": pick.admin.delete,
     }
     for name, act in ways.items():
         for delay in (None, 3600):
@@ -276,7 +276,7 @@ def test_a_dead_stage_is_redriven_and_the_run_goes_on(flows: Flows, how: str, cl
     assert flows.flow.find(customer="ada") == []
     assert client.ttl(key) > 0
     assert not flows.flow.cancel(name)
-    assert flows.queues["bill"].redrive(name) == 1
+    assert flows.queues["bill"].admin.redrive(name) == 1
     assert [found.id for found in flows.flow.find(customer="ada")] == [name]
     assert flows.flow.state(name).state == "running"
     assert client.ttl(key) == -1
@@ -290,17 +290,17 @@ def test_dead_redriven_and_completed_before_anybody_looked(flows: Flows) -> None
     name = flows.flow.start(b"order").id
     (lease,) = flows.lease("pick")
     lease.dead_letter("why")
-    flows.queues["pick"].redrive()
+    flows.queues["pick"].admin.redrive()
     assert flows.done("pick", b"picked")
     assert flows.flow.state(name).stage == "bill"
     (lease,) = flows.lease("bill")
     lease.dead_letter("why")
     assert flows.flow.state(name).state == "failed"
-    flows.queues["bill"].redrive()
+    flows.queues["bill"].admin.redrive()
     (lease,) = flows.lease("bill")
     assert lease.dead_letter("again")
     assert flows.flow.state(name).state == "failed"
-    flows.queues["bill"].redrive()
+    flows.queues["bill"].admin.redrive()
     assert flows.done("bill")
     assert flows.flow.state(name).stage == "send"
     assert flows.now() == {"send": {"waiting": 1}}
@@ -314,7 +314,7 @@ def test_redriven_after_the_state_was_forgotten(flows: Flows, client: redis.Redi
     lease.dead_letter("why")
     assert flows.flow.state(name).state == "failed"
     client.delete(flows.flow.ops.run(name))
-    flows.queues["bill"].redrive()
+    flows.queues["bill"].admin.redrive()
     assert flows.done("bill", b"billed")
     (lease,) = flows.lease("send")
     assert lease.job.payload == b"order"

@@ -70,8 +70,8 @@ def test_the_last_two_children_die_together(flows: Flows) -> None:
         together(*[lambda: flows.flow.state("o") for _ in range(4)])
         assert flows.now() == {"pick": {"dead": 1}, "pack": {"dead": 2}}
         assert flows.flow.state("o").state == "failed"
-        assert flows.queues["pick"].purge_dead() == 1
-        assert flows.queues["pack"].purge_dead() == 2
+        assert flows.queues["pick"].admin.purge_dead() == 1
+        assert flows.queues["pack"].admin.purge_dead() == 2
         assert flows.queues["pick"].counts().dead_trimmed == number + 1
 
 
@@ -157,7 +157,7 @@ class Storm:
             self.flows.queues[found[0]].cancel(found[1].job.id)
 
     def redrive(self) -> None:
-        self.flows.queues[self.random.choice(list(self.flows.queues))].redrive()
+        self.flows.queues[self.random.choice(list(self.flows.queues))].admin.redrive()
 
     def look(self) -> None:
         self.flows.flow.state(f"o-{self.random.randint(0, 12)}")
@@ -177,7 +177,7 @@ class Storm:
         for _ in range(200):
             self.look()
             for queue in self.flows.queues.values():
-                queue.redrive()
+                queue.admin.redrive()
             leases = [(name, lease) for name, q in self.flows.queues.items() for lease in q.lease_many(100)]
             for stage, lease in leases:
                 self.flows.flow.complete(lease, self.outcome(stage, lease))

@@ -89,7 +89,7 @@ def test_a_thousand_jobs_and_more_than_one_call_takes(agent: Agent, python: Queu
         assert len({receipt["id"] for receipt in receipts}) == len(jobs)
         assert all(receipt["added"] for receipt in receipts)
     assert python.counts().waiting == 3200
-    payloads = [state.job.payload for state in python.waiting()]
+    payloads = [state.job.payload for state in python.admin.waiting()]
     assert payloads == [b"p%d" % n for n in range(2500)] + [b"x" * 3000] * 700
 
 
@@ -145,7 +145,7 @@ def test_delays(agent: Agent, python: Queue) -> None:
     later, moment = 60_000, {"at": 4_000_000_000_000}
     agent("enqueue", [{"payload": "a", "id": "a", "delay": later}, {"payload": "b", "delay": 1}])
     agent("enqueue", [{"payload": "c", "id": "c", "delay": moment}, {"payload": "d", "id": "d", "delay": {"at": 1}}])
-    due = {state.job.id: state.due for state in python.delayed()}
+    due = {state.job.id: state.due for state in python.admin.delayed()}
     assert due["c"] == 4e9
     assert 4e9 > (due["a"] or 0) > 1e9
     assert {python.lease(block=20).job.payload for _ in range(2)} == {b"b", b"d"}  # type: ignore[union-attr]
@@ -170,9 +170,9 @@ def test_release_and_retry_cross_the_border(agent: Agent, python: Queue) -> None
     state = python.find("a")
     assert state is not None
     assert (state.state, state.job.attempt) == ("delayed", 2)
-    (dead,) = python.dead()
+    (dead,) = python.admin.dead()
     assert (dead.job.id, dead.reason, dead.worker) == ("b", "never", "w")
-    assert python.redrive() == 1
+    assert python.admin.redrive() == 1
 
 
 def test_attempts_end_in_whatever_language(agents: Agents, newest: Server) -> None:
@@ -186,7 +186,7 @@ def test_attempts_end_in_whatever_language(agents: Agents, newest: Server) -> No
             lease = queue.lease()
             assert (lease is None) == (attempt == 3)
             assert lease is None or lease.retry(reason="python")
-        assert [(state.reason, state.job.attempt) for state in queue.dead()] == [("node 3", 3)]
+        assert [(state.reason, state.job.attempt) for state in queue.admin.dead()] == [("node 3", 3)]
 
 
 def test_a_stale_holder_settles_nothing(agent: Agent, python: Queue) -> None:
@@ -236,7 +236,7 @@ def test_python_takes_over_from_a_node_that_died(agent: Agent, newest: Server, p
     with worker:
         until(lambda: python.counts().completed == 2)
     assert sorted(seen) == [("a", 2), ("b", 2)]
-    assert python.workers() == []
+    assert python.admin.workers() == []
 
 
 def test_node_takes_over_from_a_python_that_died(agent: Agent, python: Queue) -> None:
@@ -280,7 +280,7 @@ def test_leaving_gives_everything_back(agent: Agent, python: Queue, admin: redis
     assert agent("beat", "node.1", 60_000, {"register": True})
     assert len(agent("lease", "node.1", 10)["jobs"]) == 2
     agent("leave", "node.1")
-    assert python.workers() == []
+    assert python.admin.workers() == []
     assert {row["name"] for row in admin.xinfo_consumers(PREFIX + "jobs", "workers")} == {"parked"}  # type: ignore[union-attr]
     assert [(lease.job.payload, lease.job.attempt) for lease in python.lease_many(2)] == [(b"1", 1), (b"2", 1)]
 
@@ -349,7 +349,7 @@ def test_the_worker_of_the_documentation(node: Node, newest: Server, admin: redi
             queue.enqueue(b"ada@example.org", id="welcome-ada", headers={"language": "en"})
             queue.enqueue(b"bob@example.org", headers={"language": "de"}, delay=0.01)
             until(lambda: queue.counts().completed == 2)
-            assert [worker.name.partition(".")[0] for worker in queue.workers()] == ["node"]
+            assert [worker.name.partition(".")[0] for worker in queue.admin.workers()] == ["node"]
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=PATIENCE)
         finally:
@@ -360,7 +360,7 @@ def test_the_worker_of_the_documentation(node: Node, newest: Server, admin: redi
             "1 bob@example.org de",
             "welcome-ada 1 ada@example.org en",
         ]
-        assert queue.workers() == []
+        assert queue.admin.workers() == []
         keys = {key.removeprefix("headrace:{emails}:emails:").partition(":")[0] for key in admin.scan_iter()}
         assert keys == {"jobs", "wake", "stats", "lane"}
         assert admin.xlen("headrace:{emails}:emails:jobs") == 0
@@ -390,7 +390,7 @@ def test_a_handler_that_throws_is_retried(node: Node, newest: Server, admin: red
         finally:
             process.kill()
             process.wait()
-        reasons = sorted(state.reason or "" for state in queue.dead())
+        reasons = sorted(state.reason or "" for state in queue.admin.dead())
         assert reasons == ["Error: attempt 3", "no payload: the entry has no field data"]
         assert queue.counts().lost == 0
 

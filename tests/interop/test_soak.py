@@ -128,7 +128,7 @@ def test_soak(node: Node, newest: Server, tmp_path: Path) -> None:
         run.start("python", "produce", 1)
         awaited(run, lambda: len(run.running) == len(WORKERS), "the producers")
         awaited(run, lambda: not queue.counts().present, "the jobs")
-        awaited(run, lambda: run.up() == len(queue.workers()) == len(WORKERS), "the dead")
+        awaited(run, lambda: run.up() == len(queue.admin.workers()) == len(WORKERS), "the dead")
         for _, _, process in run.running.values():
             process.send_signal(signal.SIGTERM)
         for who, (_, _, process) in run.running.items():

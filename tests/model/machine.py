@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import redis
@@ -99,6 +99,7 @@ class Machine(RuleBasedStateMachine):
 
     leases: Bundle[Pair] = Bundle("leases")
     ids: Bundle[str] = Bundle("ids")
+    CONDITIONS: ClassVar[dict[str, Any]] = {"replace": headrace.Replace(), "throttle": headrace.Throttle(LONG)}
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -235,9 +236,10 @@ class Machine(RuleBasedStateMachine):
         new, job = self.new((given[0], name, *given[2:]))
         options: dict[str, Any] = {"headers": new.headers, "delay": new.delay, "priority": new.priority}
         queue = self.bounded_queue if how == "max_waiting" else self.queues[client]
-        if how != "max_waiting":
-            options[how] = True if how == "replace" else LONG
+        if how in self.CONDITIONS:
+            options["if_exists"] = self.CONDITIONS[how]
         if how == "unique_for":
+            options[how] = LONG
             job.headers = {**job.headers, UNIQUE: str(int(LONG * 1000))}
         try:
             outcome = queue.enqueue(new.payload, id=name, **options).outcome
@@ -386,7 +388,7 @@ class Machine(RuleBasedStateMachine):
         job.expired = True
 
     def entry(self, job: Job) -> str:
-        states = self.queues["ann"].running()
+        states = self.queues["ann"].admin.running()
         return next(state.entry for state in states if state.job.id == job.id)
 
     @precondition(lambda self: self.model.delayed())
@@ -441,7 +443,7 @@ class Machine(RuleBasedStateMachine):
         if payload is None:
             assert queue.cancel(name) == model.cancel(name)
         else:
-            assert queue.cancel_payload(payload) == model.cancel_payload(payload)
+            assert queue.admin.cancel_payload(payload) == model.cancel_payload(payload)
 
     @precondition(lambda self: self.model.in_state("dead"))
     @rule(client=clients, pick=st.none() | picks, what=st.sampled_from(["redrive", "redrive", "purge_dead"]))
@@ -449,18 +451,18 @@ class Machine(RuleBasedStateMachine):
         """All dead letters, or those of the id of one."""
         dead = self.model.in_state("dead")
         wanted = [] if pick is None else [str(dead[pick % len(dead)].id)]
-        assert getattr(self.queues[client], what)(*wanted) == getattr(self.model, what)(wanted)
+        assert getattr(self.queues[client].admin, what)(*wanted) == getattr(self.model, what)(wanted)
 
     @precondition(lambda self: len(self.model.jobs) > 10)
     @rule(client=clients, how=st.sampled_from(["purge", "delete", "drain"]))
     def clear(self, client: str, how: str) -> None:
         queue = self.queues[client]
         if how != "drain":
-            assert getattr(queue, how)() == getattr(self.model, how)()
+            assert getattr(queue.admin, how)() == getattr(self.model, how)()
             return
         for job in self.model.in_state("leased"):  # one by one, and nothing is left behind
             assert queue.cancel(str(job.id)) == self.model.cancel(str(job.id))
-        assert (queue.purge(), queue.purge_dead()) == (self.model.purge(), self.model.purge_dead())
+        assert (queue.admin.purge(), queue.admin.purge_dead()) == (self.model.purge(), self.model.purge_dead())
         parts = {key.decode().removeprefix(self.key("")) for key in self.redis.scan_iter(self.key("*"), count=1000)}
         assert {part for part in parts if not part.startswith(("lane:", "result:"))} <= PARTS
 
@@ -475,11 +477,11 @@ class Machine(RuleBasedStateMachine):
         if one is not None and job is not None:
             agree(one, job)
         assert kept_result(queue, name) == self.model.results.get(name)
-        first, waiting = queue.peek(), self.model.waiting()
+        first, waiting = queue.admin.peek(), self.model.waiting()
         assert (first is None) == (not waiting)
         if first is not None:
             same(first, waiting[0])
-        found, cursor = [] if limit else list(getattr(queue, state)()), ""
+        found, cursor = [] if limit else list(getattr(queue.admin, state)()), ""
         while limit:
             page = queue._run(queue.ops.listing(state, cursor, limit))
             found += page
@@ -487,7 +489,7 @@ class Machine(RuleBasedStateMachine):
             if not cursor:
                 break
         agree_all(found, self.model.listing(state))
-        agree_all([*getattr(self.next_queue, state)()], self.next.listing(state))
+        agree_all([*getattr(self.next_queue.admin, state)()], self.next.listing(state))
 
     @invariant()
     def agrees(self) -> None:

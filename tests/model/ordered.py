@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from attrs import define, field
 
-from headrace import NewJob, Queue
+from headrace import NewJob, Queue, Replace
 from headrace._model.job import Claim
 from tests.support.servers import Server
 
@@ -122,7 +122,7 @@ class Walk:
 
     def bury(self) -> None:
         """Those that had no attempt left are dead now."""
-        buried = {one.job.id for one in self.queue.dead()} - {job.id for job in self.dead}
+        buried = {one.job.id for one in self.queue.admin.dead()} - {job.id for job in self.dead}
         for job in [job for job in self.jobs if job.id in buried]:
             assert job.state in ("waiting", "due"), f"{job.id} is buried, and was {job.state}"
             assert job.spent == UNKNOWN or job.spent >= ATTEMPTS, f"{job.id} is buried after {job.spent}"
@@ -216,13 +216,13 @@ class Walk:
     def do_expire(self) -> None:
         job = self.some("leased")
         if job:
-            assert self.queue.expire(job.id) == 1
+            assert self.queue.admin.expire(job.id) == 1
             job.state = "waiting"
 
     def do_fail_worker(self) -> None:
         who = self.random.choice(CLIENTS)
         held = [job for job in self.jobs if job.state == "leased" and job.claims[-1].worker == who]
-        assert self.queue.fail_worker(who) == len(held)
+        assert self.queue.admin.fail_worker(who) == len(held)
         for job in held:
             job.state = "waiting"
 
@@ -237,7 +237,7 @@ class Walk:
         """One that is held back goes to the end of its key."""
         job = self.some("delayed", "due")
         if job:
-            assert self.queue.reschedule(job.id, None)
+            assert self.queue.admin.reschedule(job.id, None)
             self.go(job)
             self.jobs.append(job)
             job.state = "waiting"
@@ -247,14 +247,14 @@ class Walk:
         """One that was never begun goes to the end of its key with another payload."""
         job = next((job for job in self.jobs if job.state == "waiting" and not (job.claims or job.spent)), None)
         if job and self.queue.find(job.id).state in ("waiting", "parked"):  # type: ignore[union-attr]
-            outcome = self.queue.enqueue(b"y", id=job.id, key=job.key, replace=True).outcome
+            outcome = self.queue.enqueue(b"y", id=job.id, key=job.key, if_exists=Replace()).outcome
             assert outcome == "replaced"
             self.go(job)
             self.jobs.append(job)
 
     def do_redrive(self) -> None:
         """To the ends of their keys, their attempts forgotten."""
-        assert self.queue.redrive() == len(self.dead)
+        assert self.queue.admin.redrive() == len(self.dead)
         for job in self.dead:
             job.state, job.spent, job.claims = "waiting", 0, []
             self.jobs.append(job)
@@ -269,7 +269,7 @@ class Walk:
             self.redis.execute_command(*self.ops.wait(0.001))
 
     def do_repair(self) -> None:
-        found = self.queue.repair()
+        found = self.queue.admin.repair()
         assert (found.leftovers, found.stranded, found.dangling) == (0, 0, 0)
 
     def do_lose_the_group(self) -> None:
@@ -285,7 +285,7 @@ class Walk:
     def do_purge(self) -> None:
         if self.random.random() < 0.2:
             waits = [job for job in self.jobs if job.state != "leased"]
-            assert self.queue.purge() == len(waits)
+            assert self.queue.admin.purge() == len(waits)
             for job in waits:
                 self.go(job)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import NewJob, Queue, Repairs
+from headrace import NewJob, Queue
 from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.job import Claim
 from headrace._model.policy import Rate
@@ -17,6 +17,7 @@ from headrace._model.settings import QueueSettings
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header
+from headrace.inspect import Repairs
 from tests.conftest import Servers
 from tests.scripts.conftest import contents, dumps, restore
 from tests.support.servers import Server, binaries
@@ -72,7 +73,7 @@ def prepare(queue: Queue) -> list[Claim]:
         if number == 3:
             lease.dead_letter("why")
     queue.enqueue_many([NewJob(b"x", id="late", delay=LONGEST / 1000), NewJob(b"x", id="i", delay=60.0)])
-    queue.schedule("s", b"x", every=60.0)
+    queue.admin.schedule("s", b"x", every=60.0)
     granted = queue._run(queue.ops.lease("w", 3, ttl=60.0, duration=FOREVER_S))
     assert granted is not None
     claims += granted.claims
@@ -124,7 +125,7 @@ class Sender:
     def _is_sound(self, value: str) -> None:
         """No job is lost, or in two places; and there is nothing to mend."""
         assert self._queue.counts().lost == 0, value
-        assert self._queue.repair() == Repairs(), value
+        assert self._queue.admin.repair() == Repairs(), value
 
 
 def test_every_argument_is_of_some_kind() -> None:

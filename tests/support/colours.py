@@ -10,6 +10,7 @@ from typing import Any
 import redis
 
 from headrace import AsyncQueue, AsyncReceipt, Queue
+from headrace._api.aio.admin import AsyncAdmin
 from headrace._api.aio.lease import AsyncLease
 from tests.support.cluster import Cluster
 from tests.support.servers import Server
@@ -46,7 +47,7 @@ class Blocking:
         return self._shown(self._runner.get_loop().run_until_complete(called()))
 
     def _shown(self, answer: Any) -> Any:
-        if isinstance(answer, (AsyncLease, AsyncReceipt)):
+        if isinstance(answer, (AsyncAdmin, AsyncLease, AsyncReceipt)):
             return Blocking(answer, self._runner)
         if isinstance(answer, list):
             return [self._shown(item) for item in answer]
@@ -77,10 +78,8 @@ class Connect:
             options["client"] = make(redis.asyncio if self._runner else redis)
         if not options.keys() & {"url", "client"}:
             options = {"url": self.server.url, **self.server.binary.options, **options}
-        if self._runner is None:
-            queue: Any = Queue(name, **options)
-        else:
-            queue = Blocking(AsyncQueue(name, **options), self._runner)
+        runner = self._runner
+        queue: Any = Blocking(AsyncQueue(name, **options), runner) if runner else Queue(name, **options)
         self._made.append(queue)
         return queue
 

@@ -26,7 +26,7 @@ async def main() -> None:
             with Queue(name, url=url) as queue:
                 queue.enqueue(b"{}")
                 if name == "archive":
-                    queue.pause()
+                    queue.admin.pause()
         async with AsyncInspector(url=url) as look:
             found = await look.overview()
             now = evolve(found, now=1893456000.0, queues=tuple(map(shaped, found.queues)))

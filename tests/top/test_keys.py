@@ -27,10 +27,10 @@ def test_pause_and_resume(tell: Tell, queue: Queue) -> None:
         await screen.shows("emails")
         await screen.press("p")
         await screen.shows("The queue is paused.", "paused")
-        assert queue.paused()
+        assert queue.admin.paused()
         await screen.press("p")
         await screen.shows("Jobs are handed out again.")
-        assert not queue.paused()
+        assert not queue.admin.paused()
 
     tell(story)
 
@@ -110,7 +110,7 @@ def test_jobs(tell: Tell, queue: Queue) -> None:
         await screen.shows("Its lease was ended", "parked")
 
     tell(story)
-    assert [state.job.id for state in queue.waiting()] == ["a", "b"]
+    assert [state.job.id for state in queue.admin.waiting()] == ["a", "b"]
 
 
 def test_dead_letters_of_one_reason(tell: Tell, queue: Queue) -> None:
@@ -176,7 +176,7 @@ def test_a_user_of_the_server_that_may_only_read(tell: Tell, queue: Queue, newes
 
     with redis.Redis(unix_socket_path=newest.path) as client, viewing(client):
         tell(story, url=newest.url.replace("unix://", "unix://viewer:secret@"))
-    assert not queue.paused()
+    assert not queue.admin.paused()
 
 
 def test_an_end(tell: Tell, newest: Server) -> None:

@@ -48,7 +48,7 @@ def some(queue: Queue, newest: Server) -> Queue:
     queue.lease().dead_letter("no such user 7")
     with Queue("reports", url=newest.url) as other:
         other.enqueue(b"monthly")
-        other.pause()
+        other.admin.pause()
     return queue
 
 
@@ -56,7 +56,7 @@ def test_a_sharded_queue(tell: Tell, newest: Server) -> None:
     """It is one queue, and its page tells how many jobs wait in each shard."""
     with Queue("s", url=newest.url, shards=3) as sharded:
         sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(30)])
-        waiting = "  ".join(f"{one.number}: {one.counts.waiting}" for one in sharded.shards())
+        waiting = "  ".join(f"{one.number}: {one.counts.waiting}" for one in sharded.admin.shards())
 
         async def story(screen: Screen) -> None:
             await screen.shows("s (3 shards)", "✓ balanced")

@@ -299,5 +299,5 @@ def test_the_context_survives_everything(connect: Connect, spans: Spans) -> None
     assert (headers(lease), lease.retry(0.01)) == (origin, True)
     lease = queue.lease(block=20)
     assert (headers(lease), lease.dead_letter("no")) == (origin, True)
-    assert (queue.redrive(), queue.move("g/b")) == (1, 1)
+    assert (queue.admin.redrive(), queue.admin.move("g/b")) == (1, 1)
     assert headers(other.lease()) == origin

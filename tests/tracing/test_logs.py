@@ -135,8 +135,8 @@ def test_the_life_of_a_worker(work: Work, queue: Queue, caplog: pytest.LogCaptur
     with worker:
         queue.enqueue(b"")
         until(lambda: queue.counts().completed == 1)
-        until(queue.workers)
-        queue.fail_worker("w")
+        until(queue.admin.workers)
+        queue.admin.fail_worker("w")
         until(lambda: events(caplog, "worker_declared_dead"))
     names = [record.event for record in caplog.records]
     assert [name for name in names if name.startswith("worker")] == [
@@ -160,7 +160,7 @@ def test_the_dead_and_what_they_held(
     worker = work(heartbeat=0.3, timeout=1.0)
     worker.handler("q")(lambda job: None)
     with worker:
-        assert queue.drain(20)
+        assert queue.admin.drain(20)
     processes.close()
     assert [(r.event, r.levelname, r.queue) for r in events(caplog, "peers_declared_dead", "jobs_reclaimed")] == [
         ("peers_declared_dead", "WARNING", "q"),

@@ -35,7 +35,7 @@ def test_a_worker(work: Work, queue: Queue, points: Points) -> None:
     queue.enqueue(b"good")
     queue.enqueue_many([b"bad", b"good", b"good"])
     with worker:
-        assert queue.drain(20)
+        assert queue.admin.drain(20)
     assert CONVENTIONS.items() <= points.names().items()
     assert points.value("messaging.client.sent.messages") == 4
     assert points.value("messaging.client.consumed.messages") == 5
@@ -114,7 +114,7 @@ def test_results_that_were_dropped(work: Work, queue: Queue, points: Points) -> 
 
     queue.enqueue_many([b"", b"x", b""])
     with worker:
-        assert queue.drain(20)
+        assert queue.admin.drain(20)
     assert points.value("headrace.results.dropped") == 2
 
 
@@ -141,7 +141,7 @@ def test_reclaimed_and_lost(work: Work, queue: Queue, points: Points) -> None:
     worker.handler("q")(lambda job: None)
     with worker:
         until(lambda: points.value("headrace.jobs.reclaimed") == 1)
-        assert queue.drain(20)
+        assert queue.admin.drain(20)
     assert not lease.release()
     assert points.value("headrace.leases.lost") == 1
 

@@ -98,7 +98,7 @@ def test_a_delay_a_dead_letter_and_a_redrive_keep_the_context(work: Work, queue:
     with worker:
         until(lambda: queue.counts().dead == 1)
         redriven.append(1)
-        assert queue.redrive() == 1
+        assert queue.admin.redrive() == 1
         spans.wait(3, "process q")
         emptied(queue)
     origins = {span.links[0].context.span_id for span in spans.named("process q")}
@@ -270,7 +270,7 @@ def test_what_traces_fails_no_job(work: Work, queue: Queue, spans: Spans, caplog
     worker.handler("q")(lambda job: ran.append(job.id))
     receipt = queue.enqueue(b"")
     with worker:
-        assert queue.drain(20)
+        assert queue.admin.drain(20)
     assert (ran, queue.counts().completed) == ([receipt.id], 1)
     assert "tracing_failed" in {getattr(record, "event", "") for record in caplog.records}
 

@@ -39,7 +39,7 @@ def test_commands_of_the_user_nest_and_ours_make_no_noise(
     with worker:
         queue.enqueue(b"")
         spans.wait(1, "process q")
-        assert queue.drain(20.0)  # while it polls and beats
+        assert queue.admin.drain(20.0)  # while it polls and beats
     lease = queue.lease()
     assert lease is None
     client.close()

@@ -41,7 +41,6 @@ from headrace import (
     Queue,
     Receipt,
     Release,
-    Repairs,
     Retry,
     RetryLater,
     Schedule,
@@ -50,6 +49,7 @@ from headrace import (
 )
 from headrace.codecs import Codec, JSONCodec
 from headrace.errors import CodecError, PrioritiesMismatch, ReplyError, TooManySchedules, Verdict
+from headrace.inspect import Repairs
 
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 assert_type(headrace.__version__, str)
@@ -134,8 +134,8 @@ def looking(queue: Queue) -> None:
     assert_type(counts.waiting + counts.parked + counts.leased + counts.delayed + counts.blocked + counts.dead, int)
     assert_type(counts.enqueued + counts.completed + counts.cancelled + counts.deleted + counts.dead_trimmed, int)
     assert_type(counts.present + counts.lost, int)
-    assert_type(queue.peek(), Job | None)
-    for states in (queue.waiting(), queue.running(), queue.delayed(), queue.dead()):
+    assert_type(queue.admin.peek(), Job | None)
+    for states in (queue.admin.waiting(), queue.admin.running(), queue.admin.delayed(), queue.admin.dead()):
         assert_type(states, Iterator[JobState])
     state = queue.find("a")
     assert_type(state, JobState | None)
@@ -148,23 +148,23 @@ def looking(queue: Queue) -> None:
     assert_type(state.due, float | None)
     assert_type(queue.result("a"), bytes | None)
     queue.result("a", timeout=5)
-    assert_type(queue.workers(), list[WorkerState])
+    assert_type(queue.admin.workers(), list[WorkerState])
 
 
 def managing(queue: Queue) -> None:
     assert_type(queue.cancel("a"), bool)
-    assert_type(queue.reschedule("a", timedelta(hours=1)), bool)
-    assert_type(queue.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
-    assert_type(queue.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool)
-    assert_type(queue.unschedule("s"), bool)
-    assert_type(queue.schedules(), list[Schedule])
-    assert_type(queue.cancel_payload(b"x"), int)
-    assert_type(queue.redrive(), int)
-    queue.redrive("a", "b")
-    assert_type(queue.purge_dead("a"), int)
-    assert_type(queue.purge(), int)
-    assert_type(queue.delete(), int)
-    mended = queue.repair()
+    assert_type(queue.admin.reschedule("a", timedelta(hours=1)), bool)
+    assert_type(queue.admin.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
+    assert_type(queue.admin.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool)
+    assert_type(queue.admin.unschedule("s"), bool)
+    assert_type(queue.admin.schedules(), list[Schedule])
+    assert_type(queue.admin.cancel_payload(b"x"), int)
+    assert_type(queue.admin.redrive(), int)
+    queue.admin.redrive("a", "b")
+    assert_type(queue.admin.purge_dead("a"), int)
+    assert_type(queue.admin.purge(), int)
+    assert_type(queue.admin.delete(), int)
+    mended = queue.admin.repair()
     assert_type(mended, Repairs)
     assert_type(mended.total + mended.stranded, int)
     queue.close()
@@ -213,28 +213,28 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
         assert_type(await lease.dead_letter("why"), bool)
         assert_type(await lease.renew(), bool)
         assert_type(await queue.counts(), Counts)
-        assert_type(await queue.peek(), Job | None)
-        for states in (queue.waiting(), queue.running(), queue.delayed(), queue.dead()):
+        assert_type(await queue.admin.peek(), Job | None)
+        for states in (queue.admin.waiting(), queue.admin.running(), queue.admin.delayed(), queue.admin.dead()):
             assert_type(states, AsyncIterator[JobState])
-        assert_type([state.job.id async for state in queue.waiting()], list[str])
+        assert_type([state.job.id async for state in queue.admin.waiting()], list[str])
         assert_type(await queue.find("a"), JobState | None)
         assert_type(await queue.result("a", timeout=5.0), bytes | None)
-        assert_type(await queue.workers(), list[WorkerState])
+        assert_type(await queue.admin.workers(), list[WorkerState])
         assert_type(await queue.cancel("a"), bool)
-        assert_type(await queue.reschedule("a", timedelta(hours=1)), bool)
-        assert_type(await queue.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
+        assert_type(await queue.admin.reschedule("a", timedelta(hours=1)), bool)
+        assert_type(await queue.admin.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
         assert_type(
-            await queue.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool
+            await queue.admin.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool
         )
-        assert_type(await queue.unschedule("s"), bool)
-        assert_type(await queue.schedules(), list[Schedule])
-        assert_type(await queue.cancel_payload("x"), int)
-        assert_type(await queue.redrive("a"), int)
-        assert_type(await queue.purge_dead(), int)
-        assert_type(await queue.purge(), int)
-        assert_type(await queue.delete(), int)
-        assert_type(await queue.repair(), Repairs)
-    assert_type(await asyncio.gather(queue.counts(), queue.purge()), tuple[Counts, int])
+        assert_type(await queue.admin.unschedule("s"), bool)
+        assert_type(await queue.admin.schedules(), list[Schedule])
+        assert_type(await queue.admin.cancel_payload("x"), int)
+        assert_type(await queue.admin.redrive("a"), int)
+        assert_type(await queue.admin.purge_dead(), int)
+        assert_type(await queue.admin.purge(), int)
+        assert_type(await queue.admin.delete(), int)
+        assert_type(await queue.admin.repair(), Repairs)
+    assert_type(await asyncio.gather(queue.counts(), queue.admin.purge()), tuple[Counts, int])
     await queue.close()
 
 

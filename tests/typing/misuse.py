@@ -59,7 +59,7 @@ def arguments(queue: Queue, lease: Lease, leases: list[Lease]) -> None:
     queue.dead_letter(lease)  # type: ignore[call-arg]
     queue.release(leases)  # type: ignore[arg-type]
     queue.cancel(lease)  # type: ignore[arg-type]
-    queue.redrive(["a"])  # type: ignore[arg-type]
+    queue.admin.redrive(["a"])  # type: ignore[arg-type]
     lease.complete(b"x", fenced="yes")  # type: ignore[arg-type]
     lease.ack()  # type: ignore[attr-defined]
 
@@ -70,9 +70,9 @@ def arguments(queue: Queue, lease: Lease, leases: list[Lease]) -> None:
 def answers(queue: Queue, job: Job, receipt: Receipt, counts: Counts) -> None:
     queue.lease().complete()  # type: ignore[union-attr]
     print(queue.find("a").state)  # type: ignore[union-attr]
-    print(queue.peek().payload)  # type: ignore[union-attr]
-    queue.waiting()[0]  # type: ignore[index]
-    len(queue.dead())  # type: ignore[arg-type]
+    print(queue.admin.peek().payload)  # type: ignore[union-attr]
+    queue.admin.waiting()[0]  # type: ignore[index]
+    len(queue.admin.dead())  # type: ignore[arg-type]
     kept: str = queue.result("a")  # type: ignore[assignment]
     job.headers["a"] = "b"  # type: ignore[index]
     print(kept)
@@ -96,9 +96,9 @@ async def colours(queue: Queue, twin: AsyncQueue, lease: Lease, atwin: AsyncLeas
     await lease.complete()  # type: ignore[misc]
     await queue.complete(atwin)  # type: ignore[arg-type, misc]
     await twin.complete(lease)  # type: ignore[arg-type]
-    for _ in twin.waiting():  # type: ignore[attr-defined]
+    for _ in twin.admin.waiting():  # type: ignore[attr-defined]
         pass
-    async for _ in queue.waiting():  # type: ignore[attr-defined]
+    async for _ in queue.admin.waiting():  # type: ignore[attr-defined]
         pass
     with twin:  # type: ignore[attr-defined]
         pass

@@ -120,8 +120,8 @@ def producing(rows: Queue[Row], generated: Iterable[Mail]) -> None:
     assert_type(mails.enqueue_many([Mail("ada"), NewJob(Mail("ben"), delay=5)]), list[Receipt])
     mails.enqueue_many(generated)
     mails.enqueue_many(Mail(name) for name in ("ada", "ben"))
-    mails.schedule("daily", Mail("ada"), every=60)
-    assert_type(mails.cancel_payload(Mail("ada")), int)
+    mails.admin.schedule("daily", Mail("ada"), every=60)
+    assert_type(mails.admin.cancel_payload(Mail("ada")), int)
     rows.enqueue({"id": 5})
     rows.enqueue_many([{"id": 5}, {"id": 6}])
 
@@ -135,9 +135,9 @@ def leasing() -> None:
     assert_type(mails.lease_many(5), list[Lease[Mail]])
     assert_type(mails.complete(lease, result={"any": 1}, then=[NewJob(Mail("ben")), NewJob(5, queue="a/b")]), bool)
     mails.complete_many(mails.lease_many(5))
-    assert_type(mails.peek(), Job[Mail] | None)
+    assert_type(mails.admin.peek(), Job[Mail] | None)
     assert_type(mails.find("a"), JobState[Mail] | None)
-    assert_type(mails.dead(), Iterator[JobState[Mail]])
+    assert_type(mails.admin.dead(), Iterator[JobState[Mail]])
 
 
 async def asynchronously(queue: AsyncQueue[Mail]) -> None:
@@ -149,10 +149,10 @@ async def asynchronously(queue: AsyncQueue[Mail]) -> None:
     assert_type(lease.job.payload, Mail)
     assert_type(await queue.lease_many(5), list[AsyncLease[Mail]])
     await queue.complete(lease, b"x")
-    assert_type(await queue.peek(), Job[Mail] | None)
-    assert_type(queue.waiting(), AsyncIterator[JobState[Mail]])
-    await queue.schedule("daily", Mail("ada"), every=60)
-    await queue.cancel_payload(Mail("ada"))
+    assert_type(await queue.admin.peek(), Job[Mail] | None)
+    assert_type(queue.admin.waiting(), AsyncIterator[JobState[Mail]])
+    await queue.admin.schedule("daily", Mail("ada"), every=60)
+    await queue.admin.cancel_payload(Mail("ada"))
 
 
 # -- bytes, by default ---------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def plain(queue: Queue, job: Job, lease: Lease, new: NewJob) -> None:
     queue.enqueue("text")
     queue.enqueue(memoryview(b"x"))
     queue.enqueue_many([b"x", "text", NewJob("text"), new])
-    queue.schedule("s", "text", every=5)
+    queue.admin.schedule("s", "text", every=5)
 
 
 def whatever(queue: Queue[Any]) -> None:

@@ -31,8 +31,8 @@ def to_a_queue_of_mails(order: Order) -> None:
     mails.enqueue_many([order])  # type: ignore[list-item]
     mails.enqueue_many([Mail("ada"), b"x"])  # type: ignore[list-item]
     mails.enqueue_many(Mail("ada"))  # type: ignore[arg-type]
-    mails.schedule("s", order, every=5)  # type: ignore[arg-type]
-    mails.cancel_payload(b"x")  # type: ignore[arg-type]
+    mails.admin.schedule("s", order, every=5)  # type: ignore[arg-type]
+    mails.admin.cancel_payload(b"x")  # type: ignore[arg-type]
 
 
 def to_a_queue_of_bytes(queue: Queue) -> None:
@@ -41,14 +41,14 @@ def to_a_queue_of_bytes(queue: Queue) -> None:
     queue.enqueue(Mail("ada"))  # type: ignore[call-overload]
     queue.enqueue(NewJob(5))  # type: ignore[arg-type]
     queue.enqueue_many([5])  # type: ignore[list-item]
-    queue.schedule("s", 5, every=5)  # type: ignore[call-overload]
-    queue.cancel_payload(None)  # type: ignore[call-overload]
+    queue.admin.schedule("s", 5, every=5)  # type: ignore[call-overload]
+    queue.admin.cancel_payload(None)  # type: ignore[call-overload]
 
 
 async def asynchronously(queue: AsyncQueue[Mail], plain: AsyncQueue, order: Order) -> None:
     await queue.enqueue(order)  # type: ignore[arg-type]
     await queue.enqueue_many([order])  # type: ignore[list-item]
-    await queue.schedule("s", b"x", every=5)  # type: ignore[arg-type]
+    await queue.admin.schedule("s", b"x", every=5)  # type: ignore[arg-type]
     await plain.enqueue(order)  # type: ignore[call-overload]
 
 

@@ -38,10 +38,10 @@ def test_pause_and_resume(site: Any, queue: Queue) -> None:
     queue.enqueue(b"x")
     one = site()
     assert one.done("pause", queue="q") == "The queue is paused."
-    assert queue.paused()
+    assert queue.admin.paused()
     assert one.done("pause", queue="q") == "The queue was paused already."
     assert one.done("resume", queue="q") == "Jobs are handed out again."
-    assert not queue.paused()
+    assert not queue.admin.paused()
 
 
 def test_enqueue(site: Any, queue: Queue) -> None:
@@ -76,7 +76,7 @@ def test_redrive_one_a_reason_or_all(site: Any, queue: Queue) -> None:
     dead(queue, "timeout 1", "timeout 2", "other", "last")
     one = site()
     assert one.done("redrive", queue="q", group=reason_key("timeout 9")) == "2 jobs went back to the queue."
-    assert [state.job.id for state in queue.waiting()] == ["i0", "i1"]
+    assert [state.job.id for state in queue.admin.waiting()] == ["i0", "i1"]
     assert one.done("redrive", queue="q", id="i3") == "1 job went back to the queue."
     assert one.post("redrive", queue="q", group=reason_key("timeout 9")).status_code == 400
     assert queue.counts().dead == 1
@@ -152,7 +152,7 @@ def test_by_queue_and_action(site: Any, queue: Queue, newest: Any) -> None:
     queue.enqueue(b"x", id="a")
     with Queue("secret", url=newest.url) as other:
         other.enqueue(b"x", id="a")
-        other.schedule("nightly", b"x", every=60)
+        other.admin.schedule("nightly", b"x", every=60)
         lease = other.lease()
         lease.dead_letter("why")
 
@@ -197,13 +197,13 @@ def test_other_sites_can_do_nothing(site: Any, queue: Queue, headers: dict[str, 
     queue.enqueue(b"x")
     answer = site().post("pause", headers=headers, queue="q")
     assert answer.status_code == 403
-    assert not queue.paused()
+    assert not queue.admin.paused()
 
 
 def test_an_origin_will_do_where_browsers_say_no_more(site: Any, queue: Queue) -> None:
     queue.enqueue(b"x")
     assert site().post("pause", headers={"origin": ORIGIN}, queue="q").status_code == 303
-    assert queue.paused()
+    assert queue.admin.paused()
 
 
 def test_get_never_acts(site: Any, queue: Queue) -> None:

@@ -72,7 +72,7 @@ def queue(newest: Server) -> Iterator[Queue]:
         queue.enqueue_many([*jobs, NewJob(HOSTILE, id="late", delay=LONG)])
         queue.lease().dead_letter(HOSTILE.decode())
         queue.lease()
-        queue.schedule("nightly", b"x", every=60)
+        queue.admin.schedule("nightly", b"x", every=60)
         kept(queue, newest, range(1, 90))
         yield queue
 
@@ -126,7 +126,7 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
     page.get_by_role("status").get_by_text("1,500 of 1,500 were cancelled").wait_for()  # however many steps it takes
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("status").get_by_text("The queue is paused.").wait_for()
-    assert queue.paused()
+    assert queue.admin.paused()
     page.get_by_text("Remove jobs, or the queue").click()
     page.get_by_label("Removes the jobs that wait").fill("q")
     page.get_by_role("button", name="Purge").click()

@@ -76,9 +76,9 @@ def test_one_browser_gets_in(newest: Server, queue: Queue) -> None:
         assert browser.get(root, headers={"host": "evil.test"}).status_code == 403
         assert other.post(f"{root}do/pause", data={"queue": "q"}, headers=SAME).status_code == 403
         assert browser.post(f"{root}do/pause", data={"queue": "q"}).status_code == 403
-        assert not queue.paused()
+        assert not queue.admin.paused()
         assert browser.post(f"{root}do/pause", data={"queue": "q"}, headers=SAME).status_code == 303
-        assert queue.paused()
+        assert queue.admin.paused()
 
 
 def test_read_only(newest: Server, queue: Queue) -> None:
@@ -86,7 +86,7 @@ def test_read_only(newest: Server, queue: Queue) -> None:
         root = address.partition("?")[0]
         assert browser.get(address).status_code == 200
         assert browser.post(f"{root}do/pause", data={"queue": "q"}, headers=SAME).status_code == 403
-    assert not queue.paused()
+    assert not queue.admin.paused()
 
 
 def test_refusals(newest: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

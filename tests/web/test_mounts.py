@@ -94,7 +94,7 @@ def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     assert done.status_code == 303
     after = ask(str(done.url.join(done.headers["location"])))
     assert "The queue is paused." in text(after)
-    assert queue.paused()
+    assert queue.admin.paused()
     bare = ask("/admin/queues")
     if bare.status_code in (301, 302, 307, 308):  # to where the links of the page lead on
         assert str(bare.url.join(bare.headers["location"])) == f"{ORIGIN}/admin/queues/"

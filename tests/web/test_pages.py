@@ -37,7 +37,7 @@ HOSTILE = [
 
 def test_overview(site: Any, queue: Queue) -> None:
     queue.enqueue_many([b"x"] * 1234)
-    queue.pause()
+    queue.admin.pause()
     shown = text(site().get())
     for words in ("q paused", "1,234", "✓ balanced", "server time"):
         assert words in shown
@@ -80,14 +80,14 @@ def test_a_sharded_queue(site: Any, newest: Server) -> None:
         one = site()
         assert "s 3 shards" in text(one.get())
         shown = text(one.get("queue", name="s"))
-        for shard in sharded.shards():
+        for shard in sharded.admin.shards():
             assert f"{shard.number} {shard.counts.waiting} 0 0 0 0" in shown
         for name in ("i7", anonymous):
             assert one.get("job", queue="s", id=name).status_code == 200
             one.done("cancel", queue="s", id=name)
             assert sharded.find(name) is None
         one.done("pause", queue="s")
-        assert sharded.paused()
+        assert sharded.admin.paused()
 
 
 def test_trends(site: Any, queue: Queue, newest: Server) -> None:
@@ -178,7 +178,7 @@ def test_workers(site: Any, queue: Queue) -> None:
 
 
 def test_schedules(site: Any, queue: Queue) -> None:
-    queue.schedule("nightly", b"x", every=7200)
+    queue.admin.schedule("nightly", b"x", every=7200)
     one = site()
     assert "nightly q every 2.0 h in 2.0 h once" in text(one.get("schedules"))
     assert "nightly: every 2.0 h" in text(one.get("queue", name="q"))
@@ -228,7 +228,7 @@ def test_hostile_payloads_do_nothing(site: Any, queue: Queue, payload: bytes) ->
     queue.enqueue(payload, id=name, headers={"h": words, "<b>": "x"})
     queue.lease().dead_letter(words)
     queue.enqueue(payload)
-    queue.schedule(name[:100], payload, every=60)
+    queue.admin.schedule(name[:100], payload, every=60)
     one = site()
     answers = [
         one.get("queue", name="q"), one.get("queue", name="q", state="dead"), one.get("job", queue="q", id=name),

@@ -189,7 +189,7 @@ def test_the_pulse_ends_with_a_loop_that_is_closed_under_the_worker(newest: Serv
     abandoned(newest.url)
     until(lambda: pulses() == before)
     with Queue("q", url=newest.url) as queue:
-        until(lambda: not any(one.alive for one in queue.workers()))
+        until(lambda: not any(one.alive for one in queue.admin.workers()))
     gc.collect()
 
 
@@ -200,7 +200,7 @@ def abandoned(url: str) -> None:
     async def main() -> None:
         worker.start()
         with Queue("q", url=url) as queue:
-            while not queue.workers():  # noqa: ASYNC110 - the server knows it
+            while not queue.admin.workers():  # noqa: ASYNC110 - the server knows it
                 await asyncio.sleep(0.01)
 
     asyncio.run(main())

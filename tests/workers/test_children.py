@@ -169,7 +169,7 @@ def test_children_of_handlers(
                 worker.send_signal(signal.SIGTERM)
             out, err = worker.communicate(timeout=PATIENCE)
             assert (worker.returncode, out) == (0, b"ended in good order\n"), err
-            assert queue.workers() == []
+            assert queue.admin.workers() == []
         finally:
             worker.kill()
 
@@ -206,7 +206,7 @@ def test_a_fork_has_no_connection(newest: Server, queue: Queue) -> None:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
     queue.enqueue(b"x", id="third")
-    assert [one.job.id for one in queue.waiting()] == ["first", "second", "third"]
+    assert [one.job.id for one in queue.admin.waiting()] == ["first", "second", "third"]
 
 
 def test_a_socket_that_is_withheld() -> None:

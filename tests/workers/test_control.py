@@ -52,8 +52,8 @@ def hanging(worker: Running, record: Recorder, queue: str = "q", **options: Any)
 
 WAYS: dict[str, tuple[Callable[[Queue, str], object], Counts]] = {
     "by id": (lambda queue, name: queue.cancel(name), Counts(enqueued=3, cancelled=1, leased=2)),
-    "by payload": (lambda queue, _: queue.cancel_payload(b"b"), Counts(enqueued=3, cancelled=1, leased=2)),
-    "with the queue": (lambda queue, _: queue.delete(), Counts(enqueued=3, deleted=3)),
+    "by payload": (lambda queue, _: queue.admin.cancel_payload(b"b"), Counts(enqueued=3, cancelled=1, leased=2)),
+    "with the queue": (lambda queue, _: queue.admin.delete(), Counts(enqueued=3, deleted=3)),
 }
 
 
@@ -75,7 +75,7 @@ def test_a_handler_is_told_at_once(
         assert sorted(record.ended) == gone
         assert sorted(cancelled) == (gone if kind == "tasks" else [])
         assert queue.counts() == after
-        queue.delete()
+        queue.admin.delete()
 
 
 def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
@@ -92,7 +92,7 @@ def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redi
         record.await_started(1)
         until(lambda: other.counts().completed == 1)
         until(lambda: ears(client) == 2)
-        assert (queue.delete(), other.delete()) == (1, 0)
+        assert (queue.admin.delete(), other.admin.delete()) == (1, 0)
         record.await_ended(1)
         second = [queue.enqueue(b"y").id, other.enqueue(b"y").id]
         assert all(new > old for new, old in zip(second, first, strict=True))
@@ -100,7 +100,7 @@ def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redi
         assert record.started == [first[0], second[0]]
         until(lambda: other.counts().completed == 2)
         assert queue.counts() == Counts(enqueued=2, deleted=1, leased=1)
-        queue.delete()
+        queue.admin.delete()
 
 
 def test_what_was_said_while_nobody_heard_it(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
@@ -137,7 +137,7 @@ def test_a_server_that_lets_nobody_listen(
             record.await_started(2)
             assert mine.cancel(ids[0])
             record.await_ended(1)
-            assert mine.delete() == 1
+            assert mine.admin.delete() == 1
             record.await_ended(2)
         assert record.ended == ids
         events = [entry.getMessage().split(":")[0] for entry in caplog.records]
@@ -226,5 +226,5 @@ def test_what_was_declared_is_declared_anew_when_the_queue_is_deleted(
 
     with newest.queue("q") as queue, running:
         until(kept)
-        queue.delete()
+        queue.admin.delete()
         until(kept)

@@ -64,7 +64,7 @@ def test_a_verdict_may_be_returned(work: Work, queue: Queue) -> None:
     assert Counter(attempts) == Counter([(payload, 1) for payload in verdicts]) + Counter(
         (payload.encode(), attempt) for payload, attempt in again
     )
-    assert [letter.reason for letter in queue.dead()] == ["too late"]
+    assert [letter.reason for letter in queue.admin.dead()] == ["too late"]
     assert queue.results(receipt.id for receipt in receipts) == {receipts[5].id: b"with this"}
 
 
@@ -124,7 +124,7 @@ def test_what_exceptions_mean_by_policy(work: Work, queue: Queue) -> None:
         until(lambda: queue.counts() == Counts(enqueued=6, completed=4, dead=2))
     assert runs == {b"dead": 1, b"later": 2, b"back": 2, b"done": 1, b"asked": 2, b"other": 1}
     assert attempts == {payload: 2 if payload == b"asked" else 1 for payload in errors}
-    assert [letter.reason for letter in queue.dead()] == ["ValueError: bad", "ArithmeticError: 1/0"]
+    assert [letter.reason for letter in queue.admin.dead()] == ["ValueError: bad", "ArithmeticError: 1/0"]
 
 
 def test_a_policy_for_the_deadline(work: Work, queue: Queue) -> None:
@@ -139,7 +139,7 @@ def test_a_policy_for_the_deadline(work: Work, queue: Queue) -> None:
     queue.enqueue(b"x")
     with worker:
         until(lambda: queue.counts().dead == 1)
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert letter.reason == "TimeoutError: TimeoutError: the handler ran past its deadline of 0.2 s".partition(": ")[2]
 
 
@@ -169,7 +169,7 @@ def test_each_kind_has_its_handler(work: Work, queue: Queue, record: Recorder) -
         until(lambda: queue.counts() == Counts(enqueued=40, completed=36, dead=4))
     assert Counter(record.ended) == {("a", "a"): 10, ("b", "b"): 12, ("rest", "c"): 11, ("rest", None): 11}
     assert record.most <= 3
-    tried = sorted((letter.reason or "", letter.job.attempt) for letter in queue.dead())
+    tried = sorted((letter.reason or "", letter.job.attempt) for letter in queue.admin.dead())
     assert tried == [("OSError: a", 1), ("OSError: b", 3), ("OSError: rest", 2), ("OSError: rest", 2)]
 
 
@@ -202,7 +202,9 @@ def test_tasks_and_threads_in_one_queue(newest: Server, queue: Queue) -> None:
     ran = asyncio.run(asyncio.wait_for(story(), PATIENCE))
     assert ran["task"] is threading.current_thread()
     assert ran["thread"] is not threading.current_thread()
-    assert [letter.reason for letter in queue.dead()] == ["TimeoutError: the handler ran past its deadline of 0.3 s"]
+    assert [letter.reason for letter in queue.admin.dead()] == [
+        "TimeoutError: the handler ran past its deadline of 0.3 s"
+    ]
 
 
 def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, record: Recorder) -> None:
@@ -222,12 +224,12 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
         assert queue.counts().dead == 0
         until(lambda: queue.counts() == Counts(enqueued=4, completed=2, dead=2))
     assert record.ended == [b"1", b"2"]
-    letters = {letter.job.payload: letter for letter in queue.dead()}
+    letters = {letter.job.payload: letter for letter in queue.admin.dead()}
     strange = letters[b"strange"]
     assert strange.reason == "no handler for jobs of kind 'c': this worker knows 'a', 'b'"
     assert letters[b"kindless"].reason == "no handler for jobs of kind None: this worker knows 'a', 'b'"
     assert (strange.job.headers, strange.job.attempt) == ({"kind": "c"}, 1)
-    queue.redrive(strange.job.id)
+    queue.admin.redrive(strange.job.id)
     lease = queue.lease()
     assert lease is not None
     assert 32 <= lease.token < 60  # put back thirty times, for a moment each, and not leased in between
@@ -254,7 +256,7 @@ def test_a_kind_that_a_living_worker_knows_is_not_buried(
 
     def put_back() -> bool:
         """Each by the old worker, when its grace was over."""
-        late = [state for state in queue.delayed() if (state.due or 0.0) - state.job.enqueued_at >= 1.0]
+        late = [state for state in queue.admin.delayed() if (state.due or 0.0) - state.job.enqueued_at >= 1.0]
         return len(late) == 4
 
     with new:

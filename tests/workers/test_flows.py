@@ -150,7 +150,7 @@ def test_failures_are_retried_and_then_dead(shop: Shop) -> None:
         until(lambda: shop.state(name).state == "failed", "a failed run")
         assert shop.stages(name).count("bill") == 3
         broken.clear()
-        assert queue.redrive() == 1
+        assert queue.admin.redrive() == 1
         assert shop.flow.result(name, timeout=PATIENCE) == b"billed"
         until(lambda: shop.state(name).state == "completed")
     assert shop.empty()
@@ -191,7 +191,7 @@ def test_a_wrong_outcome_is_a_failure(shop: Shop) -> None:
     with shop.running, Queue("shop/pick", url=shop.url) as queue:
         shop.flow.start(b"next")
         until(lambda: queue.counts().dead == 1)
-        (letter,) = queue.dead()
+        (letter,) = queue.admin.dead()
     assert "no stage 'nowhere'" in (letter.reason or "")
 
 

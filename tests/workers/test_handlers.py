@@ -72,7 +72,7 @@ def test_every_job_runs_once(work: Work, queue: Queue, record: Recorder, number:
         until(lambda: queue.counts().completed == number)
     assert sorted(record.ended, key=int) == [b"%d" % i for i in range(number)]
     assert queue.counts() == Counts(enqueued=number, completed=number)
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_four_workers_share_a_queue(work: Work, queue: Queue, record: Recorder) -> None:
@@ -305,7 +305,7 @@ def test_an_awaitable_result_is_a_failure_under_a_worker(newest: Server, queue: 
     queue.enqueue(b"x")
     with worker:
         until(lambda: queue.counts().dead)
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert letter.reason is not None
     assert "returned an awaitable (coroutine), which nobody awaits" in letter.reason
     assert not seen
@@ -542,7 +542,7 @@ def test_a_batch_waits_no_longer_than_it_may(work: Work, queue: Queue, record: R
             pass
 
     with worker:
-        until(queue.workers)
+        until(queue.admin.workers)
         began = time.monotonic()
         queue.enqueue(b"first")
         until(lambda: queue.counts().leased == 1)
@@ -596,7 +596,7 @@ def test_verdicts_of_a_batch(work: Work, queue: Queue) -> None:
     with worker:
         until(lambda: queue.counts().completed == 5)
     assert queue.counts() == Counts(enqueued=6, completed=5, dead=1)
-    assert [(letter.job.payload, letter.reason) for letter in queue.dead()] == [(b"dead", "no good")]
+    assert [(letter.job.payload, letter.reason) for letter in queue.admin.dead()] == [(b"dead", "no good")]
     again = {payload: attempt for batch in seen[1:] for payload, attempt in batch.items()}
     assert again == {b"later": 1, b"back": 1, b"fail": 2}
 
@@ -614,7 +614,7 @@ def test_a_batch_that_raises_fails_as_a_whole(work: Work, queue: Queue) -> None:
     with worker:
         until(lambda: queue.counts().dead == 10)
     assert sum(sizes) == 20
-    assert {(letter.job.attempt, letter.reason) for letter in queue.dead()} == {(2, "OSError: no route")}
+    assert {(letter.job.attempt, letter.reason) for letter in queue.admin.dead()} == {(2, "OSError: no route")}
 
 
 def test_a_batch_keeps_no_result(work: Work, queue: Queue) -> None:

@@ -34,7 +34,7 @@ def test_run_until_empty(headrace_url: str) -> None:
         assert [queue.result(receipt.id) for receipt in receipts] == [b"second a", b"second b"]
         assert queue.counts() == Counts(enqueued=2, completed=2)
         assert delayed.counts() == Counts(enqueued=1, completed=1)
-        assert queue.workers() == []
+        assert queue.admin.workers() == []
 
 
 def test_the_server_is_empty_for_each_test(headrace_url: str) -> None:

@@ -118,7 +118,7 @@ def test_a_start_that_fails_ends_the_worker(work: Work, kind: str, queue: Queue)
     with pytest.raises(LookupError, match="no pool"):
         running.worker.run()
     assert said == ["first", "undone"]
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert queue.counts().waiting == 1
 
 
@@ -138,7 +138,7 @@ def test_a_stop_that_fails_is_raised_and_stops_no_other(
         running.close()
     assert said == ["last"]
     assert "hook_failed" in caplog.text
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_a_second_start_while_hooks_run(newest: Server) -> None:
@@ -280,7 +280,7 @@ def test_exceptions_through_middleware_are_the_handler_s(work: Work, kind: str, 
         queue.enqueue(payload, id=payload.decode())
     with running:
         until(lambda: queue.counts() == Counts(enqueued=4, completed=1, dead=3))
-    assert {letter.job.id: (letter.reason, letter.job.attempt) for letter in queue.dead()} == {
+    assert {letter.job.id: (letter.reason, letter.job.attempt) for letter in queue.admin.dead()} == {
         "lookup": ("not found", 1),
         "other": ("OSError: broken", 2),
         "refused": ("PermissionError: not you", 2),
@@ -372,7 +372,7 @@ def test_a_deadline_is_inside(work: Work, kind: str, queue: Queue, gate: threadi
     queue.enqueue(b"x")
     with running:
         until(lambda: queue.counts().dead == 1)
-        (letter,) = queue.dead()
+        (letter,) = queue.admin.dead()
         assert "past its deadline of 0.2 s" in (letter.reason or "")
         until(lambda: bool(seen))
     assert seen == ["TimeoutError" if kind == "tasks" else "NoneType"]

@@ -111,7 +111,7 @@ def test_idle_workers_begin_at_once(
         held = queue.enqueue_many([b"x"] * 16)
         leases = queue.lease_many(16)
         with worker:
-            until(lambda: any(x.name.startswith(worker.worker.name) for x in queue.workers()))
+            until(lambda: any(x.name.startswith(worker.worker.name) for x in queue.admin.workers()))
             for number, lease in enumerate(leases):
                 how = list(took)[number % 4]
                 job = lease.job.id
@@ -146,7 +146,7 @@ def test_delayed_jobs_come_when_they_are_due(work: Work, queue: Queue, record: R
             pass
 
     with worker:
-        until(queue.workers)
+        until(queue.admin.workers)
         receipts = [queue.enqueue(payload, delay=delay) for payload, delay in [(b"c", 0.9), (b"a", 0.3), (b"b", 0.6)]]
         until(lambda: queue.counts().completed == 3)
     assert len(receipts) == 3
@@ -169,7 +169,7 @@ def test_a_job_for_each_of_many_idle_workers(newest: Server, queue: Queue, gate:
     leases = queue.lease_many(4)
     for worker in workers:
         worker.start()
-    until(lambda: len(queue.workers()) == 5)
+    until(lambda: len(queue.admin.workers()) == 5)
     for lease in leases:
         lease.release()
     record.await_started(4)

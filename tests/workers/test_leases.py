@@ -87,11 +87,11 @@ def test_jobs_that_wait_for_a_slot_are_renewed_too(work: Work, queue: Queue, rec
 
 def lose(how: str, queue: Queue, client: redis.Redis) -> None:
     """Take the only job away from under its handler."""
-    (state,) = queue.running()
+    (state,) = queue.admin.running()
     if how == "cancelled":
         assert queue.cancel(state.job.id)
     elif how == "deleted":
-        assert queue.delete() == 1
+        assert queue.admin.delete() == 1
     else:
         client.xclaim(queue.ops.keys.part("jobs"), "workers", "thief", 0, [str(state.entry)])
 
@@ -131,11 +131,11 @@ def test_a_job_lost_under_its_handler(
 
 def take_away(how: str, queue: Queue, server: redis.Redis) -> None:
     """Put the only running job back, so that the worker which runs it may lease it again."""
-    (state,) = queue.running()
+    (state,) = queue.admin.running()
     if how == "expired":
-        assert queue.expire(state.job.id) == 1
+        assert queue.admin.expire(state.job.id) == 1
     elif how == "worker failed":
-        assert queue.fail_worker(str(state.worker)) == 1
+        assert queue.admin.fail_worker(str(state.worker)) == 1
     else:  # as peers do whose look at it comes late: nobody is told
         jobs, entry = queue.ops.keys.part("jobs"), str(state.entry)
         server.xclaim(jobs, "workers", "parked", 0, [entry], justid=True, retrycount=state.job.attempt)  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_a_handler_that_gives_up_has_not_finished(work: Work, queue: Queue, clie
 
     queue.enqueue(b"x")
     with worker:
-        until(lambda: list(queue.running()))
+        until(lambda: list(queue.admin.running()))
         lose("stolen", queue, client)
         assert over.wait(PATIENCE)
         queue.enqueue(b"y")  # whose loss it does not hear of
@@ -216,7 +216,7 @@ def test_a_completion_before_anybody_told(
 
     receipt = queue.enqueue(b"x")
     with worker:
-        until(lambda: list(queue.running()))
+        until(lambda: list(queue.admin.running()))
         lose("stolen", queue, client)
         gate.set()
         until(lambda: worker.engine.lifecycle.consumers[0].lost if fenced else queue.counts().completed)

@@ -80,7 +80,7 @@ def test_a_job_of_an_unknown_level_that_died_with_its_worker_waits(
         lease = more.lease()
         assert lease is not None
         with few:
-            more.expire(lease.job.id)
+            more.admin.expire(lease.job.id)
             queue.enqueue(b"near")
             record.await_ended(1)
             until(lambda: more.counts().parked == 1)
@@ -99,8 +99,8 @@ def test_a_schedule_of_an_unknown_level_ticks(work: Work, queue: Queue, newest: 
 
     with few, Queue("q", url=newest.url, priorities=4) as more:
         more.enqueue(b"far", priority=3)
-        more.schedule("s", b"tick", every=0.2, priority=3)
+        more.admin.schedule("s", b"tick", every=0.2, priority=3)
         record.await_ended(2)
-        assert more.unschedule("s")
+        assert more.admin.unschedule("s")
         assert set(record.ended) == {b"tick"}
         assert few.running

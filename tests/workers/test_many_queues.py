@@ -165,13 +165,13 @@ def test_a_worker_at_rest_learns_that_it_was_declared_dead(
     serve(worker, record)
     with worker:
         until(lambda: rests(worker))
-        old = {state.name for state in queues[0].workers()}
-        queues[0].fail_worker(worker.worker.name)
+        old = {state.name for state in queues[0].admin.workers()}
+        queues[0].admin.fail_worker(worker.worker.name)
         queues[0].enqueue(b"x")
         record.await_ended(1)
         until(lambda: queues[0].counts().completed == 1)
         assert len(old) == 1
-        assert not old & {state.name for state in queues[0].workers()}
+        assert not old & {state.name for state in queues[0].admin.workers()}
 
 
 @ENGINES
@@ -181,7 +181,7 @@ def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: R
     serve(worker, record)
     paused = queues[::4]
     for queue in paused:
-        queue.pause()
+        queue.admin.pause()
     with worker:
         for queue in queues:
             queue.enqueue(b"first")
@@ -190,13 +190,13 @@ def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: R
         until(lambda: sum(queue.counts().completed for queue in queues) == len(others))
         for number, queue in enumerate(queues):
             if number % 4 == 0:
-                queue.resume()
+                queue.admin.resume()
             elif number % 4 == 1:
                 queue.enqueue(b"delayed", delay=0.1)
             elif number % 4 == 2:
                 queue.enqueue(b"second")
             else:
-                queue.delete()
+                queue.admin.delete()
                 queue.enqueue(b"second")
         record.await_ended(len(others) + QUEUES)
     assert len(set(record.ended)) == len(others) + QUEUES

@@ -46,13 +46,13 @@ def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
 
     with worker:
         queue.enqueue_many([b"x"] * 2)
-        until(lambda: [x.leased for x in queue.workers()] == [2])
-        (state,) = queue.workers()
+        until(lambda: [x.leased for x in queue.admin.workers()] == [2])
+        (state,) = queue.admin.workers()
         assert state.name.startswith("w1.")
         assert (state.queue, state.alive) == ("q", True)
-        assert {job.worker for job in queue.running()} == {state.name}
+        assert {job.worker for job in queue.admin.running()} == {state.name}
         gate.set()
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 @pytest.mark.parametrize("kind", ["threads"])
@@ -84,7 +84,7 @@ def test_a_killed_worker_resumes(
             assert {note.payload: note.attempt for note in done} == {"hold 0": 2, "hold 1": 2, "front": 1, "new": 1}
             until(lambda: queue.counts() == Counts(enqueued=4, completed=4))
             assert consumers(queue, server) == {"w1", queue._peer.name}
-            assert len([x for x in queue.workers() if x.name.startswith("w1.")]) == 1
+            assert len([x for x in queue.admin.workers() if x.name.startswith("w1.")]) == 1
         finally:
             processes.close()
 
@@ -113,15 +113,15 @@ def test_a_second_one_under_a_name(work: Work, queue: Queue, record: Recorder) -
                 pass
 
     with first:
-        until(queue.workers)
-        (name,) = [x.name for x in queue.workers()]
+        until(queue.admin.workers)
+        (name,) = [x.name for x in queue.admin.workers()]
         second.start()
         until(lambda: second.engine.error is not None)
         with pytest.raises(NameTaken, match=rf"name='w1': {name} lives under this name, on queue 'q'; give each"):
             second.close()
         queue.enqueue(b"x")
         record.await_ended(1)
-        assert [x.name for x in queue.workers()] == [name]
+        assert [x.name for x in queue.admin.workers()] == [name]
     again = work(name="w1", heartbeat=30.0, timeout=NEVER)
 
     @again.handler("q")
@@ -161,10 +161,10 @@ def test_without_names_any_number_may_come(work: Work, queue: Queue, record: Rec
                 pass
 
         worker.start()
-    until(lambda: len(queue.workers()) == 3)
+    until(lambda: len(queue.admin.workers()) == 3)
     for worker in workers:
         worker.close()
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 # -- what an operator does to workers ------------------------------------------------------------------------
@@ -193,11 +193,11 @@ def test_a_failed_worker(work: Work, queue: Queue) -> None:
     with worker:
         queue.enqueue_many([b"a", b"b"])
         until(lambda: sorted(began) == [b"a", b"b"])  # leased, and not yet begun, they would be lost unseen
-        (before,) = [x.name for x in queue.workers()]
-        assert queue.fail_worker("w1") == 2
+        (before,) = [x.name for x in queue.admin.workers()]
+        assert queue.admin.fail_worker("w1") == 2
         until(lambda: queue.counts() == Counts(enqueued=2, completed=2))
         until(lambda: sorted(lost) == [b"a", b"b"])
-        (after,) = [x.name for x in queue.workers()]
+        (after,) = [x.name for x in queue.admin.workers()]
         assert before != after
         release.set()
 
@@ -216,7 +216,7 @@ def test_expired_leases_of_a_worker(work: Work, queue: Queue, record: Recorder) 
     with worker:
         queue.enqueue_many([b"a", b"b"])
         record.await_started(2)
-        assert queue.expire() == 2
+        assert queue.admin.expire() == 2
         record.await_started(4)
         assert record.started == [1, 1, 2, 2]
         gate.set()
@@ -240,7 +240,7 @@ def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recor
     with worker:
         queue.enqueue(b"running")
         record.await_started(1)
-        queue.pause()
+        queue.admin.pause()
         queue.enqueue_many([b"x"] * 10)
         reads = calls(newest)["xread"]
         until(lambda: calls(newest)["xread"] > reads + 1)
@@ -254,14 +254,14 @@ def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recor
         assert record.started == [b"running"]
         assert queue.counts() == Counts(waiting=10, enqueued=11, completed=1)
         began = time.monotonic()
-        queue.resume()
+        queue.admin.resume()
         until(lambda: queue.counts() == Counts(enqueued=11, completed=11))
         assert time.monotonic() - began < 10.0
 
 
 def test_paused_before_it_starts(work: Work, queue: Queue, record: Recorder) -> None:
     """A worker of a paused queue waits, and can stop; one that comes later begins when the queue goes on."""
-    queue.pause()
+    queue.admin.pause()
     queue.enqueue(b"x")
     workers = [work(), work()]
     for worker in workers:
@@ -272,10 +272,10 @@ def test_paused_before_it_starts(work: Work, queue: Queue, record: Recorder) -> 
                 pass
 
     with workers[0]:
-        until(queue.workers)
+        until(queue.admin.workers)
     assert queue.counts() == Counts(waiting=1, enqueued=1)
     with workers[1]:
-        until(queue.workers)
-        queue.resume()
+        until(queue.admin.workers)
+        queue.admin.resume()
         record.await_ended(1)
     assert queue.counts() == Counts(enqueued=1, completed=1)

@@ -97,12 +97,12 @@ def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool)
                 key, number = dice.choice(list(plan)), dice.randrange(number_of_each)
                 judge.cancel(key, number)
                 queue.cancel(f"{key}.{number}", key=key)
-                queue.expire()
+                queue.admin.expire()
             workers[0].stop()
             workers[0].close()
             workers[0] = worker()
             workers[0].start()
-            assert queue.drain(30)
+            assert queue.admin.drain(30)
         finally:
             for one in workers:
                 one.stop()
@@ -161,7 +161,7 @@ def test_a_killed_worker(processes: Processes, newest: Server) -> None:
         os.kill(victim.pid, signal.SIGKILL)
         processes.open_gate()
         processes.start("heir", concurrency=4, ordered=True)
-        assert queue.drain(30)
+        assert queue.admin.drain(30)
     rows = sorted([*processes.notes("began"), *processes.notes("done")], key=lambda row: row.at)
     for key in "ab":
         ran = [(row.event, int(row.payload[-1]), row.attempt) for row in rows if row.payload[-3] == key]

@@ -78,7 +78,7 @@ def test_an_idle_worker_stops(work: Work, own: Server, away: str) -> None:
 
     with Queue("q", url=own.url) as queue:
         worker.start()
-        until(queue.workers)
+        until(queue.admin.workers)
     leave(own, away)
     time.sleep(0.2)  # whatever is under way meets that, or not
     with soon(STOP):
@@ -160,7 +160,7 @@ def test_a_server_that_comes_back_in_time(work: Work, own: Server, record: Recor
         gate.set()
         worker.close()
         assert queue.counts() == Counts(enqueued=1, completed=1)
-        assert queue.workers() == []
+        assert queue.admin.workers() == []
 
 
 # -- an outage while it works -------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_a_bound(work: Work, own: Server, said: Any) -> None:
 
     with Queue("q", url=own.url) as queue:
         worker.start()
-        until(queue.workers)
+        until(queue.admin.workers)
     began = time.monotonic()
     own.kill()
     until(worker.engine.stopping.is_set)

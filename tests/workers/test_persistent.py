@@ -45,7 +45,7 @@ def test_it_goes_to_another_worker_when_one_stops(work: Work, queue: Queue, reco
     first.start()
     record.await_started(1)
     second.start()
-    until(lambda: len(queue.workers()) == 2)
+    until(lambda: len(queue.admin.workers()) == 2)
     first.stop()
     record.await_started(2)
     assert record.started == [("first", b"c", 1), ("second", b"c", 1)]
@@ -53,7 +53,7 @@ def test_it_goes_to_another_worker_when_one_stops(work: Work, queue: Queue, reco
     second.stop()
     assert record.most == 1
     assert queue.counts() == Counts(parked=1, enqueued=1)
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_more_jobs_than_slots_are_shared_out(work: Work, queue: Queue, record: Recorder) -> None:
@@ -99,7 +99,7 @@ def test_it_runs_again_until_it_says_that_it_is_over(work: Work, queue: Queue) -
         until(lambda: queue.counts() == Counts(enqueued=2, completed=1, dead=1))
     assert attempts == dict.fromkeys(attempts, [1, 2, 3, 4, 5] + [6] * 7)
     assert queue.result(receipts[0].id) == b"r"
-    assert [letter.reason for letter in queue.dead()] == ["over"]
+    assert [letter.reason for letter in queue.admin.dead()] == ["over"]
 
 
 def test_a_long_run_forgives_the_failures_before_it(work: Work, queue: Queue) -> None:
@@ -171,7 +171,7 @@ def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeou
 
     def seasoned() -> bool:
         now = clock()
-        return sum(state.alive and now - state.since > timeout for state in queue.workers()) >= number
+        return sum(state.alive and now - state.since > timeout for state in queue.admin.workers()) >= number
 
     until(seasoned)
 
@@ -191,7 +191,7 @@ def test_the_holder_is_killed(
     killed = clock()
     os.kill(first.pid, signal.SIGKILL)
     before, after = holders.await_notes(2, "opened")
-    until(lambda: len(queue.workers()) == 2)
+    until(lambda: len(queue.admin.workers()) == 2)
     record_property("seconds without a holder", round(after.at - killed, 3))
     assert before.pid == first.pid != after.pid
     assert killed < after.at < killed + 6.0  # 0.9 to 1.4 on a machine that has nothing else to do
@@ -212,7 +212,7 @@ def test_the_holder_is_frozen(
     holders.await_notes(1, "opened")
     holders.start("second", concurrency=1)
     await_seasoned(queue, clock, 2, 1.2)
-    (name,) = [state.name for state in queue.workers() if state.name.startswith("first.")]
+    (name,) = [state.name for state in queue.admin.workers() if state.name.startswith("first.")]
     os.kill(first.pid, signal.SIGSTOP)
     _, after = holders.await_notes(2, "opened")
     assert after.pid != first.pid
@@ -223,9 +223,9 @@ def test_the_holder_is_frozen(
     record_property("seconds until a holder that wakes has let go", round(closed.at - woken, 3))
     assert closed.pid == first.pid
     assert closed.at - woken < 3.0  # 0.1 on a machine that has nothing else to do
-    until(lambda: len({state.name.partition(".")[0] for state in queue.workers()}) == 2)
+    until(lambda: len({state.name.partition(".")[0] for state in queue.admin.workers()}) == 2)
     await_seasoned(queue, clock, 2, 1.2)
-    assert name not in {state.name for state in queue.workers()}
+    assert name not in {state.name for state in queue.admin.workers()}
     assert len(holders.notes("opened")) == 2
     assert len(holders.notes("closed")) == 1
 
@@ -253,7 +253,7 @@ def test_the_holder_is_cut_off(
         assert closed.pid == first.pid != after.pid
         assert closed.at <= after.at
         proxy.admit()
-        until(lambda: len({state.name.partition(".")[0] for state in queue.workers() if state.alive}) == 2)
+        until(lambda: len({state.name.partition(".")[0] for state in queue.admin.workers() if state.alive}) == 2)
         assert len(holders.notes("opened")) == 2
     assert queue.counts() == Counts(leased=1, enqueued=1)
 
@@ -266,7 +266,7 @@ def test_a_holder_that_stops_has_let_go_before_the_next(
     first = holders.start("first", concurrency=5)
     holders.await_notes(5, "opened")
     holders.start("second", concurrency=5)
-    until(lambda: len(queue.workers()) == 2)
+    until(lambda: len(queue.admin.workers()) == 2)
     stopped = clock()
     os.kill(first.pid, signal.SIGTERM)
     holders.await_notes(10, "opened")

@@ -62,7 +62,7 @@ def test_the_first_exception(queue, worker, headrace_run):
     queue.enqueue(b"bad")
     with pytest.raises(KeyError, match="bad"):
         headrace_run(worker)
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 @pytest.mark.parametrize(("payload", "error"), [(b"exit", SystemExit), (b"interrupt", KeyboardInterrupt)])
@@ -70,7 +70,7 @@ def test_what_would_end_the_program(queue, worker, headrace_run, payload, error)
     queue.enqueue(payload)
     with pytest.raises(error):
         headrace_run(worker)
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_the_exception_of_a_kind(headrace_url, worker, headrace_run):
@@ -93,7 +93,7 @@ def test_what_is_delayed(queue, worker, headrace_run, headrace_travel):
 
 
 def test_what_recurs(queue, worker, headrace_run, headrace_travel):
-    queue.schedule("hourly", b"x", every=3600)
+    queue.admin.schedule("hourly", b"x", every=3600)
     headrace_travel(3600)
     headrace_run(worker)
     assert queue.counts().completed == 1

@@ -55,7 +55,7 @@ class Scene:
 
     def names(self) -> set[str]:
         """Who is registered, without the random parts."""
-        return {state.name.partition(".")[0] for state in self.queue.workers()}
+        return {state.name.partition(".")[0] for state in self.queue.admin.workers()}
 
     def await_seasoned(self, *names: str) -> None:
         """Until they have been alive for long enough to declare others dead."""
@@ -64,7 +64,7 @@ class Scene:
             def seasoned() -> bool:
                 seconds, micros = client.time()
                 now = seconds + micros / 1e6
-                known = {x.name.partition(".")[0]: now - x.since for x in self.queue.workers() if x.alive}
+                known = {x.name.partition(".")[0]: now - x.since for x in self.queue.admin.workers() if x.alive}
                 return all(known.get(name, 0.0) > TIMEOUT for name in names)
 
             until(seasoned)
@@ -139,7 +139,7 @@ def test_a_frozen_worker(scene: Scene, record: Recorder) -> None:
     frozen = processes.start("frozen", concurrency=3)
     queue.enqueue_many([b"hold %d" % n for n in range(3)])
     processes.await_notes(3, "began")
-    (name,) = [state.name for state in queue.workers()]
+    (name,) = [state.name for state in queue.admin.workers()]
     rescuer = scene.peer("rescuer", record)
     scene.await_seasoned("rescuer")
     os.kill(frozen.pid, signal.SIGSTOP)
@@ -154,7 +154,7 @@ def test_a_frozen_worker(scene: Scene, record: Recorder) -> None:
     until(lambda: queue.counts().completed == 13)
     assert {note.pid for note in processes.notes("done")} == {frozen.pid}
     assert [note.payload for note in processes.notes("done")] == ["quick"] * 10
-    (new,) = [state.name for state in queue.workers()]
+    (new,) = [state.name for state in queue.admin.workers()]
     assert new.startswith("frozen.")
     assert new != name
     assert {x.partition(".")[0] for x in consumers(scene.server, queue)} == {"frozen"}
@@ -170,7 +170,7 @@ def test_poison(scene: Scene) -> None:
         for n in range(4)
     ]
     until(lambda: queue.counts().dead == 1 and queue.counts().completed == 2)
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert (letter.job.payload, letter.job.attempt) == (b"die", 3)
     assert "no attempts left" in str(letter.reason)
     assert len(processes.notes("began", payload="die")) <= 3
@@ -199,18 +199,18 @@ def test_a_server_that_comes_back(
             worker.start()
         queue.enqueue_many([b"hold"] * 4)
         record.await_started(4)
-        names = {state.name for state in queue.workers()}
+        names = {state.name for state in queue.admin.workers()}
         (own.stop if how == "stopped" else own.kill)()
         time.sleep(0.9)  # longer than the timeout: what is awaited is that nothing happens
         own.start()
         queue.enqueue_many([b"later"] * 4)
-        until(lambda: all(state.alive for state in queue.workers()))
+        until(lambda: all(state.alive for state in queue.admin.workers()))
         time.sleep(0.9)  # again: whoever would declare others dead had the time for it
-        assert {state.name for state in queue.workers()} == names
+        assert {state.name for state in queue.admin.workers()} == names
         gate.set()
         until(lambda: queue.counts().completed == 8)
         for worker in workers:
             worker.close()
         assert Counter(record.ended) == {(b"hold", 1): 4, (b"later", 1): 4}
         assert queue.counts() == Counts(enqueued=8, completed=8)
-        assert queue.workers() == []
+        assert queue.admin.workers() == []

@@ -33,7 +33,7 @@ def serves(work: Work, url: str, declare: Callable[[Any], None], **options: Any)
 
 
 def known(queue: Queue) -> dict[str, Schedule]:
-    return {one.name: one for one in queue.schedules()}
+    return {one.name: one for one in queue.admin.schedules()}
 
 
 def test_they_run(work: Work, kind: str, queue: Queue, newest: Server) -> None:
@@ -83,7 +83,7 @@ def test_versions_side_by_side(work: Work, queue: Queue, newest: Server) -> None
         tasks.cron(every=7200)(tasks.task(name="kept")(lambda: None))
         tasks.cron(every=3600)(tasks.task(name="came")(lambda: None))
 
-    queue.schedule("by hand", b"x", every=3600)
+    queue.admin.schedule("by hand", b"x", every=3600)
     first = serves(work, newest.url, old)
     with first:
         until(lambda: set(known(queue)) == {"by hand", "tasks/kept", "tasks/left"})
@@ -114,7 +114,7 @@ def test_code_without_any_ends_them(work: Work, queue: Queue, newest: Server) ->
 def test_one_that_is_deleted_with_its_queue_comes_back(work: Work, queue: Queue, newest: Server) -> None:
     with serves(work, newest.url, lambda tasks: tasks.cron(every=3600)(tasks.task(name="x")(lambda: None))):
         until(lambda: known(queue))
-        queue.delete()
+        queue.admin.delete()
         until(lambda: known(queue))
 
 
@@ -133,14 +133,14 @@ def test_one_that_left_the_code_ends_in_the_shard_to_which_it_moved(
         return running
 
     def known() -> set[str]:
-        return {one.name for one in queue.schedules()}
+        return {one.name for one in queue.admin.schedules()}
 
     with Queue("q", url=server.url, shards=4) as queue:
-        queue.schedule("by hand", b"x", every=3600)
+        queue.admin.schedule("by hand", b"x", every=3600)
         with version("kept", "left"):
             until(lambda: known() == {"by hand", "tasks/kept", "tasks/left"})
-        queue.reshard(6)
-        queue.reshard()
+        queue.admin.reshard(6)
+        queue.admin.reshard()
         with version("kept"):
             until(lambda: known() == {"by hand", "tasks/kept"})
             until(lambda: known() == {"by hand", "tasks/kept"})

@@ -34,7 +34,7 @@ def client(server: Server) -> Any:
 
 def registered(queue: Any, name: str) -> int:
     """In how many shards a worker is."""
-    return sum(worker.name.startswith(name) for worker in queue.workers())
+    return sum(worker.name.startswith(name) for worker in queue.admin.workers())
 
 
 @pytest.mark.parametrize("shards", [8, 2, 12])
@@ -50,10 +50,10 @@ def test_a_worker_takes_on_new_shards_and_leaves_old_ones(
     queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(50)])
     with worker:
         until(lambda: registered(queue, "w") == OLD, "a registration in each shard")
-        assert queue.reshard(shards).shards == shards
+        assert queue.admin.reshard(shards).shards == shards
         queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(50, 200)])
         assert queue.enqueue(b"200").result(timeout=30) is None
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
         until(lambda: registered(queue, "w") == OLD + shards, "a registration in each shard")
         assert gone(queue, client).draining in (0, 1)  # the result is kept, if it went to an old one
         for key in client.scan_iter("headrace:*:result:*"):
@@ -61,7 +61,7 @@ def test_a_worker_takes_on_new_shards_and_leaves_old_ones(
         assert gone(queue, client).done
         until(lambda: registered(queue, "w") == shards, "the new ones only")
         queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(201, 260)])
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     assert done == {b"%d" % n: 1 for n in range(260)}
     assert registered(queue, "w") == 0
     left = {key.decode().rpartition(":")[2] for key in client.scan_iter("headrace:{q~0.*")}
@@ -118,13 +118,13 @@ def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> 
             producer.start()
         for shards in (8, OLD, 6):
             before = len(added)
-            assert queue.reshard(shards).shards == shards
+            assert queue.admin.reshard(shards).shards == shards
             until(lambda before=before: errors or len(added) > before + 40, "producers that go on")
         enough.set()
         for producer in producers:
             producer.join()
         assert not errors
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     assert done == dict.fromkeys(added, 1)
     assert queue.counts().lost == 0
 
@@ -150,13 +150,13 @@ def test_an_ordered_queue_keeps_its_order(server: Server, kind: str) -> None:
             queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(100)])
             number += 100
             if shards is not None:
-                queue.reshard(shards)
+                queue.admin.reshard(shards)
         with worker:
             queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(100)])
             number += 100
-            queue.reshard(6)
+            queue.admin.reshard(6)
             queue.enqueue_many([NewJob(b"%d" % (number + n), key=f"k{n % 10}") for n in range(100)])
             number += 100
-            assert queue.drain(120)
+            assert queue.admin.drain(120)
     assert most == [1]
     assert done == {f"k{k}": [*range(k, number, 10)] for k in range(10)}

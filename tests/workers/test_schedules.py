@@ -38,12 +38,12 @@ def test_several_workers_one_job_a_tick(work: Work, queue: Queue, record: Record
                 pass
 
         worker.start()
-    assert queue.schedule("s", b"x", every=0.2, missed="all")
-    assert queue.schedule("c", b"x", cron="* * * * * *", missed="all")
+    assert queue.admin.schedule("s", b"x", every=0.2, missed="all")
+    assert queue.admin.schedule("c", b"x", cron="* * * * * *", missed="all")
     until(lambda: len([name for name in record.ended if name[0] == "c"]) >= 2)
     record.await_ended(12)
-    assert queue.unschedule("s")
-    assert queue.unschedule("c")
+    assert queue.admin.unschedule("s")
+    assert queue.admin.unschedule("c")
     until(lambda: queue.counts().present == 0)
     for worker in workers:
         worker.close()
@@ -68,7 +68,7 @@ def test_workers_that_were_away(work: Work, queue: Queue, newest: Server) -> Non
 
         return worker
 
-    queue.schedule("s", b"x", every=0.1, missed="all")
+    queue.admin.schedule("s", b"x", every=0.1, missed="all")
     with works():
         until(lambda: len(ran) >= 2)
     before = max(ran)
@@ -76,7 +76,7 @@ def test_workers_that_were_away(work: Work, queue: Queue, newest: Server) -> Non
         until(lambda: client.time()[0] * 1000 > before + 1000)
     with works():
         until(lambda: len(ran) >= 14)
-        queue.unschedule("s")
+        queue.admin.unschedule("s")
         until(lambda: queue.counts().present == 0)
     assert len(set(ran)) == len(ran)
     assert {later - earlier for earlier, later in pairwise(sorted(ran))} == {100}
@@ -94,12 +94,12 @@ def test_the_server_restarts(kind: str, tmp_path: Path, record: Recorder) -> Non
                 pass
 
         with Queue("q", url=server.url) as queue, worker:
-            queue.schedule("s", b"x", every=0.25, missed="all")
+            queue.admin.schedule("s", b"x", every=0.25, missed="all")
             record.await_ended(2)
             server.kill()
             server.start()
             record.await_ended(len(record.ended) + 4)
-            queue.unschedule("s")
+            queue.admin.unschedule("s")
             until(lambda: queue.counts().present == 0)
             assert {later - earlier for earlier, later in pairwise(sorted(set(record.ended)))} == {250}
             assert queue.counts().enqueued == len(set(record.ended))
@@ -110,7 +110,7 @@ def test_a_worker_that_lacks_the_library(
     work: Work, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, record: Recorder
 ) -> None:
     """It says so, once, and goes on with the others; a worker that has it may put those jobs in."""
-    queue.schedule("c", b"x", cron="* * * * * *")
+    queue.admin.schedule("c", b"x", cron="* * * * * *")
     monkeypatch.setitem(sys.modules, "cronsim", None)
     worker = work(heartbeat=0.2, timeout=1.0)
 
@@ -124,7 +124,7 @@ def test_a_worker_that_lacks_the_library(
 
     with worker:
         until(said)
-        queue.schedule("e", b"x", every=0.1)
+        queue.admin.schedule("e", b"x", every=0.1)
         record.await_ended(5)
         assert len(said()) == 1
         assert "schedule_failed: schedule 'c' of queue 'q'" in said()[0]
@@ -154,7 +154,7 @@ def test_delays_that_others_make_while_a_worker_waits(work: Work, queue: Queue, 
 
     def reschedule(delay: float) -> str:
         name = queue.enqueue(b"x", delay=3600).id
-        assert queue.reschedule(name, delay)
+        assert queue.admin.reschedule(name, delay)
         return name
 
     @worker.handler("q")
@@ -163,7 +163,7 @@ def test_delays_that_others_make_while_a_worker_waits(work: Work, queue: Queue, 
         late[job.id] = now()
 
     with worker:
-        until(lambda: len(queue.workers()) == 2)
+        until(lambda: len(queue.admin.workers()) == 2)
         for delay in (0.1, 0.3, 0.05):
             for way in (retry, reschedule, lambda delay: queue.enqueue(b"x", delay=delay).id):
                 until(lambda: clock.info("clients")["blocked_clients"] > 0)
@@ -172,9 +172,9 @@ def test_delays_that_others_make_while_a_worker_waits(work: Work, queue: Queue, 
                 due = state.due if state is not None and state.due is not None else now()
                 until(lambda name=name: name in late)
                 late[name] -= due
-        assert queue.schedule("s", b"x", every=0.2)
+        assert queue.admin.schedule("s", b"x", every=0.2)
         until(lambda: any(name.startswith("s@") for name in late))
-        queue.unschedule("s")
+        queue.admin.unschedule("s")
     clock.close()
     waits = sorted(seconds for name, seconds in late.items() if "@" not in name)
     assert len(waits) == 9

@@ -46,14 +46,14 @@ def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concu
 
     queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(300)])
     with worker:
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
         receipt = queue.enqueue(b"one more", key="k300")
         assert receipt.result(timeout=20) == b"one more"
     assert seen == {f"k{n}": 1 for n in range(301)}
     assert runs.most <= concurrency
     counts = queue.counts()
     assert (counts.completed, counts.present, counts.lost) == (301, 0, 0)
-    assert [one for one in queue.workers() if not one.name.startswith("queue-")] == []
+    assert [one for one in queue.admin.workers() if not one.name.startswith("queue-")] == []
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -73,9 +73,9 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
     each = 80 * min(2, concurrency)  # so that an instant for which a shard's role waits counts little
     queue.enqueue_many([NewJob(b"x", key=key) for _ in range(each) for key in keys])
     with worker:
-        until(lambda: len(queue.workers()) == SHARDS)  # a busy machine may let one come in late
+        until(lambda: len(queue.admin.workers()) == SHARDS)  # a busy machine may let one come in late
         there.set()
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     early = Counter(done[: len(done) // 2])
     assert min(early[shard] for shard in range(SHARDS)) >= each / 8, early
 
@@ -114,7 +114,7 @@ def starving(server: Server, kind: str, shards: int, rounds: int, register: Any)
         register(worker, queue)(work)
         queue.enqueue_many([NewJob(b"backlog", key=keys[0]) for _ in range(20_000)])
         with worker:
-            until(lambda: len(queue.workers()) == shards and len(backlog) > 20, "a registration in each shard")
+            until(lambda: len(queue.admin.workers()) == shards and len(backlog) > 20, "a registration in each shard")
             waited: list[int] = []
             for turn in range(rounds):
                 jobs = [NewJob(b"%d/%d" % (turn, shard), key=keys[shard]) for shard in range(1, shards)]
@@ -124,7 +124,7 @@ def starving(server: Server, kind: str, shards: int, rounds: int, register: Any)
                 waited += [seen[job.payload] - began for job in jobs]
             longest, share = max(waited), len(waited) / (len(waited) + len(backlog))
             assert longest <= 60 + 6 * shards, (longest, share)
-            queue.purge()
+            queue.admin.purge()
 
 
 def test_the_table_is_read_by_the_clock(server: Server, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_key_s_jobs_come_in_order_to_one_slot(server: Server, queue: Any, kind
 
     queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n % 10}") for n in range(300)])
     with worker:
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     assert done == {f"k{k}": [*range(k, 300, 10)] for k in range(10)}
 
 
@@ -171,7 +171,7 @@ def test_a_foreign_job_wakes_a_worker_at_rest(server: Server, queue: Any, kind: 
             pass
 
     with worker:
-        until(lambda: len(queue.workers()) == SHARDS, "a registration in each shard")
+        until(lambda: len(queue.admin.workers()) == SHARDS, "a registration in each shard")
         client: Any = redis.Redis.from_url(server.url)
         for part in Table.of("q", SHARDS).parts:
             client.xadd(Keys.of("q").at(part).part("jobs"), {"data": b"%d" % part.number})
@@ -198,7 +198,7 @@ def test_slow_jobs_of_one_shard_leave_the_others_their_turn(server: Server, queu
         queue.enqueue_many([NewJob(b"fast", key=f"k{n}") for n in range(200)])
         until(lambda: queue.counts().leased == 2, "others are given back, or were not leased")
         gate.set()
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     assert len(runs.ended) == 402
 
 
@@ -211,7 +211,7 @@ def test_batches_are_of_one_shard(server: Server, queue: Any, kind: str) -> None
 
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(200)])
     with worker:
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     assert sum(map(len, batches)) == 200
     assert all(len({job.shard for job in batch}) == 1 for batch in batches)
     assert max(map(len, batches)) > 5
@@ -230,7 +230,7 @@ def test_failures_are_judged_as_anywhere(server: Server, queue: Any, kind: str) 
 
     receipts = [queue.enqueue(payload, key=f"k{n}") for n, payload in enumerate([b"ok", b"dead", b"poison"] * 5)]
     with worker:
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     assert [tried[receipt.id] for receipt in receipts] == [3, 1, 3] * 5
     assert (queue.counts().completed, queue.counts().dead, queue.counts().lost) == (5, 10, 0)
 
@@ -246,7 +246,7 @@ def test_a_dead_worker_s_jobs_come_back_in_every_shard(server: Server, queue: An
         seen[job.key] += 1
 
     with worker:
-        assert queue.drain(60)
+        assert queue.admin.drain(60)
     assert seen == {f"k{n}": 1 for n in range(60)}
 
 
@@ -271,7 +271,7 @@ def test_a_rate_per_shard(server: Server, kind: str) -> None:
         queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(120)])
         with worker:
             until(lambda: queue.counts().completed == 2 * SHARDS)
-            assert not queue.drain(0.3)
+            assert not queue.admin.drain(0.3)
         assert done == dict.fromkeys(range(SHARDS), 2)
         assert queue.counts().present == 120 - 2 * SHARDS
 
@@ -312,7 +312,7 @@ def test_tasks(server: Server, kind: str) -> None:
             for some in (first, named, many):
                 assert [receipt.result(timeout=30) for receipt in some] == [*range(0, 40, 2)]
         assert len(ran) == len(set(ran)) == 60
-        assert len({shard.number for shard in tasks.queue.shards() if shard.counts.completed}) == SHARDS
+        assert len({shard.number for shard in tasks.queue.admin.shards() if shard.counts.completed}) == SHARDS
 
 
 @pytest.mark.usefixtures("soon")
@@ -324,14 +324,14 @@ def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kin
         worker.worker.tasks(tasks)
         with worker:
             until(lambda: len(ran) >= 5)
-            until(lambda: len(tasks.queue.schedules()) == 3)
+            until(lambda: len(tasks.queue.admin.schedules()) == 3)
             until(lambda: all(one.recurring.said_as for one in worker.engine.lifecycle.consumers))
-            assert sorted(one.name for one in tasks.queue.schedules()) == [
+            assert sorted(one.name for one in tasks.queue.admin.schedules()) == [
                 "tasks/double", "tasks/double#2", "tasks/double#3",
             ]  # fmt: skip
         assert all(name.startswith("tasks/double#2@") for name in ran)
         assert len(set(ran)) == len(ran)
-        for shard in tasks.queue.shards():
+        for shard in tasks.queue.admin.shards():
             often = Table.of("q", SHARDS).part_of("tasks/double#2") == shard.number
             assert shard.counts.enqueued == (len(ran) if often else 0) + shard.counts.present
     with Tasks("q", server.url, shards=SHARDS) as tasks:
@@ -339,7 +339,7 @@ def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kin
         worker = Running(kind, url=server.url)
         worker.worker.tasks(tasks)
         with worker:
-            until(lambda: [one.name for one in tasks.queue.schedules()] == ["tasks/double"])
+            until(lambda: [one.name for one in tasks.queue.admin.schedules()] == ["tasks/double"])
 
 
 @pytest.mark.usefixtures("soon")
@@ -350,8 +350,8 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         worker = Running(kind, url=server.url)
         worker.worker.tasks(tasks)
         worker.start()
-        until(tasks.queue.schedules)
-        due = tasks.queue.schedules()[0].next_due
+        until(tasks.queue.admin.schedules)
+        due = tasks.queue.admin.schedules()[0].next_due
         if not runs:
             worker.close()
         change = tasks.queue._whole.map  # the steps of `reshard`, but for the last, which moves schedules, too
@@ -364,8 +364,8 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         new = tasks.queue._whole.map.of("tasks/double")
         assert new.shard.number >= SHARDS
         until(lambda: tasks.queue._drive(schedules(new)))
-        until(lambda: len(tasks.queue.schedules()) == 1, "the old shard lets it go")
-        assert [one.next_due for one in tasks.queue.schedules()] == [due]
+        until(lambda: len(tasks.queue.admin.schedules()) == 1, "the old shard lets it go")
+        assert [one.next_due for one in tasks.queue.admin.schedules()] == [due]
         worker.close()
 
 

@@ -23,12 +23,12 @@ ENDS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["
 def test_an_idle_worker_ends_at_once(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
     """B-2: and nothing of it is left."""
     process = processes.start("w", concurrency=2, heartbeat=2.0, timeout=10.0)
-    until(queue.workers)
+    until(queue.admin.workers)
     os.kill(process.pid, number)
     process.join(PATIENCE)
     assert process.exitcode == 0
     assert processes.notes("stopped")
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert consumers(newest, queue) == set()
 
 
@@ -46,7 +46,7 @@ def test_a_busy_worker_finishes(processes: Processes, queue: Queue, newest: Serv
     assert process.exitcode == 0
     assert {note.payload for note in processes.notes("began")} == {"hold a", "hold b"}
     assert len(processes.notes("done")) == 2
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert consumers(newest, queue) == set()
     assert queue.counts() == Counts(waiting=2, enqueued=4, completed=2)
 
@@ -65,7 +65,7 @@ def test_a_second_signal_releases_everything(processes: Processes, queue: Queue,
     assert time.monotonic() - began < 2.0  # 0.1 s on a machine that has nothing else to do
     process.join(PATIENCE)
     assert process.exitcode == 0
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert consumers(newest, queue) == set()
     assert payloads(queue, 4) == [(b"hold a", 1), (b"hold b", 1), (b"hold c", 1), (b"d", 1)]
     assert not processes.notes("done")
@@ -90,4 +90,4 @@ def test_a_signal_before_the_start(newest: Server, queue: Queue, engine: str) ->
     )
     assert (done.returncode, done.stdout) == (0, "ended in good order\n"), done.stderr
     assert "Traceback" not in done.stderr
-    assert queue.workers() == []
+    assert queue.admin.workers() == []

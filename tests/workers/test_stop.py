@@ -66,14 +66,14 @@ def test_a_graceful_stop(
     worker.stop(wait=False)
     until(lambda: queue.counts().leased == 1, "it does not give back what it can't start")
     queue.enqueue(b"new")
-    assert [state.job.payload for state in queue.waiting()] == [b"b", b"c", b"d", b"new"]
-    assert len(queue.workers()) == 1
-    (state,) = queue.running()
-    until(lambda: [x.since for x in queue.running()] > [state.since], "its lease is not renewed")
+    assert [state.job.payload for state in queue.admin.waiting()] == [b"b", b"c", b"d", b"new"]
+    assert len(queue.admin.workers()) == 1
+    (state,) = queue.admin.running()
+    until(lambda: [x.since for x in queue.admin.running()] > [state.since], "its lease is not renewed")
     gate.set()
     worker.close()
     assert queue.result(receipts[0].id) == b"done"
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert consumers(newest, queue) == set()
     assert queue.counts() == Counts(parked=3, waiting=1, enqueued=6, completed=2)
     assert payloads(queue, 5) == [(b"b", 1), (b"c", 1), (b"d", 1), (b"new", 1)]
@@ -105,7 +105,7 @@ def test_a_second_stop_releases_everything(
     record.await_ended(3)
     assert sorted(cancelled) == ([b"a", b"b", b"c"] if kind == "tasks" else [])
     assert queue.counts() == Counts(parked=3, waiting=1, enqueued=4)
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert consumers(newest, queue) == set()
     assert payloads(queue, 4) == [(b"a", 1), (b"b", 1), (b"c", 1), (b"d", 1)]
 
@@ -168,7 +168,7 @@ def test_stopping_what_does_not_run(work: Work, queue: Queue) -> None:
     worker.stop()
     worker.stop()
     worker.close()
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_everybody_may_stop_it_at_once(work: Work, queue: Queue) -> None:
@@ -185,7 +185,7 @@ def test_everybody_may_stop_it_at_once(work: Work, queue: Queue) -> None:
     for stopper in stoppers:
         stopper.join(PATIENCE)
     worker.close()
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert queue.counts().lost == queue.counts().leased == 0
 
 
@@ -233,8 +233,8 @@ def test_a_worker_starts_again(work: Work, queue: Queue, record: Recorder) -> No
 
     for round_ in range(3):
         with worker:
-            until(queue.workers)
-            names += [state.name for state in queue.workers()]
+            until(queue.admin.workers)
+            names += [state.name for state in queue.admin.workers()]
             queue.enqueue(b"%d" % round_)
             record.await_ended(round_ + 1)
     assert len(set(names)) == 3
@@ -284,10 +284,10 @@ def test_a_worker_runs_once_at_a_time(work: Work, queue: Queue) -> None:
     def body(job: Job) -> None: ...
 
     with worker:
-        until(queue.workers)
+        until(queue.admin.workers)
         with pytest.raises(RuntimeError, match="running already"):
             worker.worker.start()
-        assert len(queue.workers()) == 1
+        assert len(queue.admin.workers()) == 1
 
 
 def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
@@ -371,7 +371,7 @@ def test_a_role_that_dies_ends_the_worker(
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         worker.close()
     assert queue.counts() == Counts(enqueued=1, completed=1)
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 @pytest.mark.parametrize("make", [Worker, AsyncWorker])
@@ -399,21 +399,21 @@ def test_an_error_in_the_block_is_not_replaced(queue: Queue, newest: Server) -> 
     worker = Worker(url=newest.url)
     worker.handler("q")(lambda _: None)
     with pytest.raises(LookupError, match="mine"), worker:  # noqa: PT012
-        until(queue.workers)
+        until(queue.admin.workers)
         raise LookupError("mine")
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
     async def story() -> None:
         worker = AsyncWorker(url=newest.url)
         worker.handler("q")(lambda _: None)
         async with worker:
-            while not queue.workers():  # noqa: ASYNC110
+            while not queue.admin.workers():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"):
         asyncio.run(story())
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
 
 
 def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
@@ -486,17 +486,17 @@ def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server,
             while not engine.finished:  # noqa: ASYNC110 - who was cancelled once more did not wait
                 await asyncio.sleep(0.01)
             assert left == [True]
-            assert queue.workers() == []
+            assert queue.admin.workers() == []
             await asyncio.sleep(0)
             assert asyncio.all_tasks() == before
-            (state,) = queue.waiting()
+            (state,) = queue.admin.waiting()
             assert state.job.attempt == 1  # none was spent
         worker.start()
         await worker.stop()
 
     queue.enqueue(b"x")
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert payloads(queue, 1) == [(b"x", 1)]
 
 
@@ -519,7 +519,7 @@ def its_loop_ends(queue: Queue, newest: Server) -> None:
     async def abandoned() -> None:
         worker.start()
         engine: Any = worker._running
-        while not queue.running():  # noqa: ASYNC110
+        while not queue.admin.running():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         stopping = asyncio.create_task(worker.stop())
         await engine.stopping.wait()
@@ -527,7 +527,7 @@ def its_loop_ends(queue: Queue, newest: Server) -> None:
 
     async def unstopped() -> None:
         worker.start()
-        while not queue.workers():  # noqa: ASYNC110
+        while not queue.admin.workers():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def again() -> None:
@@ -536,9 +536,9 @@ def its_loop_ends(queue: Queue, newest: Server) -> None:
 
     queue.enqueue(b"x")
     asyncio.run(abandoned())
-    assert queue.workers() == []
-    assert [state.job.attempt for state in queue.waiting()] == [1]
-    queue.purge()
+    assert queue.admin.workers() == []
+    assert [state.job.attempt for state in queue.admin.waiting()] == [1]
+    queue.admin.purge()
     asyncio.run(unstopped())
     asyncio.run(again())
 
@@ -557,8 +557,8 @@ def test_a_subscription_that_is_opened_anew_as_the_worker_stops(
     worker = Worker(url=newest.url, timeout=30.0)
     worker.handler("q")(print)
     worker.start()
-    until(queue.workers)
+    until(queue.admin.workers)
     monkeypatch.setattr(Subscription, "close", lost)
     worker.stop()
-    assert queue.workers() == []
+    assert queue.admin.workers() == []
     assert len(closed) > 1

@@ -99,7 +99,7 @@ def test_innocents_beside_poison(
         process = work(worker, processes)
         until(lambda: queue.counts().dead + queue.counts().completed == INNOCENT + 1, "an end of all", PATIENCE)
         assert queue.counts() == Counts(enqueued=INNOCENT + 1, completed=INNOCENT, dead=1)
-        (letter,) = queue.dead()
+        (letter,) = queue.admin.dead()
         assert letter.job.payload == b"poison"
         assert "ended its process 3 times while alone" in str(letter.reason)
         until(lambda: other.counts() == Counts(enqueued=50, completed=50))

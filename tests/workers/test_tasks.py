@@ -13,7 +13,19 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncTasks, AsyncWorker, Counts, DeadLetter, JobFailed, NewJob, Queue, Retry, Tasks
+from headrace import (
+    AsyncTasks,
+    AsyncWorker,
+    Counts,
+    DeadLetter,
+    Debounce,
+    JobFailed,
+    NewJob,
+    Queue,
+    Replace,
+    Retry,
+    Tasks,
+)
 from headrace.codecs import Compressed
 from headrace.errors import CodecError
 from tests.support.awaiting import until
@@ -211,11 +223,11 @@ def test_calls_under_conditions(tasks: Tasks) -> None:
     @tasks.task
     def welcome(to: str) -> None: ...
 
-    once = welcome.options(id="a", debounce=60, max_wait=90, full="raise")
+    once = welcome.options(id="a", if_exists=Debounce(60, max_wait=90), full="raise")
     assert once.enqueue("ada").outcome == "added"
     until(lambda: once.enqueue("ben").outcome == "moved")  # within the same millisecond there is nothing to move
-    assert welcome.options(id="a", replace=True).enqueue("cyd").outcome == "replaced"
-    assert [job.job.payload for job in tasks.queue.waiting()] == [b'{"to":"cyd"}']
+    assert welcome.options(id="a", if_exists=Replace()).enqueue("cyd").outcome == "replaced"
+    assert [job.job.payload for job in tasks.queue.admin.waiting()] == [b'{"to":"cyd"}']
     with pytest.raises(TypeError, match="unexpected keyword argument 'bounce'"):
         welcome.options(bounce=5)  # type: ignore[call-arg]
 
@@ -232,7 +244,7 @@ def test_each_task_has_its_own_policy(work: Work, kind: str, tasks: Tasks) -> No
         task.options(id=task.name).enqueue(1)
     with worker:
         until(lambda: tasks.queue.counts().dead == 2)
-    assert {letter.job.id: (letter.job.attempt, letter.reason) for letter in tasks.queue.dead()} == {
+    assert {letter.job.id: (letter.job.attempt, letter.reason) for letter in tasks.queue.admin.dead()} == {
         "twice": (2, "LookupError: 1"),
         "once": (1, "LookupError: 1"),
     }
@@ -257,7 +269,7 @@ def test_what_changed_in_flight_dies_with_its_reason(work: Work, kind: str, task
     tasks.queue.enqueue(b"{}", id="unknown", headers={"kind": "goodbye"})
     with worker:
         until(lambda: tasks.queue.counts() == Counts(enqueued=5, completed=1, dead=4))
-    reasons = {letter.job.id: (letter.reason or "", letter.job.attempt) for letter in tasks.queue.dead()}
+    reasons = {letter.job.id: (letter.reason or "", letter.job.attempt) for letter in tasks.queue.admin.dead()}
     assert reasons == {
         "renamed": ("task 'welcome' does not take these arguments: an argument 'whom', which it does not take here", 1),
         "of another type": ("task 'welcome' does not take these arguments: to: must be str, not integer", 1),

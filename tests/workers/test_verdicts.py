@@ -155,7 +155,7 @@ def test_undecodable_jobs_are_quarantined(work: Work, newest: Server, record: Re
         with worker:
             until(lambda: queue.counts().completed == 4)
             until(lambda: queue.counts().dead == 3)
-        letters = list(queue.dead())
+        letters = list(queue.admin.dead())
         assert [letter.job.payload for letter in letters] == [b"{", b"\xff\x00", b""]
         assert all(letter.reason for letter in letters)
         assert queue.counts().present == 3
@@ -209,7 +209,7 @@ def test_tenacitys_objects(work: Work, queue: Queue, retry: Retry, runs: int) ->
     with worker:
         until(lambda: queue.counts().dead == 1)
     assert attempts == list(range(1, runs + 1))
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert (letter.job.attempt, letter.reason) == (runs, "OSError: no route")
 
 
@@ -259,7 +259,7 @@ def test_verdicts(work: Work, queue: Queue) -> None:
     assert sorted(attempts) == sorted(
         [(payload, 1) for payload in verdicts] + [(payload, 2 if payload == b"spent" else 1) for payload in again]
     )
-    assert [letter.reason for letter in queue.dead()] == ["too late"]
+    assert [letter.reason for letter in queue.admin.dead()] == ["too late"]
 
 
 def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queue) -> None:
@@ -281,7 +281,7 @@ def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queu
     lease = queue.lease()
     assert lease is not None
     lease.release()  # a script that the server does not know yet would run behind the lease sent with it
-    assert queue.purge() == 1
+    assert queue.admin.purge() == 1
     queue.enqueue_many([b"retry", b"release", b"c", b"d"])
     with worker:
         until(lambda: queue.counts().completed == 4)
@@ -306,7 +306,7 @@ def test_where_it_failed_stays_with_the_job(work: Work, queue: Queue, way: str) 
     queue.enqueue_many([b"luck", b"dead"])
     with worker:
         until(lambda: queue.counts() == Counts(enqueued=2, delayed=1, dead=1))
-    (delayed,), (letter,) = queue.delayed(), queue.dead()
+    (delayed,), (letter,) = queue.admin.delayed(), queue.admin.dead()
     assert (delayed.reason, letter.reason) == ("OSError: no luck", "EOFError: never")
     assert delayed.traceback is not None
     lines = delayed.traceback.splitlines()
@@ -345,7 +345,7 @@ def test_dead_letters_are_capped(work: Work, queue: Queue) -> None:
             queue.enqueue(str(number))
             now = Counts(enqueued=number, dead=min(number, 2), dead_trimmed=max(number - 2, 0))
             until(lambda now=now: queue.counts() == now)
-    assert [letter.reason for letter in queue.dead()] == ["3", "4"]
+    assert [letter.reason for letter in queue.admin.dead()] == ["3", "4"]
 
 
 # -- the unexpected ----------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ def test_an_interrupted_loop(queue: Queue, newest: Server, how: str) -> None:
         run()
     leases = queue.lease_many(3)
     assert [(lease.job.payload, lease.job.attempt) for lease in leases] == [(b"x", 1), (b"y", 1), (b"z", 1)]
-    assert not [state for state in queue.workers() if state.name.startswith(worker.name)]
+    assert not [state for state in queue.admin.workers() if state.name.startswith(worker.name)]
 
 
 @pytest.mark.parametrize("error", [StopIteration(1), StopAsyncIteration(), RecursionError()])
@@ -444,7 +444,7 @@ def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseExcep
     queue.enqueue_many([b"bad", b"good"])
     with worker:
         until(lambda: queue.counts() == Counts(enqueued=2, completed=1, dead=1))
-    assert [letter.job.attempt for letter in queue.dead()] == [2]
+    assert [letter.job.attempt for letter in queue.admin.dead()] == [2]
 
 
 def test_a_handler_object(newest: Server, queue: Queue) -> None:
@@ -471,7 +471,7 @@ def test_a_handler_object(newest: Server, queue: Queue) -> None:
                 while not queue.results([receipt.id]) or not other.counts().dead:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert queue.result(receipt.id) == b"hello you"
-            (letter,) = other.dead()
+            (letter,) = other.admin.dead()
             assert "TypeError" in str(letter.reason)
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
@@ -498,13 +498,13 @@ def test_a_handler_that_never_returns_ends_by_its_deadline(work: Work, queue: Qu
 
     queue.enqueue(b"x")
     with worker:
-        until(lambda: list(queue.running()))
-        (state,) = queue.running()
+        until(lambda: list(queue.admin.running()))
+        (state,) = queue.admin.running()
         assert state.worker is not None
         assert state.worker.startswith(worker.worker.name)
         until(lambda: queue.counts().dead == 1)
         until(lambda: cancelled.is_set() if kind == "tasks" else told.is_set())
-    (letter,) = queue.dead()
+    (letter,) = queue.admin.dead()
     assert letter.reason == "TimeoutError: the handler ran past its deadline of 0.3 s"
     assert queue.counts() == Counts(enqueued=1, dead=1)
 
@@ -546,7 +546,7 @@ def test_a_timeout_of_the_handlers_own(newest: Server, queue: Queue) -> None:
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
-    assert [letter.reason for letter in queue.dead()] == ["TimeoutError: the mail server is slow"]
+    assert [letter.reason for letter in queue.admin.dead()] == ["TimeoutError: the mail server is slow"]
 
 
 def test_the_deadline_of_a_batch(work: Work, queue: Queue) -> None:
@@ -560,7 +560,9 @@ def test_the_deadline_of_a_batch(work: Work, queue: Queue) -> None:
     queue.enqueue_many([b"x"] * 3)
     with worker:
         until(lambda: queue.counts().dead == 3)
-    assert {letter.reason for letter in queue.dead()} == {"TimeoutError: the handler ran past its deadline of 0.3 s"}
+    assert {letter.reason for letter in queue.admin.dead()} == {
+        "TimeoutError: the handler ran past its deadline of 0.3 s"
+    }
 
 
 # -- what is no exception, and what spends no attempt ----------------------------------------------------------
@@ -589,7 +591,7 @@ def test_whatever_a_handler_always_raises_ends(
     with worker:
         until(lambda: queue.counts().dead == 1)
         assert seen == [1, 2, 3]
-        (letter,) = queue.dead()
+        (letter,) = queue.admin.dead()
         assert str(letter.reason).startswith(type(error).__name__)
         queue.enqueue(b"y")  # the slot is still there
         until(lambda: queue.counts().dead == 2)
@@ -685,7 +687,7 @@ def test_a_codec_that_panics_quarantines(work: Work, newest: Server, queue: Queu
     queue.enqueue_many([b"bad", b"good", b"bad"])
     with worker:
         until(lambda: queue.counts() == Counts(enqueued=3, completed=1, dead=2))
-    assert ["Panic: in Rust" in str(letter.reason) for letter in queue.dead()] == [True, True]
+    assert ["Panic: in Rust" in str(letter.reason) for letter in queue.admin.dead()] == [True, True]
     queue.enqueue_many([b"bad", b"good"])
     with Queue("q", url=newest.url, codec=Panics()) as other:
         lease = other.lease()

@@ -16,7 +16,6 @@ from headrace._core.queue.plain import Whole
 from headrace._core.queue.results import End
 from headrace._core.shards.verbs import ASK_AFTER_S, ASK_EVERY_S, Sharded
 from headrace._model import checks
-from headrace._model.checks import FOREVER_S
 from headrace._model.event import Event
 from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
 
@@ -131,7 +130,7 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
     ended.lua, part by part, at first and every 5 seconds; in between for those only that have ended. The shards of a
     sharded queue are asked again and again, up to four times a second, and a tenth of the time at most.
     """
-    limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
+    limit = checks.patience(timeout)
     pursuits: dict[int, Pursuit] = {}
     kinds: set[type] = set()
     for receipt in receipts:

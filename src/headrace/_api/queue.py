@@ -6,20 +6,15 @@ import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
-from zoneinfo import ZoneInfo
-
-from redis.exceptions import ClusterCrossSlotError
 
 from headrace._api.lease import BaseLease
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._core.effects import Step, send
-from headrace._core.queue import calls
 from headrace._core.queue.conditional import admit, admit_many
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import Peer
 from headrace._core.queue.plain import Whole
 from headrace._core.shards.leasing import ShardedPeer
-from headrace._core.shards.reshard import checked, reshard
 from headrace._core.shards.verbs import Sharded
 from headrace._forks import cached_property
 from headrace._model import checks
@@ -31,11 +26,8 @@ from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, NewJob, is_new
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings, WorkerSettings
-from headrace._model.shards import Resharding, Shard, shard_count
 from headrace._model.spelled import refuse_unknown
-from headrace._model.timing import Timing
 from headrace._net.base.address import Address
-from headrace._net.base.cluster.slots import slot_of
 from headrace._net.base.connected import Connected, Timeout
 from headrace._net.base.executor import SETTLING
 from headrace._net.base.lanes import place
@@ -306,59 +298,20 @@ class BaseQueue(Connected):
             WorkerSettings(heartbeat=heartbeat, timeout=timeout),
         )
 
-    def _schedule(
-        self, name: str, job: NewJob[Any], every: float | timedelta | None, cron: str | None,
-        timezone: str | ZoneInfo | None, missed: str,
-    ) -> Step[bool]:  # fmt: skip
-        return self._whole.schedule(name, Timing.of(every, cron, timezone), missed, job)
-
-    def _payload(self, payload: Any) -> Step[int]:
-        if not getattr(self.ops.codec, "repeatable", True):
-            raise ConfigurationError(f"{self.ops.codec!r:.200} encodes equal payloads differently: cancel jobs by id")
-        return self._whole.cancel_payload(self.ops.bound.encode(payload))
-
-    def _move(self, to: str, ids: Sequence[str]) -> Step[int]:
-        try:
-            return (yield from self._whole.move(to, ids))
-        except ClusterCrossSlotError:
-            raise ConfigurationError(
-                f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
-                "name both queues '<group>/<part>'"
-            ) from None
-
-    def _shards(self) -> Step[list[Shard]]:
-        if not isinstance(self._whole, Sharded):
-            return []
-        shards, counts = yield from self._whole.part_counts()
-        keys = [ops.keys for ops in shards.parts.values()]
-        return [
-            Shard(part.number, part.first, part.last, slot_of(some.prefix), self._executor.node(some), one, part.state)
-            for part, some, one in zip(shards.table.parts, keys, counts, strict=True)
-        ]
-
-    def _reshard(self, shards: int | None) -> Step[Resharding]:
-        if not isinstance(self._whole, Sharded):
-            raise ConfigurationError(f"queue {self.name!r} has no shards, and gets none: use another, with shards=")
-        return reshard(self._whole.map, None if shards is None else checked(shard_count(shards)))
-
-    def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
-        limit = None if timeout is None else checks.seconds("timeout", timeout)
-        return calls.drain(self._whole.counts, limit, apart=self.ops.settings.shards > 1)
-
     def _bound(self, receipts: Sequence[Receipt], decode: Decode | None = None) -> Any:
         """Let *receipts* ask this queue for results, which *decode* makes of bytes, if the codec is not to."""
         bind(receipts, self._receipt, QueueSource(self, decode))
         return receipts
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
-        name, limit = job_id(id), 0.0 if timeout is None else checks.seconds("timeout", timeout)
+        name, limit = job_id(id), checks.patience(timeout)
         return value_of(self.ops, id, (yield from self._whole.end_of(name, limit, own=False)))
 
     def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]
-        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        limit = checks.patience(timeout)
         found = yield from self._whole.results(names, limit)
         return {name: decoded(self.ops.bound, name, data) for name, data in found.items()}
 

@@ -11,7 +11,6 @@ from attrs import define
 from headrace._core.effects import Step
 from headrace._core.queue.results import End
 from headrace._model import checks
-from headrace._model.checks import FOREVER_S
 from headrace._model.codec import Codec, untyped
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import CodecError, JobFailed, said
@@ -61,7 +60,7 @@ class QueueSource:
 
     def result(self, id: str, timeout: float | timedelta | None) -> Any:
         """Wait for the end of a job that was enqueued; `None` waits for ever. The queue's colour drives it."""
-        limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
+        limit = checks.patience(timeout)
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 
     def _result(self, id: str, limit: float) -> Step[Any]:

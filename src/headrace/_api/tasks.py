@@ -16,7 +16,6 @@ from headrace._codecs.scalars import Misfit, loaded
 from headrace._codecs.signature import Signature
 from headrace._engine.functions import is_async, refuse_generator
 from headrace._model import checks
-from headrace._model.checks import FOREVER_S
 from headrace._model.codec import Codec, keeper
 from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import Job, NewJob, NewTaskJob
@@ -163,7 +162,7 @@ class BaseTasks:
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
         """Wait for a result. It is decoded by its task, if the job was there to name it, else as JSON."""
         name = job_id(id)
-        limit = FOREVER_S if timeout is None else checks.seconds("timeout", timeout)
+        limit = checks.patience(timeout)
         decode: Decode = loaded
         whole: Whole | Sharded = self.queue._whole
         try:

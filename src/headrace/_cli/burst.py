@@ -42,10 +42,10 @@ class Burst:
 
     def _await_empty(self, queues: Sequence[Queue]) -> None:
         for queue in queues:
-            while not any(one.name.rpartition(".")[0] == self.identity.name for one in queue.workers()):
+            while not any(one.name.rpartition(".")[0] == self.identity.name for one in queue.admin.workers()):
                 time.sleep(LOOK_EVERY_S)
         empty = False
         while not empty:  # a job of one may enqueue into another
             for queue in queues:
-                queue.drain()
-            empty = all(queue.drain(0) for queue in queues)
+                queue.admin.drain()
+            empty = all(queue.admin.drain(0) for queue in queues)

@@ -75,7 +75,7 @@ def cancel(
             if payload is None:
                 each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
                 return
-            number = queue.cancel_payload(os.fsencode(payload))
+            number = queue.admin.cancel_payload(os.fsencode(payload))
             outcome(in_json, f"cancelled {number}", {"queue": name, "cancelled": number})
             succeed(number)
 
@@ -95,7 +95,7 @@ def reschedule(
             raise ConfigurationError("give --delay or --at")
         due = delay if at is None else moment(at)
         with opened(name, url, namespace) as queue:
-            act: Callable[[str], bool] = lambda one: queue.reschedule(one, due)  # noqa: E731
+            act: Callable[[str], bool] = lambda one: queue.admin.reschedule(one, due)  # noqa: E731
             each(ids, act, "rescheduled", in_json, f"no such job is delayed in {name}")
 
 
@@ -125,7 +125,7 @@ def expire(
     with reported(), opened(name, url, namespace) as queue:
         if not ids:
             confirm(f"End all {queue.counts().leased} leases of {name}, whose jobs will run again?", yes)
-        number = queue.expire(*ids or ())
+        number = queue.admin.expire(*ids or ())
         outcome(in_json, f"expired {number}", {"queue": name, "expired": number})
         all_of(number, ids, f"no such job is leased in {name}")
 
@@ -144,7 +144,7 @@ def move(
     All or some, delayed ones too, to its back.
     """
     with reported(), opened(name, url, namespace) as queue, opened(to, url, namespace, create=create):
-        number = queue.move(to, *ids or ())
+        number = queue.admin.move(to, *ids or ())
         outcome(in_json, f"moved {number}", {"queue": name, "to": to, "moved": number})
         all_of(number, ids, f"no such job waits, or its id is taken in {to}")
 
@@ -160,7 +160,7 @@ def pause(
     Leased jobs go on.
     """
     with reported(), opened(name, url, namespace, create=create) as queue:
-        done = queue.pause()
+        done = queue.admin.pause()
         text = "paused" if done else "it was paused already"
         outcome(in_json, text, {"queue": name, "paused": True, "changed": done})
         succeed(done)
@@ -169,7 +169,7 @@ def pause(
 def resume(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
     """Hand out jobs again."""
     with reported(), opened(name, url, namespace) as queue:
-        done = queue.resume()
+        done = queue.admin.resume()
         text = "resumed" if done else "it was not paused"
         outcome(in_json, text, {"queue": name, "paused": False, "changed": done})
         succeed(done)
@@ -186,7 +186,7 @@ def drain(
 ) -> None:
     """Wait until no job is left but dead letters."""
     with reported(), opened(name, url, namespace) as queue:
-        done = queue.drain(timeout)
+        done = queue.admin.drain(timeout)
         counts = queue.counts()
         left = 0 if done else counts.present - counts.dead
         text = "drained" if done else f"{left} left"
@@ -204,7 +204,7 @@ def purge(
     with reported(), opened(name, url, namespace) as queue:
         counts = queue.counts()
         confirm(f"Remove all {counts.waiting + counts.parked + counts.delayed} jobs that wait in {name}?", yes)
-        number = queue.purge()
+        number = queue.admin.purge()
         outcome(in_json, f"purged {number}", {"queue": name, "purged": number})
         succeed(number)
 
@@ -218,7 +218,7 @@ def delete(
     """
     with reported(), opened(name, url, namespace) as queue:
         confirm(f"Delete {name} with all its {queue.counts().present} jobs?", yes)
-        number = queue.delete()
+        number = queue.admin.delete()
         outcome(in_json, f"deleted {name}, {number} jobs", {"queue": name, "deleted": number})
 
 
@@ -228,7 +228,7 @@ def repair(name: Name, in_json: Json = False, url: Url = None, namespace: Namesp
     XDEL, XACK, XTRIM, XGROUP, … Shows how much of each kind; workers may go on meanwhile.
     """
     with reported(), opened(name, url, namespace) as queue:
-        mended = queue.repair()
+        mended = queue.admin.repair()
         if in_json:
             print_json({"queue": name, **attrs.asdict(mended)})
             return
@@ -254,9 +254,9 @@ def fail_worker(
     """
     with reported(), opened(name, url, namespace) as queue:
         worker_name(worker)
-        meant = [one for one in queue.workers() if worker in (one.name, one.name.rpartition(".")[0])]
+        meant = [one for one in queue.admin.workers() if worker in (one.name, one.name.rpartition(".")[0])]
         confirm(f"Declare {worker} dead in {name}? Its {sum(one.leased for one in meant)} jobs will run again.", yes)
-        number = queue.fail_worker(worker)
+        number = queue.admin.fail_worker(worker)
         if not meant and not number:
             raise HeadraceError(f"there is no worker {worker} in {name}")
         outcome(in_json, f"failed {worker}, {number} jobs", {"queue": name, "worker": worker, "jobs": number})
@@ -275,7 +275,7 @@ def reshard(
     empty for ten minutes.
     """
     with reported(), opened(name, url, namespace) as queue:
-        found = queue.reshard(shards)
+        found = queue.admin.reshard(shards)
         if in_json:
             print_json({**attrs.asdict(found), "done": found.done})
             return

@@ -19,7 +19,7 @@ def list_letters(
 ) -> None:
     """List dead letters, oldest first."""
     with reported(), opened(name, url, namespace) as queue:
-        letters = bounded(queue.dead(), limit)
+        letters = bounded(queue.admin.dead(), limit)
         if in_json or sys.stdout.isatty():
             show_jobs(letters, in_json)
             return
@@ -48,7 +48,7 @@ def redrive(
         if is_bulk(ids, reason, kind):
             all_matching(queue, "redrive", "dead", reason, kind, "redriven", in_json)
             return
-        number = queue.redrive(*ids or ())
+        number = queue.admin.redrive(*ids or ())
         outcome(in_json, f"redriven {number}", {"queue": name, "redriven": number})
         all_of(number, ids, "no such dead letter, or its id is taken again")
 
@@ -72,6 +72,6 @@ def purge(
             return
         if not ids:
             confirm(f"Remove all {queue.counts().dead} dead letters of {name} for good?", yes)
-        number = queue.purge_dead(*ids or ())
+        number = queue.admin.purge_dead(*ids or ())
         outcome(in_json, f"purged {number}", {"queue": name, "purged": number})
         all_of(number, ids, "no such dead letter")

@@ -58,6 +58,6 @@ def _declare(identity: Identity, late: threading.Event) -> None:
     with suppress(redis.RedisError, HeadraceError, OSError):
         for name in identity.queues:
             with Queue(name, url=identity.url, namespace=identity.namespace) as queue:
-                for worker in queue.workers():
+                for worker in queue.admin.workers():
                     if worker.name.rpartition(".")[0] == identity.name and not late.is_set():
-                        queue.fail_worker(worker.name)
+                        queue.admin.fail_worker(worker.name)

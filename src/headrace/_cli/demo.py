@@ -190,7 +190,7 @@ class Run:
             self.killed = f"{how}, when {leased} jobs were leased to it."
 
     def _leased(self, name: str) -> int:
-        return sum(worker.leased for worker in self.queue.workers() if worker.name.startswith(f"{name}."))
+        return sum(worker.leased for worker in self.queue.admin.workers() if worker.name.startswith(f"{name}."))
 
 
 def report(evidence: Evidence) -> int:

@@ -23,8 +23,9 @@ from headrace._cli.lines import BadLineError, Part, Reader
 from headrace._cli.opening import opened
 from headrace._cli.options import Create, Json, Name, Namespace, Url
 from headrace._cli.output import print_json, print_out
-from headrace._model.conditions import Conditions, Full
+from headrace._model.conditions import Full
 from headrace._model.job import NewJob
+from headrace._model.policy import Debounce, IfExists, Replace, Throttle
 from headrace._model.settings import QueueOptions
 from headrace._protocol.admission import Admission
 from headrace.errors import ConfigurationError, HeadraceError, QueueFull
@@ -169,8 +170,9 @@ def enqueue(
         if id is None and (debounce or max_wait or throttle or replace):
             raise ConfigurationError("--debounce, --max-wait, --throttle, --replace: give --id, whose job it is about")
         headers = dict(map(header_of, header or ())) or None
-        conditions = Conditions(debounce=debounce, max_wait=max_wait, throttle=throttle, replace=replace)
-        template = NewJob(b"", id, headers, delay, priority, **conditions)
+        template = NewJob(
+            b"", id, headers, delay, priority, if_exists=_if_exists(debounce, max_wait, throttle, replace=replace)
+        )
         options = QueueOptions(
             priorities=priorities,
             max_waiting=max_waiting,
@@ -192,6 +194,24 @@ def enqueue(
             plain = template == NewJob(b"")
             reader = Reader(stream, queue.ops, jsonl, None if plain else template)
             Feeding(queue, ids, in_json, reader, f"{file}, " if file not in (None, "-") else "").run_file()
+
+
+def _if_exists(
+    debounce: float | None, max_wait: float | None, throttle: float | None, *, replace: bool
+) -> IfExists | None:
+    """Make the condition of four options, of which some exclude others."""
+    try:
+        if throttle is not None:
+            if debounce is not None or replace:
+                raise ConfigurationError("--throttle excludes --debounce and --replace: give one of them")
+            return Throttle(throttle)
+        if debounce is not None:
+            return Debounce(debounce, max_wait=max_wait, replace=replace)
+        if max_wait is not None:
+            raise ConfigurationError("--max-wait: it bounds --debounce: give that, too")
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    return Replace() if replace else None
 
 
 def header_of(text: str) -> tuple[str, str]:

@@ -155,7 +155,7 @@ def shards(name: Name, in_json: Json = False, url: Url = None, namespace: Namesp
     The state, the slot and the node of each, and how many jobs are in each state; none of a queue that is not sharded.
     """
     with reported(), opened(name, url, namespace) as queue:
-        found = queue.shards()
+        found = queue.admin.shards()
         if in_json:
             for one in found:
                 print_json(attrs.asdict(one))
@@ -204,8 +204,8 @@ def trends(
 
 def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState]:
     every = {
-        Shown.LEASED: queue.running, Shown.WAITING: queue.waiting, Shown.DELAYED: queue.delayed,
-        Shown.DEAD: queue.dead,
+        Shown.LEASED: queue.admin.running, Shown.WAITING: queue.admin.waiting, Shown.DELAYED: queue.admin.delayed,
+        Shown.DEAD: queue.admin.dead,
     }  # fmt: skip
     if wanted is None:
         return chain.from_iterable(listing() for listing in every.values())
@@ -254,7 +254,7 @@ def show_job(
             if state is None:
                 absent += 1
                 continue
-            position = queue.position(one) if state.state in ("waiting", "parked") else None
+            position = queue.admin.position(one) if state.state in ("waiting", "parked") else None
             if in_json:
                 print_json({**job_as_json(state), "position": position})
             else:
@@ -300,7 +300,7 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
 def result(
     name: Name,
     ids: SomeIds,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for it; else not at all.")] = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for it.")] = 0.0,
     in_json: Json = False,
     url: Url = None,
     namespace: Namespace = "headrace",

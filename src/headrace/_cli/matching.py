@@ -27,7 +27,7 @@ def all_matching(queue: Queue[Any], action: str, state: str, reason: str, kind: 
     """Take an action for all that match, and say how many; broken off, and called again, it goes on."""
     cursor, looked, done = "", 0, 0
     while True:
-        step = queue.bulk(action, state, reason=reason, kind=kind, cursor=cursor)
+        step = queue.admin.bulk(action, state, reason=reason, kind=kind, cursor=cursor)
         looked, done, cursor = looked + step.looked, done + step.done, step.cursor
         if not cursor:
             break

@@ -50,7 +50,7 @@ def levelled(client: redis.Redis, name: str, namespace: str, **options: Unpack[Q
     """Open a queue with its shards, and as many priority levels as it has, or as are asked for, if that is more."""
     options["shards"] = shards_of(client, name, namespace)
     with Queue(name, client=client, namespace=namespace, shards=options["shards"]) as plain:
-        options["priorities"] = max(plain.levels(), options.get("priorities", 1))
+        options["priorities"] = max(plain.admin.levels(), options.get("priorities", 1))
     return Queue(name, client=client, namespace=namespace, **options)
 
 

@@ -33,7 +33,7 @@ class Missed(StrEnum):
 def list_schedules(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
     """List the schedules of a queue, the next due first."""
     with reported(), opened(name, url, namespace) as queue:
-        found = queue.schedules()
+        found = queue.admin.schedules()
         if in_json:
             for one in found:
                 print_json(attrs.asdict(one))
@@ -67,7 +67,7 @@ def add(
     with reported(), opened(name, url, namespace, create=create, priorities=priority + 1) as queue:
         headers = dict(map(header_of, header or ())) or None
         try:
-            new = queue.schedule(
+            new = queue.admin.schedule(
                 schedule, os.fsencode(payload), every=every, cron=cron, timezone=timezone, missed=missed.value,
                 headers=headers, priority=priority,
             )  # fmt: skip
@@ -87,7 +87,7 @@ def remove(
 ) -> None:
     """End schedules; jobs that they have enqueued stay."""
     with reported(), opened(name, url, namespace) as queue:
-        done = [one for one in dict.fromkeys(names) if queue.unschedule(one)]
+        done = [one for one in dict.fromkeys(names) if queue.admin.unschedule(one)]
         outcome(in_json, f"removed {len(done)}", {"queue": name, "removed": len(done), "names": done})
         if missing := len(set(names)) - len(done):
             sys.stdout.flush()

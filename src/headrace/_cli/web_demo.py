@@ -76,8 +76,8 @@ def _produce(queues: dict[str, Queue], flow: Flow, over: threading.Event) -> Non
     """Enqueue until *over*: not many, and never more than a few hundred that wait."""
     chance, number = random.Random(), 0
     with suppress(redis.RedisError, HeadraceError, OSError):
-        queues["reports"].schedule("nightly", b'{"kind": "nightly"}', every=30)
-        queues["archive"].pause()
+        queues["reports"].admin.schedule("nightly", b'{"kind": "nightly"}', every=30)
+        queues["archive"].admin.pause()
         while not over.wait(PAUSE_S):
             number += 1
             name = chance.choice(NAMES)

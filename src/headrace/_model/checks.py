@@ -34,6 +34,11 @@ def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) 
     return number
 
 
+def patience(timeout: object) -> float:
+    """Return the seconds for which a call waits: for ever without a *timeout*, and with 0 not at all."""
+    return FOREVER_S if timeout is None else seconds("timeout", timeout)
+
+
 def term(name: str, value: object, *, zero: bool = False) -> int:
     """Convert a duration like `seconds`, to the whole milliseconds that scripts take."""
     return millis(seconds(name, value, zero=zero))

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from headrace._model.checks import millis, seconds
 from headrace._model.job import Claim, NewJob
+from headrace._model.policy import IfExists
 from headrace._model.spelled import spelled_out
 from headrace.errors import ConfigurationError
 
@@ -23,14 +24,10 @@ class Conditions(TypedDict, total=False):
     """Keyword arguments of an enqueue, and fields of a `NewJob`, for a job whose id is known."""
 
     unique_for: float | timedelta | None
-    debounce: float | timedelta | None
-    max_wait: float | timedelta | None
-    throttle: float | timedelta | None
-    replace: bool
+    if_exists: IfExists | None
 
 
-DEFAULTS = {name: False if name == "replace" else None for name in Conditions.__annotations__}
-with_conditions = spelled_out(Conditions, DEFAULTS)
+with_conditions = spelled_out(Conditions, dict.fromkeys(Conditions.__annotations__))
 
 
 def full(value: object) -> str:
@@ -42,15 +39,13 @@ def full(value: object) -> str:
 
 def conditional(job: NewJob[Any]) -> bool:
     """Tell whether a job has conditions of its own."""
-    return not (
-        job.unique_for is None and job.debounce is None and job.throttle is None and job.max_wait is None
-    ) or bool(job.replace)  # fmt: skip
+    return job.unique_for is not None or job.if_exists is not None
 
 
 def unconditional(job: NewJob[Any]) -> NewJob[Any]:
     """Refuse a job with conditions, where there are none. Raises `ValueError`."""
     if conditional(job):
-        raise ValueError("unique_for, debounce, max_wait, throttle, replace: for enqueue and enqueue_many only")
+        raise ValueError("unique_for, if_exists: for enqueue and enqueue_many only")
     return job
 
 
@@ -65,22 +60,21 @@ def staying(claims: Sequence[Claim]) -> Iterator[str]:
 def conditions(job: NewJob[Any], unique_for: float | None) -> dict[str, int]:
     """Check the conditions of a job, and return them in ms, as the script takes them. *unique_for*: the queue's.
 
-    Raises `ValueError` for conditions that exclude each other or need an id, `TypeError` for an invalid time.
+    Raises `ValueError` for conditions that need an id, `TypeError` for a value that is no condition.
     """
-    if not isinstance(job.replace, bool):
-        raise TypeError(f"replace must be a bool, not {type(job.replace).__name__}")
-    given = {"debounce": job.debounce, "max_wait": job.max_wait, "throttle": job.throttle, "unique_for": job.unique_for}
-    ms = {name: millis(seconds(name, value, zero=False)) for name, value in given.items() if value is not None}
-    if job.replace:
-        ms["replace"] = 1
-    if ms and job.id is None:
-        raise ValueError(f"{next(iter(ms))}: give the job an id: it is about jobs of one id")
-    for one, other in (("debounce", "throttle"), ("replace", "throttle")):
-        if one in ms and other in ms:
-            raise ValueError(f"{one} and {other} exclude each other: give one of them")
-    if "debounce" in ms and job.delay is not None:
-        raise ValueError("debounce and delay exclude each other: debounce is the delay")
-    if "max_wait" in ms and "debounce" not in ms:
-        raise ValueError("max_wait: it bounds debounce: give that, too")
-    unique = ms.pop("unique_for", None if unique_for is None or job.id is None else millis(unique_for))
-    return ms if unique is None else {"unique": unique, **ms}
+    terms: dict[str, int] = {}
+    if job.unique_for is not None:
+        terms["unique"] = millis(seconds("unique_for", job.unique_for, zero=False))
+    if job.if_exists is not None:
+        if not isinstance(job.if_exists, IfExists):
+            given = f"{job.if_exists!r:.100}"
+            raise TypeError(f"if_exists={given}: give Debounce(seconds), Throttle(seconds) or Replace()")
+        terms |= job.if_exists.terms
+    if terms and job.id is None:
+        name = "unique_for" if job.if_exists is None else "if_exists"
+        raise ValueError(f"{name}: give the job an id: it is about jobs of one id")
+    if "debounce" in terms and job.delay is not None:
+        raise ValueError("if_exists=Debounce(...) and delay exclude each other: Debounce is the delay")
+    if "unique" not in terms and unique_for is not None and job.id is not None:
+        terms["unique"] = millis(unique_for)
+    return terms

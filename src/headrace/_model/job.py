@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Generic, TypeGuard
+from typing import TYPE_CHECKING, Any, Generic, TypeGuard
 
 from attrs import define, field, frozen
 
 from headrace._model.payload import T_co
 from headrace.errors import REASON_CHARACTERS, RetryLater, said
+
+if TYPE_CHECKING:
+    from headrace._model.policy import IfExists
 
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
 KEY = "headrace-key"  # the header of its key, if it has one
@@ -180,9 +183,8 @@ class NewJob(Generic[T_co]):
     """A job to enqueue that has more than a payload: `NewJob[T]`.
 
     `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
-    `datetime`. *key*: what it shares with the jobs that belong to it, kept with it; in a sharded queue they are in one
-    shard. The five before that say what becomes of it if its id is known: see `Queue.enqueue`; follow-ups and schedules
-    take none of them.
+    `datetime`. `unique_for` and `if_exists` decide its fate if its id is known: see `Queue.enqueue`. Follow-ups and
+    schedules take neither. `key` groups jobs that belong together; in a sharded queue they are in one shard.
     """
 
     payload: T_co = field(repr=shortened)
@@ -192,10 +194,7 @@ class NewJob(Generic[T_co]):
     priority: int = 0
     queue: str | None = None
     unique_for: float | timedelta | None = None
-    debounce: float | timedelta | None = None
-    max_wait: float | timedelta | None = None
-    throttle: float | timedelta | None = None
-    replace: bool = False
+    if_exists: IfExists | None = None
     key: str | None = None
 
 

@@ -1,14 +1,15 @@
-"""`Rate` and `Retry`: how fast jobs are handed out, and how failed ones are retried."""
+"""Policies: how fast jobs are handed out, how failed ones are retried, and the fate of a job whose id is known."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from math import ceil
 from typing import Any
 
 from attrs import field, frozen
 
-from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, headers, seconds
+from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, headers, millis, seconds
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
 
@@ -78,6 +79,72 @@ def room(most: int, share: float) -> int:
     return -(-most // round(1 / share))  # shards of equal size differ by one key
 
 
+def _period(value: object) -> int:
+    return millis(seconds("seconds", value, zero=False))
+
+
+@frozen
+class Debounce:
+    """A condition of an enqueue: put off a job of the same id that has not begun. `Debounce(5, max_wait=60)`.
+
+    *seconds*: the delay of the job, from each enqueue on. *max_wait*: seconds after its first enqueue by which it is
+    due in any case. Both may be a `timedelta`. *replace*: the job also gets the payload, the headers and the priority
+    of the latest enqueue. The receipt's `outcome` is `moved`, or `replaced`; a new job is `added`.
+    """
+
+    seconds: float | timedelta
+    max_wait: float | timedelta | None = field(default=None, kw_only=True)
+    replace: bool = field(default=False, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        _period(self.seconds)
+        if self.max_wait is not None:
+            seconds("max_wait", self.max_wait, zero=False)
+        if not isinstance(self.replace, bool):
+            raise TypeError(f"replace must be a bool, not {type(self.replace).__name__}")
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """The condition as the script takes it; times in ms."""
+        terms = {"debounce": _period(self.seconds)}
+        if self.max_wait is not None:
+            terms["max_wait"] = millis(seconds("max_wait", self.max_wait))
+        return terms | {"replace": 1} if self.replace else terms
+
+
+@frozen
+class Throttle:
+    """A condition of an enqueue: add one job of an id, and drop later ones for *seconds*, which may be a `timedelta`.
+
+    The receipt's `outcome` is `added`, then `present` while the job is there, or else `dropped`.
+    """
+
+    seconds: float | timedelta
+
+    def __attrs_post_init__(self) -> None:
+        _period(self.seconds)
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """The condition as the script takes it, in ms."""
+        return {"throttle": _period(self.seconds)}
+
+
+@frozen
+class Replace:
+    """A condition of an enqueue: replace a job of the same id that has not begun.
+
+    It gets this payload, these headers, this priority and delay, and goes to the back. The receipt's `outcome` is
+    `replaced`; a new job is `added`.
+    """
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """The condition as the script takes it."""
+        return {"replace": 1}
+
+
+IfExists = Debounce | Throttle | Replace
 On = Mapping[type[BaseException], Verdict | type[Verdict] | Callable[[Any], Verdict | None]]
 
 

@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import Context, millis
-from headrace._model.conditions import UNIQUE, Conditions, Outcome, conditional, conditions
+from headrace._model.conditions import UNIQUE, Outcome, conditional, conditions
 from headrace._model.durability import Durability
 from headrace._model.job import NewJob, is_new
 from headrace._model.policy import room
@@ -27,7 +27,6 @@ OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropp
 REFUSED, SEALED = 5, 7  # for lack of room; new, where nothing new is taken. 6: not looked at, for lack of time
 AWAITS_S = 10.0  # seconds for which a producer that waits is told of room; it asks again every second
 PARTS = 10  # a part is this part of `max_waiting` at most, so that producers need not wait until a queue is empty
-NONE = Conditions(unique_for=None, debounce=None, max_wait=None, throttle=None, replace=False)
 Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
 
 
@@ -97,7 +96,7 @@ class Admission:
         if not is_new(job):
             job = NewJob(job)
         terms = conditions(job, self.ops.settings.unique_for)
-        made = self.ops.item(evolve(job, **NONE) if conditional(job) else job, context)
+        made = self.ops.item(evolve(job, unique_for=None, if_exists=None) if conditional(job) else job, context)
         if isinstance(made, bytes):
             made = ("", "", ["data", made])
         name, delay, fields = made

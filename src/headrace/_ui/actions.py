@@ -93,7 +93,7 @@ async def _bulk(deed: Deed, action: str, what: str) -> tuple[int, str]:
         0,
     )
     while True:
-        step = await deed.queue.bulk(action, form("state"), **texts, cursor=cursor)
+        step = await deed.queue.admin.bulk(action, form("state"), **texts, cursor=cursor)
         looked, matched, cursor, now = looked + step.looked, matched + step.matched, step.cursor, now + step.done
         if not cursor or time.monotonic() > end:
             break
@@ -111,13 +111,13 @@ async def _bulk(deed: Deed, action: str, what: str) -> tuple[int, str]:
 
 async def pause(deed: Deed) -> tuple[int, str]:
     """Hand out no more jobs."""
-    done = await deed.queue.pause()
+    done = await deed.queue.admin.pause()
     return int(done), "The queue is paused." if done else "The queue was paused already."
 
 
 async def resume(deed: Deed) -> tuple[int, str]:
     """Hand out jobs again."""
-    done = await deed.queue.resume()
+    done = await deed.queue.admin.resume()
     return int(done), "Jobs are handed out again." if done else "The queue was not paused."
 
 
@@ -142,7 +142,7 @@ async def expire(deed: Deed) -> tuple[int, str]:
     """End the lease of one job, or the leases of all that match."""
     if deed.all_matching:
         return await _bulk(deed, "expire", "had their leases ended")
-    done = await deed.queue.expire(deed.form.needed("id"))
+    done = await deed.queue.admin.expire(deed.form.needed("id"))
     return done, "Its lease was ended: the job is in front." if done else "The job is not leased any more."
 
 
@@ -150,7 +150,7 @@ async def reschedule(deed: Deed) -> tuple[int, str]:
     """Give a delayed job another due time; all that match are due at once."""
     if deed.all_matching:
         return await _bulk(deed, "reschedule", "are due at once")
-    done = await deed.queue.reschedule(deed.form.needed("id"), deed.form.number("delay"))
+    done = await deed.queue.admin.reschedule(deed.form.needed("id"), deed.form.number("delay"))
     return int(done), "The job has another due time." if done else "The job is not delayed any more."
 
 
@@ -170,7 +170,7 @@ async def redrive(deed: Deed) -> tuple[int, str]:
     """Send dead letters back to the queue: one, all of a reason, all, or all that match."""
     if deed.all_matching:
         return await _bulk(deed, "redrive", "went back to the queue")
-    number = await deed.queue.redrive(*await _letters(deed))
+    number = await deed.queue.admin.redrive(*await _letters(deed))
     return number, f"{jobs(number)} went back to the queue."
 
 
@@ -180,33 +180,33 @@ async def purge_dead(deed: Deed) -> tuple[int, str]:
         deed.form.confirmed(deed.queue.name)
     if deed.all_matching:
         return await _bulk(deed, "purge_dead", "were removed")
-    number = await deed.queue.purge_dead(*await _letters(deed))
+    number = await deed.queue.admin.purge_dead(*await _letters(deed))
     return number, f"{counted(number, 'dead letter')} removed."
 
 
 async def purge(deed: Deed) -> tuple[int, str]:
     """Remove the jobs that wait."""
     deed.form.confirmed(deed.queue.name)
-    number = await deed.queue.purge()
+    number = await deed.queue.admin.purge()
     return number, f"{jobs(number)} that waited were removed."
 
 
 async def delete(deed: Deed) -> tuple[int, str]:
     """Remove the queue with everything in it."""
     deed.form.confirmed(deed.queue.name)
-    number = await deed.queue.delete()
+    number = await deed.queue.admin.delete()
     return number, f"Queue {deed.queue.name} was deleted, with {jobs(number)}."
 
 
 async def fail_worker(deed: Deed) -> tuple[int, str]:
     """Declare a worker dead."""
-    number = await deed.queue.fail_worker(deed.form.needed("worker"))
+    number = await deed.queue.admin.fail_worker(deed.form.needed("worker"))
     return number, f"The worker counts as dead here; {jobs(number)} of it went to the front."
 
 
 async def repair(deed: Deed) -> tuple[int, str]:
     """Repair damage by foreign commands."""
-    found = await deed.queue.repair()
+    found = await deed.queue.admin.repair()
     kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
     return found.total, f"Mended: {kinds}." if found else "There was nothing to mend."
 

@@ -33,15 +33,15 @@ with emails, Program("python", "mail.py") as worker:
         raise AssertionError("a dead job has no result")
 
     # It is kept with its reason, and goes back when that is gone.
-    (letter,) = emails.dead()
+    (letter,) = emails.admin.dead()
     assert (letter.job.payload, letter.reason) == (b"ada@example.org", missing)
     Path("outbox").mkdir()
-    assert emails.redrive() == 1
+    assert emails.admin.redrive() == 1
     assert receipt.result(timeout=30) == b"250 OK"
     assert Path("outbox", "ada@example.org").exists()
 
     receipts = emails.enqueue_many([f"{n}@example.org" for n in range(1000)])
-    assert emails.drain(timeout=30)
+    assert emails.admin.drain(timeout=30)
     assert len(list(Path("outbox").iterdir())) == 1001
     counts = emails.counts()
     assert (counts.enqueued, counts.completed, counts.present, counts.lost) == (1001, 1001, 0, 0), counts

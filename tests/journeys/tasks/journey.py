@@ -53,12 +53,12 @@ with tasks.queue, Program("headrace", "work", "mail:worker") as worker:
     else:
         raise AssertionError("a dead job has no result")
     tasks.enqueue_many(welcome.new(Person(f"{n}", "", date(2001, 1, 1))) for n in range(100))
-    assert tasks.queue.drain(timeout=30)
+    assert tasks.queue.admin.drain(timeout=30)
     until(lambda: tasks.queue.counts().completed >= 104, "what recurs has run twice")
     worker.stop()
     counts = tasks.queue.counts()
     assert (counts.dead, counts.lost) == (1, 0), counts
-    assert [schedule.name for schedule in tasks.queue.schedules()] == ["tasks/tidy"]
+    assert [schedule.name for schedule in tasks.queue.admin.schedules()] == ["tasks/tidy"]
 
 with closing(sqlite3.connect("sent.db")) as sent:
     lines = [line for (line,) in sent.execute("SELECT line FROM sent")]

@@ -131,7 +131,7 @@ def test_jobs_are_not_cancelled_by_payloads_that_encode_differently_each_time() 
         Queue("q", url="redis://localhost:1", codec=Offloaded(None, Shelf())) as queue,  # type: ignore[arg-type]
         pytest.raises(ValueError, match=r"Offloaded\(.*encodes equal payloads differently: cancel jobs by id"),
     ):
-        queue.cancel_payload(b"x")
+        queue.admin.cancel_payload(b"x")
 
 
 def test_what_a_queue_declares_of_its_codec() -> None:

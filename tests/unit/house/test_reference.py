@@ -22,7 +22,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.metrics import STATES, Instruments
-from headrace.inspect import Inspector
+from headrace.inspect import Admin, Inspector
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -153,8 +153,8 @@ def told(name: str, receiver: str) -> str:
 VERBS = [
     pytest.param(kind, name, receiver, id=f"{kind.__name__}.{name}")
     for kind, receiver in (
-        (headrace.Queue, ""), (headrace.Flow, ""), (headrace.Tasks, r"tasks\."), (headrace.Task, r"task\."),
-        (headrace.Worker, r"worker\."), (Inspector, ""),
+        (headrace.Queue, ""), (Admin, ""), (headrace.Flow, ""), (headrace.Tasks, r"tasks\."),
+        (headrace.Task, r"task\."), (headrace.Worker, r"worker\."), (Inspector, ""),
     )
     for name, _ in inspect.getmembers(kind, callable)
     if not name.startswith("_")

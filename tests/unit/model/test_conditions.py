@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConfigurationError, NewJob
+from headrace import ConfigurationError, Debounce, NewJob, Replace, Throttle
 from headrace._model.conditions import conditional, conditions, full, unconditional
 
 
@@ -15,9 +15,10 @@ from headrace._model.conditions import conditional, conditions, full, unconditio
     ("given", "ms"),
     [
         ({}, {}),
-        ({"replace": True}, {"replace": 1}),
-        ({"debounce": 5, "max_wait": timedelta(minutes=1)}, {"debounce": 5000, "max_wait": 60_000}),
-        ({"throttle": 60, "unique_for": 1}, {"unique": 1000, "throttle": 60_000}),
+        ({"if_exists": Replace()}, {"replace": 1}),
+        ({"if_exists": Debounce(5, max_wait=timedelta(minutes=1))}, {"debounce": 5000, "max_wait": 60_000}),
+        ({"if_exists": Debounce(0.5, replace=True)}, {"debounce": 500, "replace": 1}),
+        ({"if_exists": Throttle(60), "unique_for": 1}, {"unique": 1000, "throttle": 60_000}),
     ],
 )
 def test_in_milliseconds(given: Any, ms: dict[str, int]) -> None:
@@ -35,22 +36,35 @@ def test_the_queue_s_own_is_for_jobs_with_an_id() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
-        ({"replace": 1, "id": "i"}, TypeError, "replace must be a bool"),
-        ({"throttle": 5}, ValueError, "give the job an id"),
-        ({"throttle": 5, "debounce": 5, "id": "i"}, ValueError, "exclude each other"),
-        ({"throttle": 5, "replace": True, "id": "i"}, ValueError, "exclude each other"),
-        ({"debounce": 5, "delay": 5, "id": "i"}, ValueError, "debounce is the delay"),
-        ({"max_wait": 5, "id": "i"}, ValueError, "it bounds debounce"),
+        ({"if_exists": Throttle(5)}, ValueError, "if_exists: give the job an id"),
+        ({"unique_for": 5}, ValueError, "unique_for: give the job an id"),
+        ({"if_exists": Debounce(5), "delay": 5, "id": "i"}, ValueError, "Debounce is the delay"),
+        ({"if_exists": 5, "id": "i"}, TypeError, "if_exists=5: give Debounce"),
+        ({"if_exists": Throttle, "id": "i"}, TypeError, "give Debounce"),
     ],
 )
-def test_what_excludes_each_other(given: Any, error: type[Exception], says: str) -> None:
+def test_refused_jobs(given: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         conditions(NewJob(b"x", **given), None)
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "says"),
+    [
+        (lambda: Debounce(5, replace=1), TypeError, "replace must be a bool"),  # type: ignore[arg-type]
+        (lambda: Debounce(0), ValueError, "seconds"),
+        (lambda: Debounce(5, max_wait=-1), ValueError, "max_wait"),
+        (lambda: Throttle("5"), TypeError, "seconds"),  # type: ignore[arg-type]
+    ],
+)
+def test_refused_conditions(made: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        made()
 
 
 def test_where_there_are_none() -> None:
     assert unconditional(NewJob(b"x")).payload == b"x"
     with pytest.raises(ValueError, match="for enqueue and enqueue_many only"):
-        unconditional(NewJob(b"x", id="i", replace=True))
+        unconditional(NewJob(b"x", id="i", if_exists=Replace()))
     with pytest.raises(ConfigurationError, match="give 'raise' or 'block'"):
         full("wait")

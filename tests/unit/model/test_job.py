@@ -9,10 +9,11 @@ from typing import Any
 import attrs
 import pytest
 
-from headrace import Counts, Event, FanOut, FlowJob, FlowState, Job, JobState, Lease, NewJob, Next, Receipt, Repairs
+from headrace import Counts, Event, FanOut, FlowJob, FlowState, Job, JobState, Lease, NewJob, Next, Receipt
 from headrace._model.job import NO_HEADERS, Cause, Claim, Lost, make_job
 from headrace._model.shown import Payload
 from headrace._model.views import JobView, Moment
+from headrace.inspect import Repairs
 
 
 def test_a_job_is_frozen() -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, Receipt, Repairs
+from headrace import Counts, Receipt
 from headrace._model.codec import BytesCodec
 from headrace._protocol import replies
 from headrace._protocol.answers import Reclaimed
 from headrace.codecs import JSONCodec
 from headrace.errors import ReplyError
+from headrace.inspect import Repairs
 
 JOBS = replies.Jobs("q", BytesCodec())
 NOW = 1_700_000_000_000

@@ -89,8 +89,8 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         """
         return await self._drive(self._whole.find(attributes))
 
-    async def result(self, id: str, timeout: float | timedelta | None = None) -> bytes | None:
-        """Return the result of the run's last stage, waiting up to *timeout* seconds for it.
+    async def result(self, id: str, timeout: float | timedelta | None = 0.0) -> bytes | None:
+        """Return the result of the run's last stage. *timeout*: seconds to wait (0: look once; `None`: for ever).
 
         `None` if there is none, or the run failed or was cancelled.
         """

@@ -44,15 +44,10 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
     ) -> AsyncReceipt:  # fmt: skip
         """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
 
-        With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`. What else may
-        become of it, as the receipt's `outcome` says (times in seconds, or a `timedelta`):
-
-        - *unique_for*: the id stays taken for so long after its job was completed: `present`.
-        - *debounce*: it is delayed so; a job of that id that has not begun is moved, to so long from now, but to
-          *max_wait* after its first enqueue at most: `moved`.
-        - *throttle*: one is added, and later ones are `dropped` for so long.
-        - *replace*: a job of that id that has not begun gets this payload, these headers, priority and delay, and goes
-          to the back: `replaced`. With *debounce* it is moved, too.
+        With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`. *if_exists*
+        decides otherwise for a job that has not begun: `Debounce(seconds)` puts it off, `Replace()` gives it this
+        payload, `Throttle(seconds)` drops later jobs. The receipt's `outcome` says which. *unique_for*: seconds, or a
+        `timedelta`, for which the id stays taken after its job was completed.
 
         A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
         `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.

@@ -30,7 +30,7 @@ def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerS
     for name in queues(client, namespace=namespace):
         queue = Queue(name, client=client, namespace=namespace, shards=shards_of(client, name, namespace))
         try:
-            found += sorted(queue.workers(), key=lambda worker: worker.name)
+            found += sorted(queue.admin.workers(), key=lambda worker: worker.name)
         finally:
             queue.close()
     return found

@@ -61,7 +61,7 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
     return [state for state in states if state is not None and state.state in ("running", "blocked")]
 
 
-def result(flow: FlowOps, name: str, timeout: float | None) -> Step[bytes | None]:
+def result(flow: FlowOps, name: str, timeout: float) -> Step[bytes | None]:
     """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
     flow.read([name])  # refused before anything is sent
     swept = float("-inf")
@@ -77,7 +77,7 @@ def result(flow: FlowOps, name: str, timeout: float | None) -> Step[bytes | None
     return (yield from awaited(look, timeout))
 
 
-def awaited(look: Callable[[], Step[FlowState | None]], timeout: float | None) -> Step[bytes | None]:
+def awaited(look: Callable[[], Step[FlowState | None]], timeout: float) -> Step[bytes | None]:
     """Fetch the last stage's result from the state that *look* reads; wait up to *timeout* seconds for the end."""
     start = yield from current_time()
     while True:
@@ -85,7 +85,7 @@ def awaited(look: Callable[[], Step[FlowState | None]], timeout: float | None) -
         if state is not None and state.state == "completed":
             return state.results.get(state.stage)
         over = state is not None and state.state in ("failed", "cancelled")
-        if over or timeout is None or (yield from current_time()) - start >= timeout:
+        if over or (yield from current_time()) - start >= timeout:
             return None
         yield Sleep(min(0.05, timeout))
 
@@ -126,7 +126,7 @@ class WholeFlow:
         """Find the runs that have not ended and have all of these attributes."""
         return find(self.flow, wanted)
 
-    def result(self, name: str, timeout: float | None) -> Step[bytes | None]:
+    def result(self, name: str, timeout: float) -> Step[bytes | None]:
         """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
         return result(self.flow, name, timeout)
 

@@ -161,7 +161,7 @@ class FlowShards:
             found += yield from flow_calls.find(flow, wanted)
         return sorted(found, key=lambda state: state.id)
 
-    def result(self, name: str, timeout: float | None) -> Step[bytes | None]:
+    def result(self, name: str, timeout: float) -> Step[bytes | None]:
         """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
         return flow_calls.awaited(lambda: self.state(name), timeout)
 

@@ -122,7 +122,7 @@ class Whole:
         """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
         return results.look(self.ops, ids, told, own=True)
 
-    def results(self, ids: Sequence[str], timeout: float | None) -> Step[dict[str, bytes]]:
+    def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
         """Fetch kept results."""
         return results.results(self.ops, ids, timeout)
 

@@ -127,7 +127,7 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
     return end
 
 
-def results(ops: Ops, names: Iterable[str], timeout: float | None) -> Step[dict[str, bytes]]:
+def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, bytes]]:
     """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
     start = yield from current_time()
     left = list(dict.fromkeys(names))

@@ -260,7 +260,7 @@ class Sharded:
                 raise TimeoutError(f"job {id!r} has not ended{waited}; it goes on")
             yield Sleep(min(next(looks), rest))
 
-    def results(self, ids: Sequence[str], timeout: float | None) -> Step[dict[str, bytes]]:
+    def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
         """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
         start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
         left, found, there = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
@@ -269,7 +269,7 @@ class Sharded:
             found |= {one: end.result for one, end in ends.items() if end.result is not None}
             there.update(one for one in left if one not in ends)
             left = [one for one in left if one not in ends or (ends[one] is UNKNOWN and one not in there)]
-            rest = start + (timeout or 0.0) - (yield from current_time())
+            rest = start + timeout - (yield from current_time())
             if not left or rest <= 0:
                 return found
             yield Sleep(min(next(looks), rest))

@@ -1,0 +1,73 @@
+"""The base of `Admin` and `AsyncAdmin`: arguments turned into calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from redis.exceptions import ClusterCrossSlotError
+
+from headrace._core.effects import Step
+from headrace._core.queue import calls
+from headrace._core.queue.plain import Whole
+from headrace._core.shards.reshard import checked, reshard
+from headrace._core.shards.verbs import Sharded
+from headrace._model import checks
+from headrace._model.job import NewJob
+from headrace._model.shards import Resharding, Shard, shard_count
+from headrace._model.timing import Timing
+from headrace._net.base.cluster.slots import slot_of
+from headrace.errors import ConfigurationError
+
+
+class BaseAdmin:
+    """The base of both: the queue, and arguments turned into calls."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+        self._whole: Whole | Sharded = queue._whole  # noqa: SLF001 - we are a part of it
+
+    def __repr__(self) -> str:
+        return f"{self._queue!r}.admin"
+
+    def _schedule(
+        self, name: str, job: NewJob[Any], every: float | timedelta | None, cron: str | None,
+        timezone: str | ZoneInfo | None, missed: str,
+    ) -> Step[bool]:  # fmt: skip
+        return self._whole.schedule(name, Timing.of(every, cron, timezone), missed, job)
+
+    def _payload(self, payload: Any) -> Step[int]:
+        codec = self._queue.ops.codec
+        if not getattr(codec, "repeatable", True):
+            raise ConfigurationError(f"{codec!r:.200} encodes equal payloads differently: cancel jobs by id")
+        return self._whole.cancel_payload(self._queue.ops.bound.encode(payload))
+
+    def _move(self, to: str, ids: Sequence[str]) -> Step[int]:
+        try:
+            return (yield from self._whole.move(to, ids))
+        except ClusterCrossSlotError:
+            raise ConfigurationError(
+                f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
+                "name both queues '<group>/<part>'"
+            ) from None
+
+    def _shards(self) -> Step[list[Shard]]:
+        if not isinstance(self._whole, Sharded):
+            return []
+        shards, counts = yield from self._whole.part_counts()
+        keys, node = [ops.keys for ops in shards.parts.values()], self._queue._executor.node  # noqa: SLF001
+        return [
+            Shard(part.number, part.first, part.last, slot_of(some.prefix), node(some), one, part.state)
+            for part, some, one in zip(shards.table.parts, keys, counts, strict=True)
+        ]
+
+    def _reshard(self, shards: int | None) -> Step[Resharding]:
+        if not isinstance(self._whole, Sharded):
+            raise ConfigurationError(f"{self._queue!r} has no shards, and gets none: use another, with shards=")
+        return reshard(self._whole.map, None if shards is None else checked(shard_count(shards)))
+
+    def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        return calls.drain(self._whole.counts, limit, apart=self._queue.ops.settings.shards > 1)

@@ -1,0 +1,255 @@
+# Generated from `headrace/_api/aio/admin.py` by .ci/twins.py: edit that file.
+"""`Admin`: the operators' verbs of a queue. Their decisions are in `_core`; errors are as in `Queue`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Generic, overload
+from zoneinfo import ZoneInfo
+
+from headrace._api.admin import BaseAdmin
+from headrace._api.queue import Delay
+from headrace._api.sync.producing import Producing
+from headrace._model.bulk import Bulk
+from headrace._model.job import Job, NewJob
+from headrace._model.payload import Plain, T
+from headrace._model.shards import Resharding, Shard
+from headrace._model.state import JobState, Repairs, Schedule, WorkerState
+from headrace._protocol.limits import LISTED_PER_SCRIPT
+
+
+class Admin(BaseAdmin, Generic[T]):
+    """The verbs of operators: to pause, list, repair and change a queue. `Queue.admin` makes it.
+
+    It uses the connections of its queue, and opens none before the first call.
+    """
+
+    def __init__(self, queue: Producing[T]) -> None:
+        super().__init__(queue)
+        self._drive = queue._drive  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - we are a part of it
+
+    def _each(self, state: str, limit: int = LISTED_PER_SCRIPT) -> Iterator[JobState[T]]:
+        pages = self._whole.pages(state, limit)
+        while (page := self._drive(pages.more())) is not None:
+            for item in page:
+                yield item
+
+    def pause(self) -> bool:
+        """Hand out no more jobs, to any worker, until `resume()`; `False`: the queue was paused already. pause.lua,
+        O(1).
+
+        Leased jobs go on, and can be renewed and settled; jobs can be enqueued. The pause is kept on the server, and
+        ends with `resume()` or `delete()` only.
+        """
+        return self._drive(self._whole.pause(True))
+
+    def resume(self) -> bool:
+        """Hand out jobs again; all waiting workers are woken. `False`: the queue was not paused. pause.lua, O(1)."""
+        return self._drive(self._whole.pause(False))
+
+    def paused(self) -> bool:
+        """Tell whether the queue is paused. paused.lua, O(1)."""
+        return self._drive(self._whole.paused())
+
+    def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.
+
+        counts.lua, twice a second, more often at first.
+        """
+        return self._drive(self._drain(timeout))
+
+    def purge(self) -> int:
+        """Remove the jobs that wait (waiting, parked, delayed); return their number.
+
+        Leased and dead jobs stay, and so do those enqueued meanwhile; of a sharded queue, in shards that it has
+        reached. purge.lua, page by page.
+        """
+        return self._drive(self._whole.purge())
+
+    def purge_dead(self, *ids: str) -> int:
+        """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay; of a
+        sharded queue, in shards that it has reached.
+        """
+        return self._drive(self._whole.purge_dead(ids))
+
+    def redrive(self, *ids: str) -> int:
+        """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
+
+        A dead letter whose id is taken again stays, and so do jobs that die meanwhile; of a sharded queue, in shards
+        that it has reached: it goes from one to the next. redrive.lua, page by page.
+        """
+        return self._drive(self._whole.redrive(ids))
+
+    def move(self, to: str, *ids: str) -> int:
+        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; return
+        their number.
+
+        They keep their order, ids, headers, attempts and times. A job whose id is taken there stays, and so do leased
+        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. On a cluster *to* must be
+        of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
+        """
+        return self._drive(self._move(to, ids))
+
+    def expire(self, *ids: str) -> int:
+        """End leases now, all or those of the jobs *ids*: their jobs go to the front, the attempt spent; return their
+        number.
+
+        Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
+        expire.lua, page by page.
+        """
+        return self._drive(self._whole.expire(ids))
+
+    def fail_worker(self, name: str) -> int:
+        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
+        number.
+
+        *name*: as `workers()` has it, or without its random part, for all that have come under that name. If it is
+        alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, page
+        by page.
+        """
+        return self._drive(self._whole.fail_worker(name))
+
+    def delete(self) -> int:
+        """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
+
+        delete.lua: one call, and before it as many as the jobs of flows take, which go first.
+        """
+        return self._drive(self._whole.delete())
+
+    def repair(self) -> Repairs:
+        """Repair damage by foreign commands (XDEL, XACK, XTRIM, XGROUP, …); count the repairs by kind.
+
+        After our own operations there is nothing to find. Safe beside live workers and other repairs. A key of another
+        type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, page by
+        page.
+        """
+        return self._drive(self._whole.repair())
+
+    def bulk(self, action: str, state: str, *, reason: str = "", kind: str = "", cursor: str = "") -> Bulk:
+        """Take one step of an action for all jobs in *state* that match: go on with the `cursor` of its answer.
+
+        *action*: `cancel` (of jobs that are waiting, running or delayed), `expire` (running), `reschedule` (delayed: at
+        once), `redrive` or `purge_dead` (dead). *reason*: a text in the job's reason. *kind*: its header `kind`.
+        Jobs that come after the first step stay; one that has begun between being listed and being cancelled is
+        cancelled, too. A step looks at some pages of jobs: list.lua, and the action's script.
+        """
+        return self._drive(self._whole.bulk(action, state, reason, kind, cursor))
+
+    @overload
+    def cancel_payload(self: Admin[bytes], payload: Plain) -> int: ...
+    @overload
+    def cancel_payload(self, payload: T) -> int: ...
+    def cancel_payload(self, payload: Any) -> int:
+        """Remove every job of this payload, waiting, running or delayed; return their number.
+
+        cancel_payload.lua, page by page.
+        """
+        return self._drive(self._payload(payload))
+
+    def reschedule(self, id: str, delay: Delay) -> bool:
+        """Give a delayed job another due time: *delay* from now, or a moment. `False`: no delayed job has this id.
+
+        `None` or 0 sends it to the back of the queue at once. reschedule.lua, O(log n).
+        """
+        return self._drive(self._whole.reschedule(id, delay))
+
+    @overload
+    def schedule(
+        self: Admin[bytes], name: str, payload: Plain, *, every: float | timedelta | None = None,
+        cron: str | None = None, timezone: str | ZoneInfo | None = None, missed: str = "once",
+        headers: Mapping[str, str] | None = None, priority: int = 0,
+    ) -> bool: ...  # fmt: skip
+    @overload
+    def schedule(
+        self, name: str, payload: T, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> bool: ...  # fmt: skip
+    def schedule(
+        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
+        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> bool:  # fmt: skip
+        """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
+
+        *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields as
+        in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`. If
+        it replaces a schedule of the same timing, the next due time stays. *missed*: what becomes of ticks that passed
+        while no worker ran: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the id
+        `<name>@<due in ms>`. Workers of this queue enqueue them. `TooManySchedules` if the queue has 1,000,
+        `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
+        """
+        job = NewJob(payload, headers=headers, priority=priority)
+        return self._drive(self._schedule(name, job, every, cron, timezone, missed))
+
+    def unschedule(self, name: str) -> bool:
+        """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
+        return self._drive(self._whole.unschedule(name))
+
+    def schedules(self) -> list[Schedule]:
+        """List the schedules, the next due first. schedules.lua, page by page, 4 µs each."""
+        return self._drive(self._whole.schedules())
+
+    def shards(self) -> list[Shard]:
+        """List the shards: the range of keys of each, its slot, the node that serves it, and its counts.
+
+        A job with a *key* is in the shard of the CRC-32 of its key; one with an id only, in that of its id; any other
+        in one after the other, and the number stands in its id (`1795307039451-0@7`). Each shard keeps all promises of
+        a queue. Across shards, none has an order; counts and listings are of several instants; `dead_limit`, `history`
+        and `levels` are those of a shard; a call for many jobs that fails may have done a part; a `Rate` is of each
+        key, or has `per_shard`; each of S shards may have `max_waiting / S`. A queue with `shards=1` has no table, and
+        answers an empty list. shards.lua, and counts.lua of each.
+        """
+        return self._drive(self._shards())
+
+    def reshard(self, shards: int | None = None) -> Resharding:
+        """Change the number of shards of the queue's group, 2-256, while work goes on; return how far it is.
+
+        New jobs go to as many new shards at once. The old ones are worked off, by all workers; one that was empty for
+        ten minutes leaves the table, which workers see to, and each further call, also without *shards*. A call that
+        fails may be repeated, from anywhere. Clients go on: the number that they were given may be any that there was.
+        See `docs/how-to/use-a-cluster.md` for what becomes of ids, keys, delays, dead letters and schedules.
+        A few scripts a shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for those that go.
+        """
+        return self._drive(self._reshard(shards))
+
+    def levels(self) -> int:
+        """Return how many priority levels its jobs have had, or its workers declare. levels.lua, O(1)."""
+        return self._drive(self._whole.levels())
+
+    def workers(self) -> list[WorkerState]:
+        """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
+        workers.lua.
+        """
+        return self._drive(self._whole.workers())
+
+    def peek(self) -> Job[T] | None:
+        """Return the job that would be leased next, without leasing it. list.lua."""
+        for item in self._each("waiting", 1):
+            return item.job
+        return None
+
+    def waiting(self) -> Iterator[JobState[T]]:
+        """List the waiting jobs, in the order in which they will be leased. list.lua, page by page."""
+        return self._each("waiting")
+
+    def running(self) -> Iterator[JobState[T]]:
+        """List the leased jobs, oldest first, each with its `worker` and the time `since` delivery or last renewal."""
+        return self._each("running")
+
+    def delayed(self) -> Iterator[JobState[T]]:
+        """List the delayed jobs, the first due first, each with the time it is `due`."""
+        return self._each("delayed")
+
+    def dead(self) -> Iterator[JobState[T]]:
+        """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
+        return self._each("dead")
+
+    def position(self, id: str, *, key: str | None = None) -> int | None:
+        """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.
+
+        `None` if it does not wait. In a sharded queue, those of its shard, which *key* tells, or else its id if it was
+        given none (`ConfigurationError` without). position.lua, O(jobs in front), page by page.
+        """
+        return self._drive(self._whole.position(id, key))
