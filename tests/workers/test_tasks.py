@@ -25,8 +25,9 @@ from headrace import (
     Replace,
     Retry,
     Tasks,
+    as_completed,
 )
-from headrace.codecs import Compressed
+from headrace.codecs import Compressed, Encrypted
 from headrace.errors import CodecError
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
@@ -127,6 +128,7 @@ async def _later() -> dict[str, datetime]:
 
 
 ENCODED = b'{"now":"2026-11-22T12:30:00+00:00"}'
+TIMES = {f"time {n}": NOW for n in range(40)}  # so many that it is compressed
 
 
 @pytest.mark.parametrize("options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"])
@@ -178,6 +180,38 @@ def test_the_result_of_an_async_task_is_had_by_its_id(newest: Server) -> None:
 
     with redis.Redis.from_url(newest.url) as client:
         asyncio.run(both())
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [Compressed(threshold=0), Encrypted(None, {"k": bytes(32)}), Encrypted(Compressed(threshold=0), {"k": bytes(32)})],
+    ids=["compressed", "encrypted", "both"],
+)
+def test_a_result_comes_back_through_the_codec(work: Work, kind: str, newest: Server, codec: Any) -> None:
+    """By the receipt of the call, by that of an id, by the id alone, as they end, and of many."""
+
+    def when() -> dict[str, datetime]:
+        return TIMES
+
+    worker = work()
+    with Tasks("q", newest.url, codec=codec) as tasks, redis.Redis.from_url(newest.url) as client:
+        worker.worker.tasks(tasks)
+        task = declare(tasks, kind, when)
+        receipts = [task.enqueue(), *tasks.enqueue_many([task.new()])]
+        with worker:
+            assert [receipt.result(60) for receipt in receipts] == [TIMES] * 2
+        name = receipts[0].id
+        assert task.receipt(name).result() == TIMES
+        assert [job.result() for job in as_completed(receipts)] == [TIMES] * 2
+        assert tasks.result(name) == dict.fromkeys(TIMES, "2026-11-22T12:30:00+00:00")
+        assert b'":"2026' not in client.get(f"headrace:{{q}}:q:result:{name}")
+    asyncio.run(_by_id(newest.url, codec, name))
+
+
+async def _by_id(url: str, codec: Any, name: str) -> None:
+    async with AsyncTasks("q", url, codec=codec) as tasks:
+        assert await tasks.task(_later).receipt(name) == TIMES
+        assert await tasks.result(name) == dict.fromkeys(TIMES, "2026-11-22T12:30:00+00:00")
 
 
 def test_why_an_id_has_no_result(tasks: Tasks) -> None:

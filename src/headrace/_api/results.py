@@ -15,13 +15,14 @@ from headrace._model.codec import Codec, untyped
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import CodecError, JobFailed, said
 
-Decode = Callable[[bytes], Any]  # makes a result of its bytes
+Decode = Callable[[Any], Any]  # makes a result of what the queue's codec reads
 
 
 def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = None) -> Any:
-    """Return a job's result by the queue's codec, or by *decode*. Raises `CodecError`."""
+    """Return a job's result by the queue's codec, and then by *decode*. Raises `CodecError`."""
     try:
-        return (decode or untyped(codec).decode)(data)
+        read = untyped(codec).decode(data)
+        return read if decode is None else decode(read)
     except Exception as error:
         raise CodecError(f"the result of job {id!r} does not decode: {said(error)}") from error
 
@@ -53,7 +54,7 @@ def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
 
 @define(eq=False)  # not frozen: one is made for each call, and filling a frozen class takes 3 times as long
 class QueueSource:
-    """The source of the results of a queue's receipts. *decode* makes them of bytes, if the codec is not to."""
+    """The source of the results of a queue's receipts. *decode*: a task's, behind the codec."""
 
     queue: Any
     decode: Decode | None = None
