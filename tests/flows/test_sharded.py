@@ -24,6 +24,7 @@ SHARDS = 3
 TABLE = Table.of("shop", SHARDS)
 ASIDE = {  # they look at keys by their names, or use what sharded queues have not, or queues opened without shards
     "test_a_cancellation_finds_the_job_in_the_stage_that_it_has_come_to",
+    "test_a_child_of_a_last_stage_under_a_newer_declaration",
     "test_a_child_that_fails_counts_down",
     "test_a_dead_stage_is_redriven_and_the_run_goes_on",
     "test_a_delayed_job_of_a_flow_wakes_who_waits",
