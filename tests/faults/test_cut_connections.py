@@ -19,6 +19,7 @@ import redis
 from attrs import frozen
 
 from headrace import AsyncQueue, Counts, NewJob, Queue
+from headrace._api.queue import _DECLARED
 from headrace._protocol.op import pack
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, binaries
@@ -73,8 +74,9 @@ def is_added(queue: Queue, prepared: Any, answer: Any) -> None:
 
 
 def begins(queue: Any) -> Any:
-    """Enqueue as the first call of a queue, which declares it behind that."""
-    queue._undeclare()
+    """Enqueue as the first call of a queue, which is declared behind that."""
+    _DECLARED.discard(queue._said())
+    queue._undeclared = True
     return queue.enqueue(b"x")
 
 

@@ -47,7 +47,7 @@ from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError, NotDurable, said, traced
 
 Delay = float | timedelta | datetime | None
-DECLARING_S = 1.0  # seconds that a declaration may take, at most: it is sent once, and nothing depends on it
+DECLARING_S = 1.0  # seconds that each of two tries to declare a queue may take: nothing depends on it
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 
@@ -97,11 +97,6 @@ class BaseQueue(Connected):
             return []
         _DECLARED.add(said)
         return self._whole.declarations()
-
-    def _undeclare(self) -> None:
-        """Declare the queue with the next call, as the first has failed."""
-        self._undeclared = True
-        _DECLARED.discard(self._said())
 
     def _said(self) -> Hashable:
         return (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())

@@ -15,8 +15,6 @@ from headrace._model.payload import Plain, T
 from headrace._model.receipt import Receipt
 from headrace._net.base.connected import Timeout
 from headrace._net.sync.driver import Driver
-from headrace._protocol.answers import Declaration
-from headrace._protocol.op import Op
 from headrace.errors import NotDurable
 
 
@@ -60,10 +58,7 @@ class Producing(Driver, BaseQueue, Generic[T]):
         plain = timeout is None and full is None and durable is None and key is None and not conditions
         data = self._plain(payload, id, headers, delay, priority) if plain else None
         if data is not None:
-            first = self._declarations() if self._undeclared else ()
-            prepared = self._prepared
-            name = self._begin(data, first[0]) if first else self._executor.run_prepared(prepared, data)
-            receipt: Receipt = self._added(name)
+            receipt: Receipt = self._added(self._executor.run_prepared(self._prepared, data))
         else:
             job, lasting = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
             if not self._whole.known:
@@ -144,16 +139,7 @@ class Producing(Driver, BaseQueue, Generic[T]):
             raise filling.stopped(error) from error
         return filling.position
 
-    def _begin(self, data: bytes, declaring: Op[Declaration]) -> str:
-        """Add a job and declare the queue, in one round trip, as its first call."""
-        try:
-            name, answer = self._executor.run_with(self._prepared, data, declaring)
-        except BaseException:
-            self._undeclare()
-            raise
-        self._declares(self._executor.attempt(declaring, DECLARING_S) if answer is None else answer)
-        return name
-
     def _declare(self) -> None:
         for declaration in self._declarations():
-            self._declares(self._executor.attempt(declaration, DECLARING_S))
+            answer = self._executor.attempt(declaration, DECLARING_S)  # once more, as a connection may be cut
+            self._declares(answer or self._executor.attempt(declaration, DECLARING_S))

@@ -24,7 +24,6 @@ from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
-    Rider,
     Trip,
     announced,
     faultless,
@@ -49,7 +48,6 @@ from headrace._protocol.waiting import rung
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
-Q = TypeVar("Q")
 COALESCE_BELOW = 100  # items of a call that may join others
 UNDO_WITHIN_S = 2.0  # seconds that may be spent on what a cancelled call has left
 
@@ -142,22 +140,13 @@ class AsyncExecutor(BaseExecutor):
             return op.decode((await self._attempt(self._trip([op], within), [self._lane(op)], None))[0])
         return None
 
-    async def run_with(self, prepared: Prepared[R], item: bytes, behind: Op[Q]) -> tuple[R, Q | None]:
-        """Like `Executor.run_with`."""
-        lane = self._lane(behind)
-        rider = Rider(pack_all([behind], [lane], "EVALSHA")[0])
-        result = await self.run_prepared(prepared, item, rider)
-        if rider.reply is not None:
-            self._lanes.give([behind], [lane])
-        return result, rider.decoded(behind)
-
     async def run_all(
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
-        within: float | None = None, rider: Rider | None = None,
+        within: float | None = None,
     ) -> list[Any]:  # fmt: skip
         """Like `Executor.run_all`."""
         trip = self._trip(ops, self.within if within is None else within)
-        trip.lasting, trip.rider = self._lasting(ops), rider
+        trip.lasting = self._lasting(ops)
         turns = await self._turn(trip)
         try:
             kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
@@ -172,20 +161,14 @@ class AsyncExecutor(BaseExecutor):
             turns.release()
         return self._answered(trip, replies)
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes, rider: Rider | None = None) -> Awaitable[R]:
+    def run_prepared(self, prepared: Prepared[R], item: bytes) -> Awaitable[R]:
         """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
-        if rider is not None:
-            return self._ridden(prepared.of(item), rider)
         if len(item) > ITEM_BYTES:
             return self.run(prepared.of(item))
         coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join, ItemCoalescer)
         if not coalescer.busy():
             return coalescer.alone(self._run_prepared(prepared, item))
         return coalescer.wait(item)
-
-    async def _ridden(self, op: Op[R], rider: Rider) -> R:
-        result: R = (await self.run_all([op], rider=rider))[0]
-        return result
 
     async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         lane, trip = self._lane(prepared), Trip(())
@@ -254,11 +237,7 @@ class AsyncExecutor(BaseExecutor):
     async def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         """Like `Executor._sent`."""
         if trip.lasting is None:
-            rider, trip.rider = trip.rider, None
-            if rider is None:
-                return await self.send(commands, meanwhile, trip.leaves, trip.left)
-            *answers, rider.reply = await self.send([*commands, rider.command], meanwhile, trip.leaves, trip.left)
-            return answers
+            return await self.send(commands, meanwhile, trip.leaves, trip.left)
         left = await self._try_waiting(trip)
         wrapped = trip.lasting.wrapped(commands, left)
         return trip.lasting.unwrapped(await self.send(wrapped, meanwhile, trip.leaves, left))

@@ -171,18 +171,6 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
 
 
 @define(eq=False)
-class Rider:
-    """An operation that rides behind those of a trip, in its first attempt: nothing depends on it."""
-
-    command: bytes
-    reply: Any = None
-
-    def decoded(self, op: Op[R]) -> R | None:
-        """Return the answer; `None` if there is none, or it is an error."""
-        return None if self.reply is None or isinstance(self.reply, Exception) else op.decode(self.reply)
-
-
-@define(eq=False)
 class Trip:
     """One round trip: its operations, when they were sent first, and the time there is for it."""
 
@@ -196,7 +184,6 @@ class Trip:
     unanswered: int = 0  # times that it was sent, and not answered
     error: BaseException | None = None  # of the last attempt
     lasting: Lasting | None = None
-    rider: Rider | None = None
 
     @property
     def left(self) -> float | None:

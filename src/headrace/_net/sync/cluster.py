@@ -40,7 +40,7 @@ from headrace._net.base.cluster.slots import (
 )
 from headrace._net.base.connections import Attend
 from headrace._net.base.lanes import Lane, Meanwhile
-from headrace._net.base.retries import Rider, Trip, since_boot, unwelcome
+from headrace._net.base.retries import Trip, since_boot, unwelcome
 from headrace._net.sync.executor import Executor
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
@@ -232,9 +232,9 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             raise refusal
         return answers
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes, rider: Rider | None = None) -> R:
+    def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         """Like `Executor.run_prepared`."""
-        result: R = self.run_all([prepared.of(item)], rider=rider)[0]
+        result: R = self.run_all([prepared.of(item)])[0]
         return result
 
     def send(

@@ -30,7 +30,6 @@ from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
     Patience,
-    Rider,
     Trip,
     announced,
     bound,
@@ -50,7 +49,7 @@ from headrace._net.base.retries import (
 )
 from headrace._net.base.sockets import cut, set_timeout
 from headrace._net.sync.combining import Combiner
-from headrace._net.sync.pool import Pool, exchanged, replies, reply, send
+from headrace._net.sync.pool import Pool, exchanged, replies, send
 from headrace._protocol.lasting import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
@@ -59,7 +58,6 @@ from headrace._protocol.waiting import rung
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
-Q = TypeVar("Q")
 
 
 class Executor(BaseExecutor):
@@ -118,27 +116,16 @@ class Executor(BaseExecutor):
             return op.decode(self._attempt(self._trip([op], within), [self._lane(op)], None)[0])
         return None
 
-    def run_with(self, prepared: Prepared[R], item: bytes, behind: Op[Q]) -> tuple[R, Q | None]:
-        """Run a prepared operation, and *behind* once in the same round trip; return both decoded replies, or `None`
-        for the second.
-        """
-        lane = self._lane(behind)
-        rider = Rider(pack_all([behind], [lane], "EVALSHA")[0])
-        result = self.run_prepared(prepared, item, rider)
-        if rider.reply is not None:
-            self._lanes.give([behind], [lane])
-        return result, rider.decoded(behind)
-
     def run_all(
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
-        within: float | None = None, rider: Rider | None = None,
+        within: float | None = None,
     ) -> list[Any]:  # fmt: skip
         """Run operations in one round trip; return their decoded replies. Each is atomic, all are not. *lanes*: the
         caller's.
         """
         kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
         trip = self._trip(ops, self.within if within is None else within)
-        trip.lasting, trip.rider = self._lasting(ops), rider
+        trip.lasting = self._lasting(ops)
         try:
             replies = self._attempt(trip, lanes, meanwhile)
         except Exception as error:
@@ -148,21 +135,17 @@ class Executor(BaseExecutor):
                 self._lanes.give(ops, lanes)
         return self._answered(trip, replies)
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes, rider: Rider | None = None) -> R:
-        """Run a prepared operation of *item* as `run` would, with *rider* behind it."""
+    def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+        """Run a prepared operation of *item* as `run` would."""
         if len(item) > ITEM_BYTES or self._combiner is not None:
-            result: R = self.run_all([prepared.of(item)], rider=rider)[0]
+            result: R = self.run_all([prepared.of(item)])[0]
             return result
         lane, began, sent, trip = self._lane(prepared), since_boot(), 0.0, None
         try:
             connection = self.connections.take()
             try:
                 packed, sent = prepared.packed(lane.name, lane.calls, item), began
-                if rider is None:
-                    answer = exchanged(connection, packed)
-                else:
-                    answer = exchanged(connection, packed + rider.command)
-                    rider.reply = reply(connection)
+                answer = exchanged(connection, packed)
                 self.connections.check(connection)
             except BaseException:
                 self.connections.drop(connection)
@@ -213,11 +196,7 @@ class Executor(BaseExecutor):
     def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         """Send the operations of a trip, with its wait for replicas."""
         if trip.lasting is None:
-            rider, trip.rider = trip.rider, None
-            if rider is None:
-                return self.send(commands, meanwhile, trip.leaves, trip.left)
-            *answers, rider.reply = self.send([*commands, rider.command], meanwhile, trip.leaves, trip.left)
-            return answers
+            return self.send(commands, meanwhile, trip.leaves, trip.left)
         left = self._try_waiting(trip)
         wrapped = trip.lasting.wrapped(commands, left)
         return trip.lasting.unwrapped(self.send(wrapped, meanwhile, trip.leaves, left))
