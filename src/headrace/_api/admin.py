@@ -12,11 +12,10 @@ from redis.exceptions import ClusterCrossSlotError
 from headrace._core.effects import Step
 from headrace._core.queue import calls
 from headrace._core.queue.plain import Whole
-from headrace._core.shards.reshard import checked, reshard
 from headrace._core.shards.verbs import Sharded
 from headrace._model import checks
 from headrace._model.job import NewJob
-from headrace._model.shards import Resharding, Shard, shard_count
+from headrace._model.shards import Shard
 from headrace._model.timing import Timing
 from headrace._net.base.cluster.slots import slot_of
 from headrace.errors import ConfigurationError
@@ -54,19 +53,11 @@ class BaseAdmin:
             ) from None
 
     def _shards(self) -> Step[list[Shard]]:
-        if not isinstance(self._whole, Sharded):
-            return []
-        shards, counts = yield from self._whole.part_counts()
-        keys, node = [ops.keys for ops in shards.parts.values()], self._queue._executor.node  # noqa: SLF001
+        node = self._queue._executor.node  # noqa: SLF001 - we are a part of it
         return [
-            Shard(part.number, part.first, part.last, slot_of(some.prefix), node(some), one, part.state)
-            for part, some, one in zip(shards.table.parts, keys, counts, strict=True)
+            Shard(part.number, part.first, part.last, slot_of(keys.prefix), node(keys), counts, part.state)
+            for part, keys, counts in (yield from self._whole.by_shard())
         ]
-
-    def _reshard(self, shards: int | None) -> Step[Resharding]:
-        if not isinstance(self._whole, Sharded):
-            raise ConfigurationError(f"{self._queue!r} has no shards, and gets none: use another, with shards=")
-        return reshard(self._whole.map, None if shards is None else checked(shard_count(shards)))
 
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
         limit = None if timeout is None else checks.seconds("timeout", timeout)

@@ -10,7 +10,6 @@ from typing import Any, cast
 from headrace._api.lease import BaseLease
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._core.effects import Step, send
-from headrace._core.queue.conditional import admit, admit_many
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import Peer
 from headrace._core.queue.plain import Whole
@@ -157,7 +156,7 @@ class BaseQueue(Connected):
         """Tell whether *job* is enqueued under conditions."""
         if full is not None:
             checked_full(full)
-        return isinstance(self._whole, Sharded) or self._conditional(job)
+        return not self._whole.direct or self._conditional(job)
 
     def _conditional(self, job: NewJob[Any]) -> bool:
         return self.ops.settings.max_waiting is not None or self._about_its_id(job)
@@ -176,14 +175,12 @@ class BaseQueue(Connected):
     ) -> tuple[Step[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
         context = None if sending is None else sending.context
-        if isinstance(self._whole, Sharded) and not self._conditional(job):
+        if not self._conditional(job):
             plain = self.ops.item(job, context)
             return self._whole.enqueue(job, lambda ops: send(lasts(ops.enqueue([plain]), durable)), asks=False), sending
         item, limit = self._admission.item(job, context), self._limit(full, timeout)
         admission = self._admission.lasting(durable)
-        if isinstance(self._whole, Sharded):
-            return self._whole.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
-        return admit(admission, [item], limit, together=False), sending
+        return self._whole.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
 
     def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
@@ -209,8 +206,9 @@ class BaseQueue(Connected):
             )
         if asks or settings.max_waiting is not None:
             whole, admission = timeout is not None, self._admission.lasting(lasting)
-            admitting = self._whole.admit_many if isinstance(self._whole, Sharded) else admit_many
-            return admitting(admission, jobs, limit, whole=whole, context=context, bind=self._bound), sending
+            return self._whole.admit_many(
+                admission, jobs, limit, whole=whole, context=context, bind=self._bound
+            ), sending
         return self._whole.enqueue_many(jobs, context, self._bound, lasting), sending
 
     def _leasing(

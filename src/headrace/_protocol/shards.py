@@ -136,9 +136,7 @@ class PartOps(ShardedOps):
     @property
     def decoder(self) -> Jobs:
         """The decoder of this shard's jobs."""
-        queue = self.keys.queue
-        assert isinstance(queue, Sharded)  # noqa: S101
-        return PartJobs(queue, self.bound)
+        return PartJobs(cast("Sharded", self.keys.queue), self.bound)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
         """Return the decoder of receipts: a job without an id is named by its entry and shard."""

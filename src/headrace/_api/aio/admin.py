@@ -211,7 +211,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         See `docs/how-to/use-a-cluster.md` for what becomes of ids, keys, delays, dead letters and schedules.
         A few scripts a shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for those that go.
         """
-        return await self._drive(self._reshard(shards))
+        return await self._drive(self._whole.reshard(shards))
 
     async def levels(self) -> int:
         """Return how many priority levels its jobs have had, or its workers declare. levels.lua, O(1)."""

@@ -212,7 +212,7 @@ class Admin(BaseAdmin, Generic[T]):
         See `docs/how-to/use-a-cluster.md` for what becomes of ids, keys, delays, dead letters and schedules.
         A few scripts a shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for those that go.
         """
-        return self._drive(self._reshard(shards))
+        return self._drive(self._whole.reshard(shards))
 
     def levels(self) -> int:
         """Return how many priority levels its jobs have had, or its workers declare. levels.lua, O(1)."""

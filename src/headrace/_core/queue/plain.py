@@ -10,6 +10,7 @@ from attrs import define, field
 from headrace._core.effects import Step, send
 from headrace._core.queue import calls, results
 from headrace._core.queue.bulk import bulk
+from headrace._core.queue.conditional import admit, admit_many
 from headrace._core.queue.leasing import Peer, new_name
 from headrace._core.queue.results import End
 from headrace._model.bulk import Bulk
@@ -18,15 +19,20 @@ from headrace._model.durability import Durability
 from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
+from headrace._model.shards import Part, Resharding
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
-from headrace._protocol.keys import job_id, job_key
+from headrace._protocol.admission import Admission, Item
+from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Delay, Ops
+from headrace.errors import ConfigurationError
 
 EXPIRED_PER_SCRIPT = 500  # leases
 MOVED_PER_SCRIPT = 200  # jobs
+
+Add = Callable[[Ops], Step[list[Receipt]]]  # adds a job to a stream
 
 
 @define(eq=False)
@@ -55,6 +61,8 @@ class Whole:
     ops: Ops
     known: bool = field(default=True, init=False)
     """Whether there is nothing to ask the server before the first call."""
+    direct: bool = field(default=True, init=False)
+    """Whether one job is enqueued by one script, without a look at anything else."""
     told: bool = field(default=True, init=False)
     """Whether messages tell of the ends of jobs."""
 
@@ -74,6 +82,25 @@ class Whole:
         """Make the leaser of a queue without a worker."""
         return Peer(self.ops, new_name())
 
+    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:
+        """Add one job, by *add*."""
+        del job, asks  # they say which shard
+        return add(self.ops)
+
+    def admit(
+        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
+    ) -> Step[list[Receipt]]:
+        """Add one job under conditions."""
+        del job, asks
+        return admit(admission, [item], limit, together=False)
+
+    def admit_many(
+        self, admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None,
+        bind: Callable[[list[Receipt]], object],
+    ) -> Step[list[Receipt]]:  # fmt: skip
+        """Add all jobs as far as there is room; *limit* is for each part, or for the *whole*."""
+        return admit_many(admission, jobs, limit, whole=whole, context=context, bind=bind)
+
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Callable[[list[Receipt]], object],
         durable: Durability | None,
@@ -90,6 +117,17 @@ class Whole:
     def counts(self) -> Step[Counts]:
         """Count the jobs in each state."""
         return send(self.ops.counts())
+
+    def by_shard(self) -> Step[list[tuple[Part, Keys, Counts]]]:
+        """List no shards: the queue has no table."""
+        yield from ()
+        return []
+
+    def reshard(self, shards: int | None) -> Step[Resharding]:  # noqa: ARG002 - it has none
+        """Refuse: the queue has no table."""
+        raise ConfigurationError(
+            f"queue {self.ops.keys.queue!r} has no shards, and gets none: use another, with shards="
+        )
 
     def pages(self, state: str, limit: int) -> Pages:
         """List the jobs in *state*."""

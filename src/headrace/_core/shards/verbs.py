@@ -24,7 +24,7 @@ from headrace._core.shards.enqueue import AsRoomIs, Freely, admit_anywhere, enqu
 from headrace._core.shards.leasing import ShardedPeer
 from headrace._core.shards.listing import ShardedPages
 from headrace._core.shards.map import ShardMap, Shards, anywhere, named
-from headrace._core.shards.reshard import gather_schedule
+from headrace._core.shards.reshard import checked, gather_schedule, reshard
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._model.bulk import Bulk
 from headrace._model.checks import Context
@@ -32,7 +32,7 @@ from headrace._model.durability import Durability
 from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
-from headrace._model.shards import Sealed, apart
+from headrace._model.shards import Part, Resharding, Sealed, apart, shard_count
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.timing import Timing
 from headrace._protocol.admission import Admission, Item
@@ -55,6 +55,8 @@ class Sharded:
     ops: WholeOps
     sound: Callable[[Keys], bool] = anywhere
     map: ShardMap = field(init=False)
+    direct: bool = field(default=False, init=False)
+    """Whether one job is enqueued by one script, without a look at anything else."""
     told: bool = field(default=False, init=False)
     """Whether messages tell of the ends of jobs."""
     _targets: Targets = field(factory=Targets, init=False)
@@ -129,7 +131,7 @@ class Sharded:
     # -- producing, leasing, settling --------------------------------------------------------------
 
     def enqueue(
-        self, job: NewJob[Any], add: Callable[[PartOps], Step[list[Receipt]]], *, asks: bool
+        self, job: NewJob[Any], add: Callable[[Ops], Step[list[Receipt]]], *, asks: bool
     ) -> Step[list[Receipt]]:
         """Add one job to its shard, by *add*, unless another one that may have its id does: *asks* if `add` itself
         finds that out.
@@ -312,6 +314,16 @@ class Sharded:
         ops: list[Op[Any]] = [make(part) for part in now.parts.values() for make in (PartOps.counts, handing)]
         found = yield from send_all(ops)
         return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
+
+    def by_shard(self) -> Step[list[tuple[Part, Keys, Counts]]]:
+        """List the shards, each with its keys and its counts."""
+        shards, counts = yield from self.part_counts()
+        keys = [ops.keys for ops in shards.parts.values()]
+        return list(zip(shards.table.parts, keys, counts, strict=True))
+
+    def reshard(self, shards: int | None) -> Step[Resharding]:
+        """Change the number of shards, or go on with a change; return how far it is."""
+        return reshard(self.map, None if shards is None else checked(shard_count(shards)))
 
     def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
         """Tell whether one of these follow-ups is for another shard than the ending job's."""
