@@ -17,7 +17,7 @@ from headrace._protocol.op import Op
 COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
 COALESCED_AT_MOST = 500  # items of one joint call, but for its last
 T = TypeVar("T")
-Waiting = tuple[Any, "asyncio.Future[Any]"]
+Waiting = tuple[Sequence[Any], int, bool, "asyncio.Future[Any]"]  # items and their size; whether one is the call
 
 
 @define(eq=False)
@@ -36,7 +36,7 @@ class Coalescer:
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
         """Run *op*, alone or joined with others, in *within* seconds; return its decoded reply."""
         if self.busy() and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
-            future = self.wait(op)
+            future = self.wait(op.items, op.size, one=False)
             return await future if within is None else await self._answer_within(op, future, within)
         return (await self.alone(self.run_all([op], within=within)))[0]
 
@@ -58,10 +58,12 @@ class Coalescer:
         finally:
             self._next()
 
-    def wait(self, call: Any) -> asyncio.Future[Any]:
-        """Let an operation wait, to be joined with others; the future has its decoded reply."""
+    def wait(self, items: Sequence[Any], size: int, *, one: bool) -> asyncio.Future[Any]:
+        """Let a call of some items wait, to be joined with others. The future has its decoded reply: a list, or with
+        *one* the reply to the only item.
+        """
         future: asyncio.Future[Any] = self.loop.create_future()
-        self.waiting.append((call, future))
+        self.waiting.append((items, size, one, future))
         return future
 
     async def _answer_within(self, op: Op[Any], future: asyncio.Future[Any], within: float) -> Any:
@@ -73,7 +75,7 @@ class Coalescer:
             if not future.cancelled():
                 raise
         trip = Trip([op], within, spent=within)
-        if all(one is not future for _, one in self.waiting):
+        if all(waiting[-1] is not future for waiting in self.waiting):
             trip.leaves()
         late = errors.TimeoutError(f"no answer within {within:g} s")
         known(late, trip)
@@ -96,7 +98,7 @@ class Coalescer:
             if some:
                 self._answer(some, (await self.run_all([self.join(items)]))[0])
         except BaseException as error:
-            for _, future in some:
+            for *_, future in some:
                 if not future.done():
                     future.set_exception(error)
             if not isinstance(error, Exception):
@@ -109,36 +111,17 @@ class Coalescer:
         items: list[Any] = []
         size = 0
         while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
-            op, future = waiting = self.waiting.popleft()
+            its, its_size, _, future = waiting = self.waiting.popleft()
             if not future.done():
                 some.append(waiting)
-                items += op.items
-                size += op.size
+                items += its
+                size += its_size
         return items
 
     def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
         at = 0
-        for op, future in some:
-            end = at + len(op.items)
+        for items, _, one, future in some:
+            end = at + len(items)
             if not future.done():
-                future.set_result(replies[at:end])
+                future.set_result(replies[at] if one else replies[at:end])
             at = end
-
-
-@define(eq=False)
-class ItemCoalescer(Coalescer):
-    """The concurrent calls of an operation of one item each, which stands for the call; its answer is that item's."""
-
-    def _take(self, some: list[Waiting]) -> list[Any]:
-        size = 0
-        while self.waiting and len(some) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
-            item, future = waiting = self.waiting.popleft()
-            if not future.done():
-                some.append(waiting)
-                size += len(item)
-        return [item for item, _ in some]
-
-    def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
-        for (_, future), reply in zip(some, replies, strict=True):
-            if not future.done():
-                future.set_result(reply)

@@ -13,7 +13,7 @@ from redis import exceptions as errors
 from tenacity import AsyncRetrying
 
 from headrace._core.effects import BlockAmong, BlockThen
-from headrace._net.aio.coalesce import Coalescer, ItemCoalescer
+from headrace._net.aio.coalesce import Coalescer
 from headrace._net.aio.combining import AsyncCombiner
 from headrace._net.aio.pool import AsyncPool, abort, replies
 from headrace._net.aio.watchdog import Watchdog
@@ -75,11 +75,11 @@ class AsyncExecutor(BaseExecutor):
         result: R = (await self.run_all([op], meanwhile, within=within))[0]
         return result
 
-    def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]], kind: type[Coalescer] = Coalescer) -> Coalescer:
+    def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]]) -> Coalescer:
         try:
             return self._coalescers[join]
         except KeyError:
-            return self._coalescers.setdefault(join, kind(self.run_all, join))
+            return self._coalescers.setdefault(join, Coalescer(self.run_all, join))
 
     async def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
         """Like `Executor.run_whole`; *op* goes on without its caller, as long as the loop does."""
@@ -165,10 +165,10 @@ class AsyncExecutor(BaseExecutor):
         """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
         if len(item) > ITEM_BYTES:
             return self.run(prepared.of(item))
-        coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join, ItemCoalescer)
+        coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join)
         if not coalescer.busy():
             return coalescer.alone(self._run_prepared(prepared, item))
-        return coalescer.wait(item)
+        return coalescer.wait((item,), len(item), one=True)
 
     async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         lane, trip = self._lane(prepared), Trip(())
