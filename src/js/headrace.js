@@ -280,7 +280,7 @@ export function decodeLease([known, nextDue, taken, fresh], worker, protocol) {
   for (let i = 0; i < fresh.length; i += 2) {
     jobs.push(decodeJob(String(fresh[i]), ['data', fresh[i + 1]], 1, 0, worker, protocol));
   }
-  return { jobs, nextDue, paused: known === 2, alone: known === 3 };
+  return { jobs, nextDue, paused: known === 2, alone: known > 2 };
 }
 
 /** Runs `handler(job, lost)` on the jobs of a queue: what it returns completes a job, what it throws retries it. */

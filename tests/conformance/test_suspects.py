@@ -77,6 +77,57 @@ def test_an_end_of_its_own_acquits(connect):
     assert payloads_of(queue.lease_many(5)) == [b"a", b"b"]
 
 
+def test_deaths_beside_are_free(connect):
+    """An innocent has all its attempts left for failures of its own, however many others died beside it."""
+    queue = connect(lease=LONG, max_attempts=2)
+    queue.enqueue_many([b"a", b"b"])
+    dies(queue, 2, times=2)
+    assert queue.lease().complete()
+    first = queue.lease()
+    assert first.job.attempt == 3
+    assert first.retry(reason="once")
+    last = queue.lease()
+    assert last.job.attempt == 2
+    assert last.retry(reason="twice")
+    (letter,) = queue.admin.dead()
+    assert (letter.reason, letter.job.attempt) == ("twice", 2)
+
+
+def dies_in_a_process(queue, *, alone):
+    """A worker of several queues dies as it holds one job of this; how long it was told to run nothing else."""
+    assert queue._run(queue.ops.beat("ghost", 0.001, register=True))
+    assert queue._run(queue.ops.company("ghost", beside=True))
+    grant = queue._run(queue.ops.lease("ghost", 9))
+    assert len(grant.claims) == 1
+    if alone:
+        assert queue._run(queue.ops.company("ghost", beside=False))
+    declare(queue, workers=1, moved=1)
+    return grant.alone_for
+
+
+def test_alone_in_its_process(connect):
+    """A worker of several queues says whether anything else runs; only a death while nothing does counts."""
+    queue = connect(lease=LONG, max_attempts=2)
+    queue.enqueue(b"x")
+    told = [dies_in_a_process(queue, alone=False) for _ in range(5)]
+    assert told == [None, None, 0, LONG, 2 * LONG]
+    assert [dies_in_a_process(queue, alone=True) for _ in range(2)] == [3 * LONG, 3 * LONG]
+    assert queue.lease() is None
+    (letter,) = queue.admin.dead()
+    assert letter.reason == "no attempts left: it ended its process 2 times while alone"
+
+
+def test_never_alone(connect):
+    """Something else may run for ever in each process that there is."""
+    queue = connect(lease=LONG, max_attempts=2)
+    queue.enqueue(b"x")
+    for _ in range(22):
+        dies_in_a_process(queue, alone=False)
+    assert queue.lease() is None
+    (letter,) = queue.admin.dead()
+    assert letter.reason == "no attempts left: its workers died, or let its leases expire"
+
+
 def test_given_back_it_stays_one(connect):
     """A release says nothing of what a job does."""
     queue = connect(lease=LONG)

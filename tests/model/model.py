@@ -323,10 +323,10 @@ class Model:
         if not self.mine(held):
             return False
         job = held.job
-        if spend and self.max_attempts and job.attempt >= self.max_attempts:
+        if spend and self.max_attempts and job.attempt - job.beside >= self.max_attempts:
             self._bury(job, reason, held.worker)
             return True
-        job.unspent += not spend
+        job.unspent += job.beside + (not spend)
         job.due, job.expired, job.reason = due, False, reason
         self._move(job, "delayed" if due > self.now else "waiting")
         return True

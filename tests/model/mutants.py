@@ -15,7 +15,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("retry", "own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)", "own_fields.id = id")
     ],
     "a retry has one attempt too many": [
-        ("retry", "deliveries - releases >= max_attempts", "deliveries - releases > max_attempts")
+        ("retry", "deliveries - free >= max_attempts", "deliveries - free > max_attempts")
     ],
     "a dead letter keeps its id": [("dead_letter", "  redis.call('HDEL', q.ids, id)\n", "")],
     "dead letters are trimmed uncounted": [("*", "if trimmed > 0 then", "if trimmed > 1000 then")],
@@ -41,10 +41,13 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "what rang is not adopted": [("lease", "  q.front('bell')\n", ""), UNRUNG],
     "a job has one delivery too many": [
-        ("lease", "attempt - beside > max_attempts then", "attempt - beside > max_attempts + 1 then")
+        ("lease", "suspects.FORGIVEN) > max_attempts then", "suspects.FORGIVEN) > max_attempts + 1 then")
     ],
     "innocents die beside a poison job": [
-        ("lease", "attempt - beside > max_attempts then", "attempt > max_attempts then")
+        ("lease", "attempt - math.min(beside, suspects.FORGIVEN) > max_attempts then", "attempt > max_attempts then")
+    ],
+    "a retry spends the deaths beside others": [
+        ("retry", "deliveries - free >= max_attempts", "deliveries - releases >= max_attempts")
     ],
     "a death is not counted": [
         ("*", "if #changed > 0 then redis.call('HSET', deaths,", "if false then redis.call('HSET', deaths,")
@@ -219,7 +222,7 @@ ORDERED: dict[str, Sequence[Edit]] = {
     "entries are in the order of text": [("*", "string.char(96 + #number) .. number", "number .. 'a'")],
     "a retried job goes to the back": [("retry", "redis.call('HGET', turns, 'e' .. entry)", "false")],
     "a retry in its place spends nothing": [
-        ("retry", "elseif stays then\n", "elseif stays then\n      releases = releases + 1\n")
+        ("retry", "elseif stays then\n", "elseif stays then\n      free = free + 1\n")
     ],
     "one that is behind keeps its place when it is cancelled": [
         ("*", "  in_parts(left, function(...) redis.call('ZREM', q.behind, ...) end)\n", "")

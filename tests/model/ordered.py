@@ -182,12 +182,14 @@ class Walk:
         if found:
             job, claim, holds = found
             delay, spend = self.random.choice((None, FOREVER_S)), self.random.choice((1, 1, 0))
+            deaths = self.redis.hget(self.ops.keys.part("deaths"), claim.entry) or b"0 0"
+            forgiven = int(deaths.split()[0])  # of holders that had others beside it
             assert self.queue._run(self.ops.retry([(claim, delay, spend, "why")])) == [holds]
-            if holds and spend and job.spent >= ATTEMPTS:
+            if holds and spend and job.spent - forgiven >= ATTEMPTS:
                 self.go(job)
                 self.dead.append(job)
             elif holds:
-                job.state, job.spent = "delayed" if delay else "waiting", job.spent - (not spend)
+                job.state, job.spent = "delayed" if delay else "waiting", job.spent - (not spend) - forgiven
                 job.claims = job.claims if job.key else []  # one without a key has another entry now
 
     def do_dead_letter(self) -> None:

@@ -25,6 +25,7 @@ JOBS = {"counts": 2, "delete": 2, "lease": 3, "measure": 3, "repair": 3}
 WITHOUT = {  # touch no payload, and nothing that grows with the queue
     "about": "three fields, one of at most 16 options",
     "beat": "two keys of one worker",
+    "company": "one field of one worker",
     "close": "nonces, at most 1,000",
     "declare": "one field, of at most 16 options",
     "flow_events": "names of jobs, at most 200 of a stage",

@@ -16,6 +16,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "cancel": [(["i"], 0), (["5-0"], 0), (["99999999999999999999-0"], 0)],
     "cancel_payload": [(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["a", "delayed", "0", 500], [0, "", "0"])],
     "complete": [(["", 1, 0, 0, 0, "5-0"], [0]), (["w", 2, 0, 0, 0, "5-0", "6-0", 1, 1], [0, 0])],
+    "company": [(["w", 1], 0), (["w", 0], 0)],
     "close": [([], 0), (["n"], 1)],
     "counts": [([], [0] * 11)],
     "dead_letter": [(["w", 1000, "5-0", 1, "why"], [0])],

@@ -85,6 +85,7 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
     assert lua("beat", "w", 600_000, TERM, 0) == 1
     assert lua("beat", "v", 600_000, TERM, 1) == 1
     assert lua("rest", "v", 600_000) == 0
+    assert lua("company", "v", 1) == 1
     assert lua.lease(ttl=0, call=1)[3][::2] == entries
     a, b, c, d, e, f, g, h = entries
     for number, (name, arguments, reply) in enumerate(

@@ -16,6 +16,7 @@ UNRECORDED = {
     "accept",
     "beat",
     "close",
+    "company",
     "counts",
     "declare",
     "ended",

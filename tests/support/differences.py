@@ -144,8 +144,9 @@ WITH_SHARDS = [
         "an operation is one script, and that reaches one shard",
         """
         test_buried.py test_a_job_that_has_worn_out_its_workers
-        test_suspects.py test_a_suspect_is_leased_alone test_a_worker_makes_room test_an_end_of_its_own_acquits
-            test_given_back_it_stays_one test_leases_by_hand_that_expire_together test_only_deaths_while_alone_count
+        test_suspects.py test_a_suspect_is_leased_alone test_a_worker_makes_room test_alone_in_its_process
+            test_an_end_of_its_own_acquits test_deaths_beside_are_free test_given_back_it_stays_one test_never_alone
+            test_leases_by_hand_that_expire_together test_only_deaths_while_alone_count
         test_bulk.py test_dead_letters_that_match_go_back test_what_dies_again_is_not_redriven_again
         test_dead.py test_a_peer_that_has_just_started_knows_the_dead test_another_run_of_the_server
             test_nobody_knows_after_a_gap test_nobody_knows_where_nobody_has_looked test_the_clock_goes_back
@@ -160,11 +161,10 @@ WITH_SHARDS = [
         test_operate.py test_what_comes_back_meanwhile_wakes_nobody
         test_ordered.py test_a_call_looks_at_a_bounded_number_of_jobs test_a_retry_that_spends_nothing
             test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep
-        test_pipeline.py test_operations_are_values
+        test_pipeline.py test_operations_are_values test_reasons.py test_tracebacks_count_as_bytes
         test_priorities.py test_a_retry_without_an_attempt_keeps_that
             test_one_that_is_parked_is_not_starved_either test_the_lowest_is_not_starved
             test_who_waited_long_enough_goes_a_level_up
-        test_reasons.py test_tracebacks_count_as_bytes
         test_reclaim.py test_a_blocked_reader_is_woken test_a_lease_call_asked_again test_a_lost_reply
             test_a_registration_that_was_removed test_by_hand test_nobody_is_declared_dead_by_a_newcomer
             test_parked_before_new test_poison test_the_dead_and_only_the_dead test_the_dead_hold_many

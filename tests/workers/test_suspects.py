@@ -56,6 +56,10 @@ threads.handler("q", concurrency=30, max_attempts=3, SHARDS)(work)
 tasks.handler("q", concurrency=30, max_attempts=3, SHARDS)(work_async)
 batches.batch_handler("q", max_size=30, max_wait=0.01, max_attempts=3, SHARDS)(work_all)
 
+threads.handler("second", concurrency=30, max_attempts=3)(work)
+tasks.handler("second", concurrency=30, max_attempts=3)(work_async)
+batches.batch_handler("second", max_size=30, max_wait=0.01, max_attempts=3)(work_all)
+
 @threads.handler("other")
 @tasks.handler("other")
 @batches.handler("other")
@@ -105,7 +109,40 @@ def test_innocents_beside_poison(
         until(lambda: other.counts() == Counts(enqueued=50, completed=50))
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    rows = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
-    poison = [int(beside) for payload, _, beside in rows if payload == "poison"]
-    assert poison[-ATTEMPTS:] == [1] * ATTEMPTS
-    assert len(poison) <= ATTEMPTS + 2
+    beside = runs_of_poison(tmp_path)
+    assert beside[-ATTEMPTS:] == [1] * ATTEMPTS
+    assert len(beside) <= ATTEMPTS + 2
+
+
+def runs_of_poison(folder: Path) -> list[int]:
+    """How many jobs ran in its process as a poison job began, itself included; a number for each run."""
+    rows = [line.split() for line in (folder / "log").read_text().splitlines()]
+    return [int(beside) for payload, _, beside in rows if payload == "poison"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", ["threads", "tasks", "batches"])
+@pytest.mark.parametrize("shards", [1, 4])
+def test_innocents_of_other_queues_and_shards(
+    newest: Server, work: Callable[..., subprocess.Popen[bytes]], worker: str, shards: int, tmp_path: Path
+) -> None:
+    """No suspect is convicted by a poison job that ran beside it in another queue, or shard, of its process."""
+    with Queue("q", url=newest.url, shards=shards) as queue, Queue("second", url=newest.url) as second:
+        queue.enqueue_many([NewJob(b"good", id=f"j{n}") for n in range(2 * shards)])
+        queue.enqueue(b"poison")
+        second.enqueue_many([b"good"] * 5)
+        process = work(worker, shards=f"shards={shards}")
+        until(lambda: second.counts().dead + second.counts().completed == 5, "an end of the second queue", PATIENCE)
+        until(lambda: queue.counts().dead + queue.counts().completed == 2 * shards + 1, "an end of all", PATIENCE)
+        assert second.counts() == Counts(enqueued=5, completed=5)
+        assert queue.counts() == Counts(enqueued=2 * shards + 1, completed=2 * shards, dead=1)
+        (letter,) = queue.admin.dead()
+        assert letter.job.payload == b"poison"
+        assert "ended its process 3 times while alone" in str(letter.reason)
+        second.enqueue(b"good")  # the others go on
+        until(lambda: second.counts().completed == 6)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    beside = runs_of_poison(tmp_path)
+    assert beside.count(1) >= ATTEMPTS
+    assert len(beside) <= ATTEMPTS + 4

@@ -49,7 +49,8 @@ class Grant:
 
     *healed*: the consumer group was missing and was created. *paused*: the queue is paused, or a rate limit admits
     nothing before `next_due`. *alone*: nothing more is handed out until this worker holds nothing of the queue, or
-    until `next_due`. *now*: the server's clock, in seconds. *levels*: how many the queue has, if the worker
+    until `next_due`. *alone_for*: seconds for which the process should run nothing of other queues beside the suspect
+    that it was handed. *now*: the server's clock, in seconds. *levels*: how many the queue has, if the worker
     knows fewer. *died*: jobs that had no attempts left.
     """
 
@@ -61,6 +62,7 @@ class Grant:
     now: float | None = None  # by the server's clock
     levels: int | None = None
     alone: bool = False
+    alone_for: float | None = None
     died: Sequence[Died] = ()
 
     @property

@@ -326,6 +326,10 @@ class Ops(ResultOps):
         args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register), *kinds]
         return self._op("beat", args, bool)
 
+    def company(self, worker: str, *, beside: bool) -> Op[bool]:
+        """Note whether the process of *worker* may run other jobs beside those of this queue; `False`: it is dead."""
+        return self._op("company", [worker, int(beside)], bool)
+
     def rest(self, worker: str, duration: float) -> Op[int]:
         """Register *worker* for so many seconds without a beat, if nothing is to be done; see `rest.lua`."""
         return self._op("rest", [worker, term("duration", duration)], int)

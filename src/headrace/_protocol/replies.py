@@ -192,12 +192,13 @@ class Jobs:
         return Grant(
             claims,
             wrong,
-            None if next_due < 0 else next_due / 1000,
+            None if next_due < 0 or known == 4 else next_due / 1000,
             bool(healed),
             known == 2,
             None if now < 0 else moment,
             levels or None,
-            known == 3,
+            known in {3, 4},
+            next_due / 1000 if known == 4 else None,
             [Died(text(name), int(spent), text(why), text(kind)) for name, spent, why, kind in died or ()],
         )
 

@@ -7,8 +7,8 @@
 --        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now, levels, died}: known 0 = this worker was declared dead, nothing handed
 --        out · 2 = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · 3 = nothing
---        more is handed out until this worker holds nothing, or next_due ms have passed: a suspect is alone · next_due ms
---        until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}...
+--        more is handed out until this worker holds nothing, or next_due ms have passed: a suspect is alone · 4 = a suspect
+--        was handed out: as 3, and its process should lease nothing of other queues for next_due ms · next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}...
 --        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
 --        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock, or
 --        -1 where it was not asked · levels of the queue, where the worker knows fewer: what waits in the others was
@@ -248,7 +248,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
     local attempt = tonumber(own.attempt or 0) + count - releases
     local beside, solo = 0, 0 -- deaths of its holders
     if q.watched then beside, solo = suspects.deaths(redis.call('HGET', deaths, entry)) end
-    if max_attempts > 0 and attempt - beside > max_attempts then
+    if max_attempts > 0 and attempt - math.min(beside, suspects.FORGIVEN) > max_attempts then
       require_hashes(ids, released, stats)
       require_sorted_sets(leases, limited, flows)
       require_streams(dead)
@@ -275,6 +275,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
     else
       taken[#taken + 1] = {entry, fields, count, releases}
       entries[#entries + 1] = entry
+      q.beside = beside
     end
   end
   -- A job that waits for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited before.
@@ -364,7 +365,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
     local most = limit
     limit = 1
     q.front(SUSPECTS)
-    if #entries > 0 then q.alone = suspects.handed_out(q, worker) else limit, passed = most, true end
+    if #entries > 0 then q.alone, q.apart = suspects.handed_out(q, worker, tonumber(lease)), true else limit, passed = most, true end
   end
   if heir then
     local held, how = redis.call('XPENDING', jobs, 'workers', '-', '+', math.max(2, limit), heir_of), 'alone'
@@ -524,7 +525,7 @@ write_scores(rates)
 if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
 if q.alone then next_due = q.alone end
 do
-  local reply = {q.alone and 3 or cut and 2 or 1, next_due, taken, fresh, healed, now, q.levels.beyond}
+  local reply = {q.apart and 4 or q.alone and 3 or cut and 2 or 1, next_due, taken, fresh, healed, now, q.levels.beyond}
   if #buried > 0 then reply[7], reply[8], entries[#entries + 1] = q.levels.beyond or 0, attempts.died, attempts.died end
   return answer(reply, entries) -- recorded without the payloads
 end

@@ -10,7 +10,8 @@
 -- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason (behind it,
 -- after the byte 255, the traceback, if it is to be kept). At most 1,000 jobs. A job that goes round again has the
 -- first 500 bytes of its reason, and 4,096 of the traceback, as fields `headrace-reason` and `headrace-traceback`,
--- until it is retried once more.
+-- until it is retried once more. It has ended by itself, so it is no suspect any more; the deliveries that ended with a
+-- holder that had others beside it spend no attempt, from here on as releases.
 -- @include clock
 -- @include due_at
 -- @include fields
@@ -27,6 +28,7 @@
 -- @include record
 -- @include require_types
 -- @include retire
+-- @include suspects
 -- @include wake_many
 -- @include wake_one
 local known = recorded()
@@ -43,6 +45,7 @@ require_history(heard.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
 local reply, first, retried, buried, why, why_buried, attempts = {}, false, {}, {}, {}, {}, {}
 local now, keyed = clock(), redis.call('EXISTS', turns) == 1
+local watched = redis.call('EXISTS', deaths) == 1
 for i = items, #ARGV, 5 do
   local at = #entries + 1
   entries[at], counts[at], dues[at], spends[at], reasons[at] = unpack(ARGV, i, i + 4)
@@ -59,7 +62,8 @@ for i, entry in ipairs(entries) do
     link_attempt(headers, traced)
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0) + (spend == '0' and 1 or 0)
-    if spend == '-1' then releases = deliveries end
+    local free = releases + (watched and math.min((suspects.deaths(redis.call('HGET', deaths, entry))), suspects.FORGIVEN) or 0)
+    if spend == '-1' then releases, free = deliveries, deliveries end
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
     local ours = not registered or registered == entry -- or else a bare XADD gave a second job this id
@@ -67,7 +71,7 @@ for i, entry in ipairs(entries) do
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     local reason = set_reason(own_fields, reasons[i])
     local short = own_fields.reason or ''
-    local last = max_attempts > 0 and deliveries - releases >= max_attempts and spend == '1'
+    local last = max_attempts > 0 and deliveries - free >= max_attempts and spend == '1'
     local stays = keyed and not last and redis.call('HGET', turns, 'e' .. entry)
     if not stays then remove_entry(q, entry) end -- first, so that a full server permits the rest
     if last then
@@ -82,7 +86,7 @@ for i, entry in ipairs(entries) do
       park_at(jobs, due > 0 and 'limited' or 'parked', {entry})
       if due > 0 then redis.call('ZADD', limited, string.format('%.0f', due), entry) else wake_many(wake, 1) end
       first = first or due > 0 and redis.call('ZRANK', limited, entry) == 0
-      if releases > 0 then redis.call('HSET', released, entry, releases) end
+      if free > 0 then redis.call('HSET', released, entry, free) end
       reply[i], retried[#retried + 1], why[#retried + 1] = 1, id, short
     else
       local due, key = dues[i], ours and id or entry
@@ -95,7 +99,7 @@ for i, entry in ipairs(entries) do
         key = append(q, compose(own_fields, headers))
         if ours then redis.call('HSET', ids, id, key) end
       end
-      if releases > 0 then redis.call('HSET', released, key, releases) end
+      if free > 0 then redis.call('HSET', released, key, free) end
       reply[i], retried[#retried + 1], why[#retried + 1] = 1, id, short
     end
   end

@@ -175,6 +175,7 @@ SAMPLES: dict[str, Op[object]] = {
     "cancel": OPS.cancel("i"),
     "cancel_payload": OPS.cancel_payload(b"x", "jobs", "-"),
     "close": handing.close(OPS, [INTENT.nonce]),
+    "company": OPS.company("w", beside=True),
     "complete": OPS.complete(CLAIMS),
     "counts": OPS.counts(),
     "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),

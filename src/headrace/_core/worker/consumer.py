@@ -17,6 +17,7 @@ from attrs import define, evolve, field
 
 from headrace._core.effects import BlockThen, Held, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
+from headrace._core.worker.company import Company
 from headrace._core.worker.naming import NameClaim
 from headrace._core.worker.rest import Rest
 from headrace._core.worker.settling import Settling, operations
@@ -73,7 +74,7 @@ class Consumer:
     available: bool = True
     backlog: bool = False  # its last lease call brought all that it asked for
     woken: bool = False
-    alone: bool = False  # nothing more is leased until it holds nothing, or another job is due
+    company: Company = field(factory=Company)  # the consumers of its worker
     gathered: list[Held] = field(factory=list[Held])
     mean: float | None = None  # seconds a unit takes
     slot_moved_at: float = 0.0  # when a unit last got a slot, or began to wait for one
@@ -331,15 +332,22 @@ class Consumer:
         """Tell whether to block on the server: there is nothing to lease, as far as is known, and room for more."""
         if self.available or self.alone or not self.registered or self.phase is not Phase.RUNNING:
             return False
+        if self.company.shuts_out(self):
+            return False
         return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues hold nothing
 
     def untouched(self) -> bool:
         """Tell whether none of its slots is taken or asked for."""
         return self.shared is None and not (self.held or self.asking or self.riding or self.stuck)
 
+    @property
+    def alone(self) -> bool:
+        """Whether nothing more is leased until it holds nothing, or another job is due."""
+        return id(self) in self.company.waiting
+
     def may_lease(self) -> bool:
         """Tell whether it may send lease calls."""
-        return self.phase is Phase.RUNNING and self.registered and not self.behind
+        return self.phase is Phase.RUNNING and self.registered and not self.behind and not self.company.shuts_out(self)
 
     def may_rest(self) -> bool:
         """Tell whether it has nothing to do here, and hears it if others have."""

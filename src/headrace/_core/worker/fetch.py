@@ -31,6 +31,7 @@ from headrace._core.effects import (
     take_back,
 )
 from headrace._core.verdicts import Settlement, undecoded
+from headrace._core.worker.company import joined, part
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.leases import check, died, lose
 from headrace._core.worker.rest import AGAIN_S, CALM, SLACK_S
@@ -63,6 +64,8 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
 
     What was leased and settled is forgotten as it ends: a role that sleeps would keep it in memory all that time.
     """
+    if consumer.company.suspect is not None:
+        yield from part(consumer)
     settling = settlements(consumer)
     if consumer.shared is not None:
         consumer.shared.now = yield from current_time()
@@ -226,7 +229,8 @@ def _room(consumer: Consumer) -> int:
     """Return how many jobs to lease now."""
     shared = consumer.shared
     if consumer.alone and not (consumer.held or consumer.under_way):
-        consumer.alone, consumer.available = False, True
+        consumer.company.waiting.discard(id(consumer))
+        consumer.available = True
     if consumer.alone or not (consumer.available and consumer.may_lease()):
         if shared is not None:
             shared.leave(consumer)
@@ -240,7 +244,7 @@ def _idle(consumer: Consumer) -> Step[float]:
     """Do the rest while there is nothing to send; return the seconds to sleep, unless woken."""
     if consumer.rest.asked:
         yield from _rest(consumer)
-    left = (yield from _gather(consumer)) or (1.0 if consumer.held else IDLE_S)
+    left = (yield from _gather(consumer)) or (1.0 if consumer.held or consumer.company.suspect is not None else IDLE_S)
     now = yield from current_time()
     if consumer.shared is not None:
         left = min(left, consumer.shared.look(consumer, now))
@@ -248,7 +252,8 @@ def _idle(consumer: Consumer) -> Step[float]:
             yield Wake(whose=other)  # it waits for what this one does not need
     if consumer.due_at is not None:
         if consumer.due_at <= now:
-            consumer.due_at, consumer.available, consumer.alone = None, True, False
+            consumer.due_at, consumer.available = None, True
+            consumer.company.waiting.discard(id(consumer))
             if consumer.shared is not None or consumer.room() > 0:  # for a shared slot it waits in its turn
                 return 0.0
         else:
@@ -296,7 +301,7 @@ def _granted(
     if grant.levels is not None and grant.levels != consumer.levels_told:
         consumer.levels_told = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
-    consumer.alone = grant.alone and bool(consumer.held or consumer.under_way or consumer.unsettled())
+    consumer.company.note(consumer, grant)
     consumer.paused = grant.paused or grant.alone > consumer.alone  # what it is said to hold is lost on its way to us
     if not grant.paused or grant.claims:
         consumer.name_claim.heir_of = ""
@@ -307,7 +312,7 @@ def _granted(
         consumer.available = False
         if woken and not grant.claims:
             consumer.tick_at = 0.0  # it may have been a new schedule that woke us
-    yield from _share(consumer, consumer.admit(fresh), now)
+    yield from _share(consumer, (yield from joined(consumer, consumer.admit(fresh), grant.alone_for)), now)
 
 
 def _unknown(ops: Ops, levels: int) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from headrace._core.effects import Phase, Role, Sleep, Step, Wake, current_time, send_all
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import died
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._protocol.answers import Entered
+from headrace._protocol.op import Op
 
 BEATS_AT_ONCE = 250  # beats in one round trip: it keeps the server for a millisecond or two
 
@@ -44,7 +46,11 @@ def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     fresh = [not consumer.registered for consumer in consumers]
     names = [consumer.name for consumer in consumers]
     now = yield from current_time()
-    alive = yield from send_all([consumer.sign(worker.settings, now) for consumer in consumers])
+    ops: list[Op[Any]] = [consumer.sign(worker.settings, now) for consumer in consumers]
+    if worker.company.several:  # in one round trip: before it leases, the server knows that its jobs have company
+        new_names = [(one, one.name) for one, new in zip(consumers, fresh, strict=True) if new]
+        ops += [one.ops.company(name, beside=True) for one, name in new_names]
+    alive = (yield from send_all(ops))[: len(consumers)]
     wait = worker.settings.heartbeat
     if (yield from current_time()) - now >= wait:
         wait = 0.0  # the answer took longer than a heartbeat: beat again at once

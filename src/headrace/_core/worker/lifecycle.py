@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from headrace._core.effects import Phase, Role, send
+from headrace._core.worker.company import Company
 from headrace._core.worker.consumer import Consumer
 from headrace._model.settings import WorkerSettings
 
@@ -21,6 +22,15 @@ class Lifecycle:
     consumers: Sequence[Consumer]
     phase: Phase = Phase.RUNNING
     stalled_since: float | None = None  # since when what runs the handlers has not answered the engine
+    company: Company = field(factory=Company)
+
+    def __attrs_post_init__(self) -> None:
+        self._introduce()
+
+    def _introduce(self) -> None:
+        self.company.members = self.consumers
+        for consumer in self.consumers:
+            consumer.company = self.company
 
     def advance_to(self, phase: Phase) -> None:
         """Go on to *phase*, never back."""
@@ -31,6 +41,7 @@ class Lifecycle:
     def join(self, some: Sequence[Consumer]) -> None:
         """Take in consumers that come while the worker runs."""
         self.consumers = [*self.consumers, *some]
+        self._introduce()
         for consumer in some:
             consumer.phase = max(consumer.phase, self.phase)
 

@@ -24,12 +24,13 @@ function suspects.makes_room(q, workers, worker, now, lease)
   local left = since + lease - now
   return chosen == worker and left > 0 and left or nil
 end
--- A suspect was handed out to *worker*: the next turn is that of others.
-function suspects.handed_out(q, worker)
+-- A suspect was handed out to *worker*: the next turn is that of others. Answers for how many ms its process should run
+-- nothing else: longer each time that its holder died beside others, though nothing of its queue was beside it.
+function suspects.handed_out(q, worker, lease)
   local _, chosen, since = suspects.turn(q)
   if chosen == worker then chosen, since = '-', 0 end
   suspects.keep_turn(q, 'o', chosen, since)
-  return -1
+  return lease * math.max(0, math.min(q.beside, suspects.FORGIVEN) - 2)
 end
 -- Others were handed out to *worker*: the next turn is that of a suspect, for which it makes room, if no other worker does.
 function suspects.others_handed_out(q, workers, worker, now, lease)

@@ -1,0 +1,128 @@
+"""Suspects alone in the process of a worker. A suspect is a job whose holder died twice: see `lua/lib/suspects.lua`.
+
+The server knows what a worker holds of one queue, or of one shard. So a worker that serves several tells each of them
+that its jobs have company. It takes this back for a suspect that has none, before the suspect starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from headrace._core.effects import Held, Phase, Sleep, Step, Wake, current_time, send
+from headrace._protocol.answers import Grant
+
+if TYPE_CHECKING:
+    from headrace._core.worker.consumer import Consumer
+
+
+@define(eq=False)
+class Suspect:
+    """A suspect that a worker holds."""
+
+    consumer: Consumer
+    until: float  # when the other consumers lease again, if it has not ended before
+    proven: bool = False  # the server was told that it has no company
+    asked_at: float | None = None  # when others wanted to start jobs beside it
+
+
+@define(eq=False)
+class Company:
+    """The consumers of one worker, and the suspect that one of them holds."""
+
+    members: Sequence[Consumer] = ()
+    suspect: Suspect | None = None
+    waiting: set[int] = field(factory=set[int])  # consumers that lease no more until they hold nothing, by identity
+
+    @property
+    def several(self) -> bool:
+        """Whether the worker serves several queues, or shards."""
+        return len(self.members) > 1 or any(one.shared is not None for one in self.members)
+
+    def note(self, consumer: Consumer, grant: Grant) -> None:
+        """Take in whether *consumer* is to lease nothing more until it holds nothing."""
+        if grant.alone and (consumer.held or consumer.under_way or consumer.unsettled()):
+            self.waiting.add(id(consumer))
+        else:
+            self.waiting.discard(id(consumer))
+
+    def shuts_out(self, consumer: Consumer) -> bool:
+        """Tell whether *consumer* is to lease nothing now."""
+        suspect = self.suspect
+        return suspect is not None and (suspect.consumer is consumer or suspect.until > 0.0)
+
+    def beside(self, consumer: Consumer) -> bool:
+        """Tell whether the others hold anything."""
+        return any(one.held for one in self.members if one is not consumer)
+
+
+def joined(consumer: Consumer, fresh: Sequence[Held], alone_for: float | None) -> Step[Sequence[Held]]:
+    """Take in jobs that were leased, and return them; or give them back, if another job is to be alone.
+
+    *alone_for*: seconds for which the others are to lease nothing, if the job is a suspect; for as long at most it
+    waits for what they hold. 0: they go on, and it is alone if they happen to hold nothing.
+    """
+    company = consumer.company
+    if not fresh or (company.suspect is None and (alone_for is None or not company.several)):
+        return fresh
+    other = company.suspect
+    free = other is None or other.consumer is consumer or (yield from _parted(company, other))
+    if free and (alone_for is None or not company.several or (yield from _apart(consumer, alone_for))):
+        return fresh
+    consumer.give_back([fresh])
+    return ()
+
+
+def _apart(consumer: Consumer, alone_for: float) -> Step[bool]:
+    """Wait until the others hold nothing, and tell the server; return false if another suspect came in between."""
+    company = consumer.company
+    now = yield from current_time()
+    mine = company.suspect = Suspect(consumer, now + alone_for if alone_for else 0.0)
+    while company.suspect is mine and company.beside(consumer) and now < mine.until:
+        if consumer.phase is not Phase.RUNNING:
+            break
+        yield Sleep(0.05)
+        now = yield from current_time()
+    if company.suspect is mine and not company.beside(consumer):
+        yield from send(consumer.ops.company(consumer.name, beside=False))
+        mine.proven = True  # others that want to start jobs wait for `part`, which waits for this
+        mine.until = (yield from current_time()) + alone_for if alone_for else 0.0
+    elif company.suspect is mine:
+        company.suspect = None
+        yield Wake(everyone=True)
+    return company.suspect in (mine, None)
+
+
+def _parted(company: Company, suspect: Suspect) -> Step[bool]:
+    """Have the server told that *suspect* gets company; return false if it is to have none yet."""
+    now = yield from current_time()
+    if now < suspect.until:
+        return False
+    suspect.until = 0.0
+    if suspect.asked_at is None:
+        suspect.asked_at = now
+    while company.suspect is suspect and now < suspect.asked_at + 1.0:  # or its node is out of reach
+        yield Wake(whose=suspect.consumer)
+        yield Sleep(0.05)
+        now = yield from current_time()
+    return True
+
+
+def part(consumer: Consumer) -> Step[None]:
+    """Let the others go on, if it is time, or if the suspect of *consumer* has ended."""
+    company = consumer.company
+    suspect = company.suspect
+    if suspect is None:
+        return
+    if suspect.until and (yield from current_time()) >= suspect.until:
+        suspect.until = 0.0
+        yield Wake(everyone=True)
+    ended = not (consumer.held or consumer.under_way or consumer.unsettled())
+    if suspect.consumer is not consumer or not suspect.proven or not (ended or suspect.asked_at is not None):
+        return
+    yield from send(consumer.ops.company(consumer.name, beside=True))
+    if company.suspect is suspect:
+        company.suspect = None
+    yield Wake(everyone=True)

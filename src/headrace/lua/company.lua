@@ -1,0 +1,12 @@
+-- company: note whether the process of a worker may run jobs of other queues, or shards, beside those of this one.
+-- KEYS   registered (hash)
+-- ARGV   worker, beside flag
+-- REPLY  1 noted · 0 it is not registered
+-- COST   5 us
+-- beside: 1 = it may: if it dies, no job that it held here was alone. 0 = it does not until it says so; it holds one here.
+redis.call('HDEL', registered, '') -- permitted on a full server, and then so is the rest
+local known = redis.call('HGET', registered, worker)
+if not known then return 0 end
+if string.sub(known, -7) == ' beside' then known = string.sub(known, 1, -8) end
+redis.call('HSET', registered, worker, known .. (beside and ' beside' or ''))
+return 1
