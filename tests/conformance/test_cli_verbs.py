@@ -143,7 +143,7 @@ def test_it_fits_80_columns(newest: Server, queue: Queue, command: list[str]) ->
 # -- looking ---------------------------------------------------------------------------------------------
 
 
-def test_list(within: Program, queue: Queue) -> None:
+def test_list(within: Program, queue: Queue, newest: Server) -> None:
     """What runs, waits, is delayed, or dead; whole as JSON."""
     rows = lines(within("list", "q", "--json"))
     assert [(row["id"], row["state"]) for row in rows] == [
@@ -156,6 +156,13 @@ def test_list(within: Program, queue: Queue) -> None:
     for state, wanted in {"running": "r", "leased": "r", "waiting": "w", "delayed": "d", "dead": "x"}.items():
         assert [row["id"] for row in lines(within("list", "q", "--json", "--state", state))] == [wanted]
     assert len(lines(within("list", "q", "--json", "--limit", "2"))) == 2
+    assert lines(within("list", "q", "--json", "--state", "ended")) == []
+    with Queue("kept", url=newest.url, history=10) as kept:
+        kept.enqueue(b"x", id="gone")
+        assert kept.cancel("gone")
+    (row,) = lines(within("list", "kept", "--json", "--state", "ended"))
+    assert (row["id"], row["state"], row["enqueued_at"], row["reason"]) == ("gone", "cancelled", None, None)
+    assert "cancelled" in within("list", "kept", "--state", "ended").stdout
     assert within("list", "q", "--state", "lost").returncode == 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, JobFailed, Queue, Worker
+from headrace import Counts, JobFailed, NewJob, Queue, Worker
 from headrace.codecs import JSONCodec
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
@@ -32,6 +32,59 @@ def test_it_says_completed_when_and_by_whom(queue: Any) -> None:
     assert abs(state.since - before) < PATIENCE
     assert (state.job.id, state.job.attempt, state.job.payload, state.job.queue) == ("a", 2, None, "q")
     assert "completed" in repr(state)
+
+
+def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
+    """The oldest end first; each id once, with its last end, and as `find` tells it."""
+    assert [*queue.admin.ended()] == []
+    for name in ("dead", "cancelled", "purged", "done", "again"):
+        queue.enqueue(b"x", id=name)
+    leases = {lease.job.id: lease for lease in queue.lease_many(5)}
+    assert leases["again"].complete()
+    assert leases["dead"].dead_letter("why")
+    assert leases["cancelled"].release()
+    assert queue.cancel("cancelled")
+    assert leases["purged"].release()
+    assert queue.admin.purge() == 1
+    assert leases["done"].complete(b"r")
+    assert leased(queue, id="again").complete()
+    for listing in (queue.admin.ended, connect().admin.ended):
+        found = [*listing()]
+        assert sorted(state.job.id for state in found) == ["again", "cancelled", "dead", "done", "purged"]
+        assert [state.since for state in found] == sorted(state.since for state in found)
+        states = {state.job.id: state for state in found}
+        assert {name: state.state for name, state in states.items()} == {
+            "again": "completed", "dead": "dead", "cancelled": "cancelled", "purged": "deleted", "done": "completed",
+        }  # fmt: skip
+        assert {(state.job.payload, state.job.enqueued_at, state.due) for state in found} == {(None, None, None)}
+        assert (states["dead"].reason, states["dead"].worker) == ("why", leases["dead"].worker)
+        done = queue.find("done")
+        shown = ("state", "worker", "since", "reason")
+        assert [getattr(done, part) for part in shown] == [getattr(states["done"], part) for part in shown]
+        assert (done.job.id, done.job.attempt, done.job.enqueued_at) == ("done", 1, None)
+
+
+def test_more_have_ended_than_a_page(queue: Any) -> None:
+    """Ends that come meanwhile are listed, too; and one that is listed, and goes, takes none of the others with it."""
+    names = [receipt.id for receipt in queue.enqueue_many([b"x"] * 450)]
+    for lease in queue.lease_many(450):
+        assert lease.complete()
+    listed = iter(queue.admin.ended())
+    first = next(listed).job.id
+    queue.enqueue(b"x", id="late")
+    assert queue.cancel("late")
+    assert sorted([first, *(state.job.id for state in listed if state.job.id != "late")]) == sorted(names)
+    assert "late" in [state.job.id for state in queue.admin.ended()]
+
+
+def test_what_has_ended_in_any_shard_is_listed(newest_connect: Connect) -> None:
+    queue = newest_connect("s", shards=3, history=100)
+    names = [receipt.id for receipt in queue.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(30)])]
+    for lease in queue.lease_many(30):
+        assert lease.complete()
+    found = [*queue.admin.ended()]
+    assert sorted(state.job.id for state in found) == sorted(names)
+    assert [state.since for state in found] == sorted(state.since for state in found)
 
 
 def test_completed_without_a_result_is_told_from_unknown(queue: Any, connect: Connect) -> None:
@@ -105,6 +158,7 @@ def test_it_is_bounded_and_so_is_its_time(connect: Connect, client: Any) -> None
         assert lease.complete()
     assert [name for name in names if queue.find(name) is not None] == names[-3:]
     assert client.hget(key("stats"), "history") == b"3 300000"
+    assert sorted(state.job.id for state in queue.admin.ended()) == sorted(names[-3:])
     for part in ("ends", "ended"):
         assert 0 < client.pttl(key(part)) <= 300_000
 
@@ -136,6 +190,7 @@ def test_without_one_nothing_is_kept(connect: Connect, client: Any) -> None:
     assert (queue.find("a"), queue.result("a"), queue.result("b")) == (None, None, None)
     assert not client.exists(key("ends"), key("ended"))
     assert not client.hexists(key("stats"), "history")
+    assert [*queue.admin.ended()] == []
 
 
 def test_a_queue_that_is_deleted_leaves_none(queue: Any, client: Any) -> None:

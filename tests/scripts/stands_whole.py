@@ -45,6 +45,17 @@ def _(lua: Lua) -> None:
             cursor, _, rows = lua("list", state, cursor, 200)
             listed += len(rows)
         assert listed == (2 * MANY if state == "waiting" else MANY)
+    # Ends of the longest ids and reasons, and a foreign one that is as long as jobs are.
+    lua("declare", 0, "history", 10_000, "history_ttl", 86_400)
+    for at in range(2 * MANY):
+        record = PAYLOAD if at == MANY else f"dead {at + 10**14} 1 0 w " + "r" * 500
+        lua.redis.hset(lua.key("ends"), f"{at:0500d}", record)
+        lua.redis.zadd(lua.key("ended"), {f"{at:0500d}": at + 10**14})
+    cursor, found = "", []
+    while cursor or not found:
+        cursor, _, rows = lua("list", "ended", cursor, 20)
+        found += [int(row[0]) for row in rows]
+    assert found == [at for at in range(2 * MANY) if at != MANY]
 
 
 @stand("ended")

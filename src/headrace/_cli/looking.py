@@ -54,6 +54,7 @@ class Shown(StrEnum):
     WAITING = "waiting"
     DELAYED = "delayed"
     DEAD = "dead"
+    ENDED = "ended"
 
 
 # -- queues and workers ---------------------------------------------------------------------------------
@@ -209,6 +210,8 @@ def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState]:
     }  # fmt: skip
     if wanted is None:
         return chain.from_iterable(listing() for listing in every.values())
+    if wanted is Shown.ENDED:
+        return queue.admin.ended()
     return every[Shown.LEASED if wanted is Shown.RUNNING else wanted]()
 
 
@@ -222,7 +225,7 @@ def list_jobs(
 ) -> None:
     """List the jobs of a queue.
 
-    List running, waiting and delayed jobs, and dead letters.
+    List running, waiting and delayed jobs, and dead letters; by --state ended those that the queue's history has.
     """
     with reported(), opened(name, url, namespace) as queue:
         show_jobs(bounded(_listed(queue, state), limit), in_json)

@@ -100,7 +100,7 @@ class JobState(Generic[T_co]):
     `worker` and `since` (of the death) to dead ones. `reason` says why a job died, or was last retried (at most 500
     bytes of it), and `traceback` where, if its queue keeps `tracebacks`. A job that can't be decoded has its bytes for
     a payload, and the cause in `reason`. Of one that has ended there are `since` (of the end), the `worker`, where one
-    is known, and of its job the id and the attempt (0: unknown); `payload` is `None`.
+    is known, and of its job the id and the attempt (0: unknown); `payload` and `enqueued_at` are `None`.
     """
 
     job: Job[T_co]

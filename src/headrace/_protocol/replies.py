@@ -236,7 +236,8 @@ class Jobs:
         if name == "dead":
             return self._letter(entry, fields)
         if name.startswith("ended:"):
-            job = make_job(_named(entry), None, self._queue, NO_HEADERS, deliveries, 0.0)
+            unknown: Any = None  # when it was enqueued
+            job = make_job(_named(entry), None, self._queue, NO_HEADERS, deliveries, unknown)
             return JobState(job, name[6:], text(worker) or None, ms / 1000, None, _kept(fields, _REASON))
         job, _, wrong = self.job(entry, fields, deliveries, releases)
         reason, traceback = wrong or _kept(fields, _REASON), _kept(fields, _TRACEBACK)

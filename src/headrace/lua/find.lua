@@ -53,11 +53,8 @@ if entry and fields then
 end
 -- The end of a job, if the history has it. A dead one has a letter, which tells more, unless that is gone.
 local function at_the_end()
-  local kept = end_of(ends, stats, id)
-  local how, at, attempt, _, worker, reason = string.match(kept or '', '^(%a+) (%d+) (%d+) (%d) (%S+) (.*)$')
-  if not how then return nil end
-  local told = {'id', id, 'headrace-reason', reason}
-  return {now, {id, told, 'ended:' .. how, tonumber(attempt), 0, worker == '-' and '' or worker, tonumber(at)}, ''}, how
+  local row, how = ended_row(id, end_of(ends, stats, id))
+  if row then return {now, row, ''}, how end
 end
 local answer, how = at_the_end()
 if answer and how ~= 'dead' then return answer end

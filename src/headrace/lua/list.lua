@@ -1,13 +1,15 @@
 -- list: list one page of the jobs in a state, oldest first.
 -- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream), limited (zset), stats (hash),
---        levels...
+--        ends (hash), ended (zset), levels...
 -- ARGV   state, cursor, limit count
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed
 -- COST   1-3 us per job
--- state: waiting (level by level, parked ones first), running, delayed (then those that a rate limit holds back), dead.
+-- state: waiting (level by level, parked ones first), running, delayed (then those that a rate limit holds back), dead;
+-- ended: of the history, with rows as in `find`.
 -- A page ends at about 1 MiB of jobs, or after one that is larger.
 -- @include clock
+-- @include history
 -- @include is_reserved
 -- @include levels
 -- @include page
@@ -19,6 +21,15 @@ local function releases(entry) return tonumber(redis.call('HGET', released, entr
 local function add(entry, fields, as, count, owner, ms)
   -- to wake a reader is no delivery
   if fields then rows[#rows + 1] = {entry, fields, as, owner == 'bell' and 0 or count, releases(entry), owner, ms} end
+end
+-- A page of a sorted set from the cursor on, which is the last one listed, 'score member', or '' at first: those before it
+-- may have gone since; and the cursor to go on with.
+local function scored(key, least)
+  local score, member = string.match(cursor, '^(%S+) (.*)$') -- a foreign score may be no whole number
+  local rank = member and redis.call('ZSCORE', key, member) == score and redis.call('ZRANK', key, member)
+  local from = rank and rank + 1 or (score or least) and redis.call('ZCOUNT', key, '-inf', '(' .. (score or least)) or 0
+  local page = redis.call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
+  return page, #page == 2 * limit and #page
 end
 -- A page of the pending list, of one consumer or of all that are workers.
 local function pending(from, as, consumer)
@@ -57,12 +68,7 @@ elseif state == 'delayed' and string.sub(cursor, 1, 8) == 'limited ' then
   local last = pending(string.sub(cursor, 9), 'delayed', 'limited')
   if last then next_cursor = 'limited (' .. last end
 elseif state == 'delayed' then
-  -- The cursor is the last job listed, 'due id': those before it may have been promoted, or cancelled, since.
-  local due, id = string.match(cursor, '^(%S+) (.*)$') -- a foreign one may be no whole number
-  local rank = id and redis.call('ZSCORE', delayed, id) == due and redis.call('ZRANK', delayed, id)
-  local from = rank and rank + 1 or due and redis.call('ZCOUNT', delayed, '-inf', '(' .. due) or 0
-  local page = redis.call('ZRANGE', delayed, from, from + limit - 1, 'WITHSCORES')
-  local last = #page == 2 * limit and #page
+  local page, last = scored(delayed)
   for i = 1, #page, 2 do
     local body = value_of(budget, bodies, page[i])
     if body == false then
@@ -76,6 +82,17 @@ elseif state == 'delayed' then
   elseif redis.call('EXISTS', limited) == 1 then
     next_cursor = 'limited -'
   end
+elseif state == 'ended' then
+  local page, last = scored(ended, string.format('%.0f', too_old(stats) + 1))
+  for i = 1, #page, 2 do
+    local kept = value_of(budget, ends, page[i])
+    if kept == false then
+      last = i - 1
+      break
+    end
+    rows[#rows + 1] = ended_row(page[i], kept)
+  end
+  if last then next_cursor = page[last] .. ' ' .. page[last - 1] end
 else
   local page, more = stretch(budget, dead, cursor == '' and '-' or cursor, '+', limit)
   for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'dead', 0, 0, '', 0} end
