@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import redis
 
-from headrace import Event, NewJob, Queue
+from headrace import AsyncQueue, Event, NewJob, Queue
 from headrace._model.event import KINDS
-from tests.support.awaiting import until
+from tests.support.awaiting import PATIENCE, until
 from tests.support.listeners import listening, subscribed
 from tests.support.servers import Server
 from tests.support.steps import LONG, looked_after
@@ -301,3 +303,45 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], says: 
 def test_every_kind_is_told_of() -> None:
     told = {kind for _, _, expected in STORIES.values() for kind, _, _ in expected}
     assert told == set(KINDS)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_break_closes_the_connection(newest: Server, colour: str, shards: int) -> None:
+    """Nobody can read from it any more, so it does not wait for the end of the event loop; and the collector warns of
+    nothing, which is an error here.
+    """
+    name = f"q{shards}"  # a group has one number of shards
+    connections: list[int] = []
+
+    def gone() -> bool:
+        with newest.client() as client:
+            connections.append(len(client.client_list(_type="pubsub")))
+        return connections[-1] == 0
+
+    async def story() -> None:
+        async with AsyncQueue(name, url=newest.url, shards=shards) as queue:
+            producing = asyncio.create_task(produce(queue))
+            async for event in queue.events(["added"]):
+                assert event.kind == "added"
+                break
+            producing.cancel()
+            await asyncio.to_thread(until, gone)
+
+    async def produce(queue: Any) -> None:
+        while True:
+            await queue.enqueue(b"x")
+            await asyncio.sleep(0.01)
+
+    if colour == "async":
+        asyncio.run(asyncio.wait_for(story(), PATIENCE), debug=True)
+    else:
+        with Queue(name, url=newest.url, shards=shards) as queue, ThreadPoolExecutor(1) as pool:
+            told = threading.Event()
+            producing = pool.submit(lambda: any(queue.enqueue(b"x") and told.wait(0.01) for _ in range(10_000)))
+            for event in queue.events(["added"]):
+                assert event.kind == "added"
+                break
+            told.set()
+            assert producing.result(PATIENCE)
+            until(gone)
+    assert connections

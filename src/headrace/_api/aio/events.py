@@ -34,9 +34,9 @@ class AsyncEventStream(BaseEvents):
         self._subscription: AsyncSubscription | AsyncListening
         if isinstance(ops, WholeOps):
             self._subscription = AsyncListening(ops, executor, kinds, drive)
-            weakref.finalize(self, self._subscription.abandon).atexit = False
         else:
             self._subscription = AsyncSubscription(executor, lambda: [ops])
+        weakref.finalize(self, self._subscription.abandon).atexit = False  # after a `break`
         self._subscribed = False
 
     async def __aenter__(self) -> Self:

@@ -35,9 +35,9 @@ class EventStream(BaseEvents):
         self._subscription: Subscription | Listening
         if isinstance(ops, WholeOps):
             self._subscription = Listening(ops, executor, kinds, drive)
-            weakref.finalize(self, self._subscription.abandon).atexit = False
         else:
             self._subscription = Subscription(executor, lambda: [ops])
+        weakref.finalize(self, self._subscription.abandon).atexit = False  # after a `break`
         self._subscribed = False
 
     def __enter__(self) -> Self:

@@ -128,6 +128,12 @@ def abort(connection: Any) -> None:
         writer.transport.abort()
 
 
+def drop(connection: Any) -> None:
+    """End a connection that nobody has any more."""
+    abort(connection)
+    connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
+
+
 class _EndedTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -14,6 +15,7 @@ from redis.backoff import NoBackoff
 
 from headrace._core.notices import Received
 from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.aio.pool import drop
 from headrace._net.aio.sentinel import AsyncManager
 from headrace._net.base.connections import own_pool
 from headrace._net.base.subscription import PING, REDIRECTED_AT_MOST, BaseSubscription
@@ -27,6 +29,7 @@ class AsyncSubscription(BaseSubscription):
 
     def __init__(self, executor: AsyncExecutor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
         super().__init__(executor, listened)
+        self._loop: asyncio.AbstractEventLoop | None = None  # of its connection
         self._source: Any = None
         self._pool: Any = None  # of connections like those of that one
 
@@ -72,6 +75,7 @@ class AsyncSubscription(BaseSubscription):
                 own_pool(source, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager),
             )
             self._pool.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
+        self._loop = asyncio.get_running_loop()
         connection = self._connection = await self._pool.get_connection()
         await connection.send_packed_command(self._subscribing(channels))
         for _ in channels:
@@ -96,6 +100,14 @@ class AsyncSubscription(BaseSubscription):
         if connection is not None:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
+
+    def abandon(self) -> None:
+        """Close the connection, as nobody reads from it any more; not at once, as any thread may collect its reader."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None and self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(drop, connection)
 
     async def close(self) -> None:
         """Like `Subscription.close`."""

@@ -113,3 +113,5 @@ class Subscription(BaseSubscription):
                 self._busy.release()
         elif (connection := self._connection) is not None:
             cut(connection)
+
+    abandon = close
