@@ -9,17 +9,19 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from headrace import AsyncQueue, Flow, Queue
+from headrace import AsyncQueue, Counts, Flow, Queue
 from headrace._net.base.sockets import set_timeout
 from headrace._net.sync.pool import exchanged, send
 from headrace._protocol.op import pack
 from headrace.errors import StreamStopped
 from tests.faults.test_errors import ONE, Asked, admin, asked, asking, colour, counts, enqueue
+from tests.support.program import PATIENCE, Script
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -160,6 +162,106 @@ def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
         finally:
             os.kill(newest.pid, signal.SIGCONT)
             queue._executor.connections.drop(connection)
+
+
+class Alarm:
+    """A request's time limit, as web servers set it: a signal whose handler raises, wherever the program is."""
+
+    def __init__(self, raises: type[Exception]) -> None:
+        self.raises = raises
+
+    def __call__(self, number: int, _frame: object) -> None:
+        raise self.raises("the request's time is over")
+
+    def function(self, number: int, _frame: object) -> None:
+        raise self.raises("the request's time is over")
+
+
+@pytest.fixture
+def alarmed() -> Iterator[Callable[[Any], None]]:
+    """Set the handler of an alarm."""
+    before = signal.getsignal(signal.SIGALRM)
+    yield lambda handler: signal.signal(signal.SIGALRM, handler) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+class TimeIsOver(ConnectionError):
+    pass
+
+
+@pytest.mark.parametrize("raises", [TimeoutError, OSError, TimeIsOver])
+@pytest.mark.parametrize("kind", ["function", "method", "object", "partial"])
+def test_the_error_of_a_signal_handler_ends_a_call(
+    newest: Server, proxy: Proxy, alarmed: Callable[[Any], None], raises: type[Exception], kind: str
+) -> None:
+    """It looks like that of a broken connection, and is no reason to try again."""
+    alarm = Alarm(raises)
+
+    def function(number: int, frame: object) -> None:
+        alarm(number, frame)
+
+    alarmed(
+        {
+            "function": function,
+            "method": alarm.function,
+            "object": alarm,
+            "partial": partial(alarm.function),
+        }[kind]
+    )
+    with Queue("q", url=proxy.url) as queue:
+        queue.enqueue(b"x", id="before")
+        proxy.mute()
+        for call in (lambda: queue.enqueue(b"x", id="a"), queue.counts, lambda: queue.lease(block=30)):
+            start = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(raises, match=r"^the request's time is over$") as raised:
+                call()
+            assert type(raised.value) is raises
+            assert time.monotonic() - start < LATE_S
+        proxy.reset()
+        assert queue.enqueue(b"x", id="a").added in (True, False)
+        assert queue.counts().waiting == 2
+
+
+INTERRUPTED = """
+import random, signal, sys, time
+from headrace import Queue
+
+def over(*_):
+    raise TimeoutError("time is over")
+
+signal.signal(signal.SIGALRM, over)
+interrupted, longest, spread = 0, 0.0, random.Random(5)
+with Queue("q", url=sys.argv[1]) as queue:
+    queue.counts()
+    for number in range(300):
+        added = None
+        while added is None:
+            start = time.monotonic()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, spread.uniform(0.0001, 0.004))
+                added = queue.enqueue(b"x", id=str(number))
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except TimeoutError as error:
+                assert str(error) == "time is over", error
+                interrupted += 1
+            longest = max(longest, time.monotonic() - start)
+        assert added.id == str(number), added
+print(interrupted, longest)
+"""
+
+
+def test_calls_that_are_interrupted_again_and_again_end(newest: Server) -> None:
+    """At whatever instruction: no call hangs, none acts twice, and none gets the reply of another."""
+    with Script(INTERRUPTED, [newest.url]) as program:
+        said, complaints = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0, complaints
+    interrupted, longest = map(float, said.split())
+    assert interrupted > 5
+    assert longest < LATE_S
+    with Queue("q", url=newest.url) as queue:
+        assert queue.counts() == Counts(waiting=300, enqueued=300)
 
 
 def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:

@@ -10,7 +10,7 @@ from redis import exceptions as errors
 from headrace._model.durability import Durability
 from headrace._net.base.lanes import Lane, shared
 from headrace._net.base.pool import SHARED
-from headrace._net.base.retries import RETRY_PAUSE_S, Patience, Trip, bound, heals
+from headrace._net.base.retries import RETRY_PAUSE_S, Patience, Trip, bound, heals, refuse_signalled
 from headrace._net.base.sentinel import PAUSE_S
 from headrace._protocol.keys import Keys
 from headrace._protocol.lasting import Lasting
@@ -104,7 +104,8 @@ class BaseExecutor:
         """Take in that the server of these channels was not to be reached."""
 
     def _heals(self, error: Exception, trip: Trip) -> bool:
-        """Tell whether trying again can help."""
+        """Tell whether trying again can help. Raises the program's own errors."""
+        refuse_signalled(error)
         return heals(error, trip.ops, good=self.outage.answers > 0, rights=self.rights)
 
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:

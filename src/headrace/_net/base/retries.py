@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from traceback import walk_tb
+from typing import Any, TypeVar, cast
 
 from attrs import define, field
 from redis import exceptions as errors
@@ -43,6 +45,20 @@ def since_boot() -> float:
 def unwelcome(error: BaseException) -> bool:
     """Tell whether the server does not take the user's credentials. redis-py calls these connection errors."""
     return isinstance(error, (errors.AuthenticationError, errors.AuthorizationError))
+
+
+def refuse_signalled(error: BaseException) -> None:
+    """Raise the exception that a signal handler of the program raised in the midst of a call, if *error* comes of one:
+    an `OSError`, such as the `TimeoutError` of a time limit, is no broken connection then, however redis-py wraps it.
+    """
+    handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
+    bodies = [body for one in handlers for body in (getattr(one, "func", one), cast("Any", type(one)).__call__)]
+    codes = {getattr(body, "__code__", None) for body in bodies}
+    some: list[BaseException | None] = [error]
+    for one in some:
+        if one is not None and any(frame.f_code in codes for frame, _ in walk_tb(one.__traceback__)):
+            raise one
+        some += [] if one is None or len(some) > 20 else [one.__cause__, one.__context__]
 
 
 def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False) -> bool:
@@ -253,7 +269,8 @@ class Patience:
         return ATTEMPT_S if self.trip.unanswered else max(ATTEMPT_S, 2 * self.slowest)
 
     def heals(self, error: BaseException) -> bool:
-        """Tell whether trying again can help."""
+        """Tell whether trying again can help. Raises the program's own errors."""
+        refuse_signalled(error)
         return heals(error, self.trip.ops, good=self.outage.answers > 0, rights=self.rights)
 
     def before(self, state: RetryCallState) -> None:
