@@ -74,7 +74,7 @@ MEMBERS = {
 }  # fmt: skip
 OPERATORS = {  # of headrace.inspect
     "Admin": {
-        "bulk", "cancel_payload", "dead", "delayed", "delete", "drain", "expire", "fail_worker", "levels",
+        "bulk", "cancel_payload", "dead", "delayed", "delete", "drain", "ended", "expire", "fail_worker", "levels",
         "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "repair", "reschedule",
         "reshard", "resume", "running", "schedule", "schedules", "shards", "unschedule", "waiting", "workers",
     },

@@ -138,6 +138,7 @@ def leasing() -> None:
     assert_type(mails.admin.peek(), Job[Mail] | None)
     assert_type(mails.find("a"), JobState[Mail] | None)
     assert_type(mails.admin.dead(), Iterator[JobState[Mail]])
+    assert_type(mails.admin.ended(), Iterator[JobState[Mail | None]])
 
 
 async def asynchronously(queue: AsyncQueue[Mail]) -> None:

@@ -203,7 +203,7 @@ def trends(
 # -- jobs -----------------------------------------------------------------------------------------------
 
 
-def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState]:
+def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState[Any]]:
     every = {
         Shown.LEASED: queue.admin.running, Shown.WAITING: queue.admin.waiting, Shown.DELAYED: queue.admin.delayed,
         Shown.DEAD: queue.admin.dead,

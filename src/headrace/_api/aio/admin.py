@@ -249,9 +249,9 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         """List the jobs that have ended, the oldest end first, as far as the queue's `history` goes. list.lua, O(log n)
         and 1-2 µs per job, page by page.
 
-        Their `state` is completed, cancelled, deleted or dead; `since` says when, `worker` who had them, `job.attempt`
-        in which attempt (0: unknown), and `reason` why. `job.payload` and `job.enqueued_at` are `None`. Nothing for a
-        queue without a history.
+        Their `state` is completed, cancelled, deleted or dead; `since` says when, `worker` which one had them,
+        `job.attempt` in which attempt (0: unknown), and `reason` why. `job.payload` and `job.enqueued_at` are `None`.
+        Nothing for a queue without a history.
         """
         return self._each("ended")
 
