@@ -125,6 +125,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
 
 
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
+def test_there_is_one_way_to_install(page: Path) -> None:
+    text = page.read_text("utf-8").replace("RUN pip install", "")  # of an image, whose only Python it is
+    assert not re.search(r"(?<!python -m )\bpip install", text)
+
+
 def test_every_page_is_in_the_index() -> None:
     index = DOCS / "index.md"
     linked = {(DOCS / link).resolve() for link in _LINK.findall(index.read_text("utf-8"))}
