@@ -161,7 +161,7 @@ def test_what_can_not_be_sent_stays(
     newest: Server, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said, and others go on; it comes when it can."""
-    monkeypatch.setattr(handing, "AVOIDED_S", 1.0)
+    monkeypatch.setattr(handing, "SILENT_S", 1.0)
     table = Table.of("q", SHARDS)
     broken = Keys.of("q/a").at(table.parts[table.part_of(FAR[0])]).part("handed")
     others = [key for key in FAR if table.part_of(key) != table.part_of(FAR[0])]

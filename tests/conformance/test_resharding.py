@@ -421,7 +421,7 @@ def test_a_follow_up_on_its_way_goes_to_the_new_shard(
     connect: Any, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, wherever it was sent before: its old shard is asked first."""
-    monkeypatch.setattr(handing, "AVOIDED_S", 0.5)
+    monkeypatch.setattr(handing, "SILENT_S", 0.5)
     queue = connect("q", shards=OLD)
     old = table_of_group(queue)
     far = next(f"k{n}" for n in range(99) if old.part_of(f"k{n}") != old.part_of("k"))

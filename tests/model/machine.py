@@ -126,7 +126,7 @@ class Machine(RuleBasedStateMachine):
             queue = self.queues[name] = self.connects[colour]("q", **options)
             queue._peer.name, queue._peer.tidy_at = name, float("inf")
         self.queues["cy"]._executor.run = self.stammering.run
-        self.queues["cy"]._executor.run_whole = lambda op, _undo: self.stammering.run(op)
+        self.queues["cy"]._executor.run_whole = lambda effect, _within: self.stammering.run(effect.op)
         self.bounded_queue = self.connects["async"]("q", max_waiting=MOST, full="raise", **options)
         self.next_queue = self.connects["sync"]("q/next", priorities=priorities)  # where some follow-ups go
         self.fenced = fenced

@@ -54,10 +54,14 @@ class Overlap:
 
 @define(eq=False)
 class Undoable(Generic[R]):
-    """Send an operation. If its caller is cancelled before the answer, run the operation that *undo* makes of it."""
+    """Send an operation, for so many seconds at most, if that is given. If its caller is cancelled before the answer,
+    run the operation that *undo* makes of it. Sent again, it is the same call.
+    """
 
     op: Op[R]
     undo: Callable[[Any], Op[Any] | None]
+    within: float | None = None
+    lane: Any = None  # set by the driver, which knows the call by it
     answer: R | None = None  # set by the driver, too: a caller that is cancelled as the answer comes finds it here
 
 
@@ -257,6 +261,25 @@ def send(op: Op[R]) -> Step[R]:
 def send_all(ops: Sequence[Op[R]]) -> Step[list[R]]:
     """Send operations in one round trip; return their decoded replies."""
     return cast("list[R]", (yield Send(ops)))
+
+
+def hurried(call: Step[R], seconds: float | None) -> Step[R]:
+    """Make a call, each round trip of which takes so many seconds at most; `None`: as many as it may."""
+    try:
+        effect = next(call)
+        while True:
+            if isinstance(effect, Send) and seconds is not None:
+                effect = Send(effect.ops, seconds if effect.within is None else min(effect.within, seconds))
+            elif isinstance(effect, Undoable):
+                effect.within = seconds
+            try:
+                answer = yield effect
+            except BaseException as error:
+                effect = call.throw(error)
+            else:
+                effect = call.send(answer)
+    except StopIteration as done:
+        return cast(R, done.value)
 
 
 def send_undoable(effect: Undoable[R]) -> Step[R]:

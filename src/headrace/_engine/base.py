@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from headrace import _forks
 from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.shards.roles import shard_roles
+from headrace._core.shards.slots import slots_of
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Farewell, Lifecycle, many
 from headrace._core.worker.roles import HEEDS, Channel, all_roles
@@ -100,6 +101,9 @@ class BaseEngine(ABC):
         executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
+        for consumer in lifecycle.consumers:
+            if (shared := slots_of(consumer)) is not None:
+                shared.map.sound = executors["work"].sound
         if len(self._parts()) > ALONE_AT_MOST:  # each beats for itself, and needs no connection of its own for that
             executors["pulse"].combine()
         if many(lifecycle):

@@ -11,6 +11,7 @@ LISTED_PER_SCRIPT = 200  # lists them, payloads included
 BYTES_PER_SCRIPT = 1 << 20  # bytes in one script
 BLOCK_S = 5.0  # seconds that a blocked read of a worker lasts at most
 RETRY_BUDGET_S = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes
+SILENT_S = 15.0  # seconds for which a node, or a shard, is left out that did not answer
 RECORD_S = 600.0  # seconds that the server keeps a call's answer, to give it again: see lua/lib/record.lua
 HEALING_ERRORS = (  # errors of a server that will recover, or is being replaced
     "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "OOM",

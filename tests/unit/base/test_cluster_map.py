@@ -8,7 +8,8 @@ import pytest
 from redis import exceptions as errors
 
 from headrace import ConfigurationError
-from headrace._net.base.cluster.slots import SLOTS, Look, Node, Slots
+from headrace._net.base.cluster.slots import PROBE_EVERY_S, SLOTS, Look, Node, Slots
+from headrace._protocol.limits import SILENT_S
 
 NODES: list[Node] = [("a", 1), ("b", 2), ("c", 3)]
 
@@ -94,6 +95,35 @@ def test_an_empty_map_is_not_taken_for_the_first_one() -> None:
     assert not look.take(NODES[0], [[], b"cluster_current_epoch:0"])
     assert not slots.complete
     assert look.take(NODES[1], RIGHT)
+
+
+def test_a_node_is_silent_until_it_answers_or_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    slots = Slots(NODES)
+    Look(slots).take(NODES[0], RIGHT)
+    assert slots.silent(0) is None
+    slots.missed(NODES[0], errors.TimeoutError("late"))
+    assert (slots.silent(0), slots.silent(SLOTS - 1)) == (NODES[0], None)
+    assert slots.places()[-1] == NODES[0]
+    assert [slots.probes(NODES[0]) for _ in range(2)] == [True, False]  # one caller
+    now += PROBE_EVERY_S
+    assert slots.probes(NODES[0])
+    slots.heard(NODES[0])
+    assert slots.silent(0) is None
+    slots.missed(NODES[0], errors.TimeoutError("late"))
+    now += SILENT_S
+    assert slots.silent(0) is None
+
+
+def test_a_cut_connection_is_no_silence(slots: Slots) -> None:
+    """The server may have closed it; a second one in a row tells more."""
+    slots.missed(NODES[0], errors.ConnectionError("closed"))
+    assert slots.silent(0) is None
+    slots.heard(NODES[0])
+    for silent in (None, NODES[0]):
+        slots.missed(NODES[0], errors.ConnectionError("closed"))
+        assert slots.silent(0) == silent
 
 
 def test_what_is_no_cluster_is_said_where_there_is_nothing_else() -> None:

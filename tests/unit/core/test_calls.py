@@ -31,7 +31,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
 from headrace._protocol.answers import Died, DueSchedules, Ended, Grant, Reclaimed
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, RECORD_S
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ReplyError
@@ -130,7 +130,10 @@ def leasing(grants: list[Any], **more: Any) -> tuple[Stage, Peer]:
 
     def answer(op: Op[Any]) -> Any:
         if op.name == "lease":
-            return grants.pop(0) if grants else Grant([])
+            grant = grants.pop(0) if grants else Grant([])
+            if isinstance(grant, Exception):
+                raise grant
+            return grant
         return more[op.name](op) if op.name in more else Reclaimed(0) if op.name == "reclaim" else None
 
     return Stage(answer), Peer(OPS, "me")
@@ -144,6 +147,30 @@ def test_one_lease_is_one_call() -> None:
     assert len(stage.play(peer.lease(1, 5.0, None, False))) == 1
     assert stage.names == ["reclaim", "lease"]
     assert stage.waits == []
+
+
+def test_a_call_that_was_not_answered_keeps_no_job() -> None:
+    """The next one asks again what it was granted, as the same call, and sends that to the front, untouched."""
+    stage, peer = leasing([late := ConnectionError("cut"), Grant(claims(2)), Grant(claims(1))])
+    late.outcome = "unknown"  # type: ignore[attr-defined]
+    with pytest.raises(ConnectionError):
+        stage.play(peer.lease(2, 0.0, None, False))
+    first = stage.sent[-1]
+    assert len(stage.play(peer.lease(1, 0.0, None, False))) == 1
+    assert stage.names == ["reclaim", "lease", "lease", "release", "lease"]
+    assert stage.sent[2] is first
+    assert stage.sent[4] is not first
+    assert peer.unanswered == []
+
+
+def test_one_so_late_that_it_might_run_anew_is_not_asked_again() -> None:
+    stage, peer = leasing([late := ConnectionError("cut"), Grant(claims(1))])
+    late.outcome = "unknown"  # type: ignore[attr-defined]
+    with pytest.raises(ConnectionError):
+        stage.play(peer.lease(1, 0.0, None, False))
+    stage.now += RECORD_S
+    assert len(stage.play(peer.lease(1, 0.0, None, False))) == 1
+    assert stage.names[-2:] == ["reclaim", "lease"]
 
 
 def test_a_wide_lease_goes_on_where_one_script_ends_for_its_bytes() -> None:

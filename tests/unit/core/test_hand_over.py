@@ -34,8 +34,8 @@ def target(place: int) -> tuple[str, int]:
 class Run:
     """A call, driven by hand: `sent` is what it sends now, by name."""
 
-    def __init__(self, targets: Targets, pages: int = 1) -> None:
-        self._call = hand_over(KNOWN, PARTS[:1], targets, pages)
+    def __init__(self, targets: Targets, pages: int = 1, outboxes: Any = PARTS[:1]) -> None:
+        self._call = hand_over(KNOWN, outboxes, targets, pages)
         self.effect: Any = None
         self.value: list[str] | None = None
         self._now = 0.0
@@ -104,6 +104,22 @@ def test_what_fails_is_left_alone_for_a_while_and_others_go_on() -> None:
     assert run.effect.ops[0].args[2] == 1
     run.answer(Pending(0, [], []))
     assert run.value == ["ConnectionError: cut"]
+
+
+def test_the_shards_of_a_silent_node_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not asked, nor are jobs for them read; those of others go on."""
+    silent = KNOWN.at(target(1)[1])
+    monkeypatch.setattr(KNOWN, "sound", lambda keys: keys != silent.keys)
+    outbox = KNOWN.at(target(0)[1])
+    run = Run(Targets(), 3, [silent, outbox])
+    assert run.effect.ops[0].keys[0].startswith(outbox.keys.prefix)
+    run.answer(Pending(0, INTENTS, []))
+    assert run.sent == ["accept", 0]
+    assert run.effect.ops[0].keys[0].startswith(outbox.keys.prefix)
+    run.answer(Accepted(True, 500, 0))
+    assert len(run.effect.ops[0].args) == 4 + 2 + 3  # what has come, and what is not to be read
+    run.answer(Pending(0, [], []))
+    assert run.value == [f"shard {target(1)[1]}: its node does not answer"]
 
 
 def test_only_what_a_replica_has_leaves_the_outbox() -> None:

@@ -17,7 +17,7 @@ from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._model.settings import KIND
 from headrace._protocol.answers import Died, Grant
-from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, RECORD_S, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op, parts
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Jobs
@@ -59,6 +59,7 @@ class Peer:
     tick_at: float | None = None  # when a schedule is due
     registered: bool = False  # a lease was asked for, which registers it
     longest: float = 0.0  # seconds for which it counted as alive, at most
+    unanswered: list[tuple[float, Undoable[Grant | None]]] = field(factory=list[tuple[float, Undoable[Grant | None]]])
     raw: Jobs = field(init=False)  # decodes without the codec
 
     def __attrs_post_init__(self) -> None:
@@ -82,6 +83,8 @@ class Peer:
         """
         taken = Taken()
         try:
+            if self.unanswered:
+                yield from self.forgo()
             return (yield from self._lease(limit, block, duration, at_most_once, taken))
         except GeneratorExit:
             raise
@@ -113,7 +116,7 @@ class Peer:
             )
             op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
             taken.whole = Undoable(op, self.give_back)
-            grant = yield from send_undoable(taken.whole)
+            grant = yield from self._granted(taken.whole, asked)
             if grant is None:
                 refused = yield from self.start_anew(claims, refused + 1)
                 continue
@@ -124,8 +127,7 @@ class Peer:
             got = len(grant.claims) + len(grant.undecodable)
             if len(claims) >= limit or (claims and got < want and not grant.more):
                 if at_most_once:  # completed before the caller sees them, once all are there
-                    won = yield from each(partial(self.ops.complete, fenced=True), claims)
-                    claims[:] = [claim for claim, ours in zip(claims, won, strict=True) if ours]
+                    claims[:] = yield from self.completed(claims)
                 if claims:
                     return claims
             if got or grant.more:
@@ -146,6 +148,38 @@ class Peer:
             held_up = grant.paused or grant.alone  # nothing may be delivered
             yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=held_up))
             woken = True
+
+    def _granted(self, whole: Undoable[Grant | None], now: float) -> Step[Grant | None]:
+        try:
+            return (yield from send_undoable(whole))
+        except Exception as error:
+            if getattr(error, "outcome", "") == "unknown":  # it may have happened, or may yet
+                self.unanswered.append((now, whole))
+            raise
+
+    def completed(self, claims: Sequence[Claim]) -> Step[list[Claim]]:
+        """Complete jobs; return those that were still ours."""
+        won = yield from each(partial(self.ops.complete, fenced=True), claims)
+        return [claim for claim, ours in zip(claims, won, strict=True) if ours]
+
+    def forgo(self) -> Step[None]:
+        """Send calls again that were not answered; the jobs that they were granted go to the front, untouched."""
+        while True:
+            try:
+                since, whole = late = self.unanswered.pop()
+            except IndexError:
+                return
+            if (yield from current_time()) - since > RECORD_S / 2:
+                continue  # it may run anew: what it was granted then comes back as its lease ends
+            try:
+                grant = yield from send_undoable(whole)
+                for op in [] if grant is None else self.release(Taken(whole=whole).all()):
+                    yield from send(op)
+            except BaseException:
+                self.unanswered.append(late)
+                raise
+            if grant is not None and grant.died:
+                yield Bury(self.ops.keys.queue, grant.died)
 
     def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
         """Take another name, as this one was declared dead; *claims* of this call are lost, or go to the front.

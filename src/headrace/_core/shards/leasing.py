@@ -1,4 +1,7 @@
-"""Leasing from a sharded queue without a worker: its shards are asked in turn."""
+"""Leasing from a sharded queue without a worker: its shards are asked in turn.
+
+A shard that does not answer soon is left for the end of the turn, and left out once its node is known to be silent.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,58 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Sleep, Step, Undo, current_time
+from headrace._core.effects import Sleep, Step, Undo, current_time, hurried
 from headrace._core.queue.calls import pauses
 from headrace._core.queue.leasing import Peer, new_name
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind
-from headrace._core.shards.transfer import Targets, hand_over
+from headrace._core.shards.transfer import WITHIN_S, Targets, hand_over
 from headrace._model.job import Claim
 from headrace._model.shards import Part, Table
 from headrace._protocol.op import Op
 
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two looks of a call that waits: at first, and in the end
-TABLE_EVERY_S = 1.0  # seconds between two looks at the table, at most, where there are jobs
-LOOK_EVERY_S = 1.0  # seconds between two looks for jobs that are on their way to other shards
+LOOK_EVERY_S = 1.0  # seconds between two looks at the table, where there are jobs, and for jobs on their way elsewhere
+SOON_S = 0.5  # seconds for a shard's answer, while there are others to ask
+
+
+def _silent(error: Exception) -> bool:
+    """Tell whether a call has ended without an answer."""
+    return getattr(error, "outcome", "refused") != "refused"
+
+
+@define(eq=False)
+class _Turn:
+    """One round through the shards: what is asked for, what there was, and which shards have failed."""
+
+    peer: ShardedPeer
+    limit: int
+    duration: float | None
+    at_most_once: bool
+    taken: list[Claim] = field(factory=list[Claim])
+    failed: dict[int, Exception] = field(factory=dict[int, Exception])
+
+    def ask(self, number: int, within: float | None) -> Step[bool]:
+        """Lease jobs of one shard, with *within* seconds for each round trip; true if that is enough.
+
+        Raises an error that no repetition heals, if there are no jobs of others.
+        """
+        peer, claims = self.peer.of(number), list[Claim]()
+        try:
+            claims = yield from hurried(peer.lease(self.limit - len(self.taken), 0.0, self.duration, False), within)
+            self.taken += (yield from peer.completed(claims)) if self.at_most_once else claims
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            back = claims if self.at_most_once else () if isinstance(error, Exception) else self.taken
+            if back:
+                yield Undo(self.peer.release(back))
+            if not isinstance(error, Exception) or not (self.taken or hasattr(error, "outcome")) or within is None:
+                raise
+            self.failed[number] = error
+        else:
+            self.failed.pop(number, None)
+        return len(self.taken) == self.limit
 
 
 @define(eq=False)
@@ -37,9 +79,10 @@ class ShardedPeer:
     _first: Peer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._first = self._of(self.map.ordered()[0].shard.number)
+        self._first = self.of(self.map.ordered()[0].shard.number)
 
-    def _of(self, number: int) -> Peer:
+    def of(self, number: int) -> Peer:
+        """Return the peer of one shard."""
         ops = self.map.at(number)
         if ops.shard not in self._peers:
             self._peers[ops.shard] = Peer(ops, new_name())
@@ -61,62 +104,77 @@ class ShardedPeer:
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         """Lease up to *limit* jobs of all shards, which are asked in turn; wait up to *block* seconds for the first.
 
-        A call that is interrupted keeps nothing; one that fails at a shard returns the claims of the others.
+        A call that is interrupted keeps nothing; one that fails at a shard returns the claims of the others. Where
+        there are none, a shard's error is raised; if it does not answer, only if no other does.
         """
         start, looks = (yield from current_time()), pauses(ASK_AFTER_S, ASK_EVERY_S)
-        if not self.map.known or self._looked + TABLE_EVERY_S <= start:
-            yield from self._look()
+        if not self.map.known or self._looked + LOOK_EVERY_S <= start:
+            yield from self._look(SOON_S)
         while True:
             if self._look_at <= (now := (yield from current_time())):
                 self._look_at = now + LOOK_EVERY_S
-                yield from hand_over(self.map, self.map.ordered(), self.targets)
+                yield from hurried(hand_over(self.map, self.map.ordered(), self.targets), SOON_S)
             asked = self.map.table
-            taken = yield from self._ask_all(limit, duration, at_most_once)
+            taken = yield from self._ask_all(limit, duration, at_most_once, now)
             if taken:
                 return taken
-            if (yield from self._look(asked)):
+            if (yield from self._look(self._patience, asked)):
                 continue  # there are shards that were not asked
             left = 1.0 if block is None else start + block - (yield from current_time())
             if left <= 0:
                 return taken
             yield Sleep(min(next(looks), left))
 
-    def _ask_all(self, limit: int, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
-        taken: list[Claim] = []
+    def _ask_all(self, limit: int, duration: float | None, at_most_once: bool, since: float) -> Step[list[Claim]]:
         first = self._turn = self._turn + 1  # others take their turns meanwhile
         table = self.map.table
         numbers = [part.number for part in table.parts]
         if self.map.ops.settings.ordered and len(numbers) > len(table.takers):
             waiting = yield from behind(self.map, table)
             numbers = [number for number in numbers if number not in waiting]
-        for at in range(len(numbers)):
-            peer = self._of(numbers[(first + at) % len(numbers)])
-            try:
-                taken += yield from peer.lease(limit - len(taken), 0.0, duration, at_most_once)
-            except GeneratorExit:
-                raise
-            except Exception:
-                if not taken:
-                    raise
-                return taken
-            except BaseException:
-                if taken and not at_most_once:
-                    yield Undo(self.release(taken))
-                raise
-            if len(taken) == limit:
+        numbers = [numbers[(first + at) % len(numbers)] for at in range(len(numbers))]
+        numbers = [number for number in numbers if self._sound(number)] or numbers
+        turn = _Turn(self, limit, duration, at_most_once)
+        for number in numbers:
+            if turn.failed and not self._sound(number):  # its node has just kept us waiting
+                turn.failed[number] = next(reversed(turn.failed.values()))
+            elif (yield from turn.ask(number, SOON_S)):
+                return turn.taken
+        for number, error in () if turn.taken else list(turn.failed.items()):
+            left = since + self._patience - (yield from current_time()) if _silent(error) else None
+            if (left is None or left > 0) and (yield from turn.ask(number, left)):
                 break
-        return taken
+        met = sorted(turn.failed.values(), key=_silent)
+        if not turn.taken and met and (len(met) == len(numbers) or not _silent(met[0])):
+            raise met[0]
+        return turn.taken
 
-    def _look(self, seen: Table | None = None) -> Step[bool]:
+    def _sound(self, number: int) -> bool:
+        return self.map.sound(self.map.at(number).keys)
+
+    @property
+    def _patience(self) -> float:
+        """The seconds for which one node is waited for."""
+        return min(self.map.ops.settings.timeout, WITHIN_S)
+
+    def _look(self, within: float, seen: Table | None = None) -> Step[bool]:
+        """Read the table; true if it is another one than was *seen*. The one that is known serves if its node is
+        silent.
+        """
         self._looked = yield from current_time()
-        return (yield from self.map.look(seen))
+        if not self.map.known:
+            return (yield from self.map.look(seen))
+        try:
+            return self.map.sound(self.map.ops.keys) and (yield from hurried(self.map.look(seen), within))
+        except Exception as error:
+            return not _silent(error) and (yield from self.map.look(seen))
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
         """Make operations that give *claims* back to the front."""
         there: dict[int, list[Claim]] = defaultdict(list)
         for claim in claims:
             there[claim.job.shard].append(claim)
-        return [op for number, some in there.items() for op in self._of(number).release(some)]
+        return [op for number, some in there.items() for op in self.of(number).release(some)]
 
     def leaving(self) -> list[Op[Any]]:
         """Make the operations that end the registrations."""

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from headrace._core.effects import Step, scan, send, send_all
+from headrace._core.effects import Step, hurried, scan, send, send_all
 from headrace._core.queue.calls import schedules
 from headrace._core.shards.map import ShardMap
+from headrace._core.shards.transfer import WITHIN_S
 from headrace._model.shards import PARTS_AT_MOST, SHARDS_AT_MOST, Part, Resharding, Table, Totals, tags
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import RECORD_S
@@ -156,7 +157,13 @@ def behind(known: ShardMap, table: Table) -> Step[set[int]]:
     """Return the numbers of the shards of an ordered queue whose jobs wait, as there are older ones of their keys."""
     old = [part for part in table.parts if part.state in {"sealing", "draining"}]
     asked = [part for part in old if part.state == "draining"]
-    found = yield from _all([known.at(part.number).drained() for part in asked])
+    asked = [part for part in asked if known.sound(known.at(part.number).keys)]
+    try:
+        found = yield from hurried(_all([known.at(part.number).drained() for part in asked]), WITHIN_S)
+    except Exception as error:
+        if not hasattr(error, "outcome"):
+            raise
+        found, asked = [], []  # one does not answer: the others are asked the next time
     empty = {part.number for part, one in zip(asked, found, strict=True) if not one.entries}
     busy = [part for part in old if part.number not in empty]  # what is not sealed yet may get more
     return {

@@ -19,12 +19,12 @@ from headrace._model.durability import Durability
 from headrace._model.shards import Part
 from headrace._protocol.handing import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
 from headrace._protocol.lasting import Lasting
+from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op
 from headrace._protocol.shards import PartOps
 from headrace.errors import NotDurable, said
 
 WITHIN_S = 5.0  # seconds for which a shard is asked: others wait meanwhile
-AVOIDED_S = 15.0  # seconds for which one that did not answer is left alone, from when it was asked
 ALONE_S = 60.0  # seconds for which a node is waited for that had a replica lately: that one may replace it
 PAGES = 100  # of one outbox in a row: then it is another's turn
 _REPLICATED = Durability(replicas=1)
@@ -58,10 +58,11 @@ class _HandOver:
     late: bool = False  # a shard has told its time only: the page is to be read anew
 
     def run(self) -> Step[list[str]]:
-        pages: list[Pending] = yield from self._read([hand(ops) for ops in self.outboxes])
-        for place, ops in enumerate(self.outboxes):
+        there = [ops for ops in self.outboxes if self.known.sound(ops.keys)]
+        pages: list[Pending] = (yield from self._read([hand(ops) for ops in there])) if there else []
+        for place, ops in enumerate(there):
             some = pages[place : place + 1]
-            if not some and len(self.outboxes) > 1:  # one of them is broken, or out of reach
+            if not some and len(there) > 1 and self.known.sound(ops.keys):  # one of them is broken, or out of reach
                 some = yield from self._read([hand(ops)])
             for page in some:
                 yield from self._empty(ops, page)
@@ -169,12 +170,19 @@ class _HandOver:
         for number, until in list(self.targets.avoided.items()):
             if until <= now:
                 self.targets.avoided.pop(number, None)
-        return [part for part in self.known.table.parts if part.number in self.targets.avoided]
+        parts, avoided = self.known.table.parts, self.targets.avoided
+        return [part for part in parts if part.number in avoided or not self._sound(part.number)]
+
+    def _sound(self, number: int) -> bool:
+        return self.known.sound(self.known.at(number).keys)
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Step[list[Any]]:
         """Send operations, to the shard *number* or to outboxes; return their answers, none if that fails."""
         now = yield from current_time()
         if number is not None and self.targets.avoided.get(number, now) > now:
+            return []
+        if number is not None and not self._sound(number):
+            self.wrong.append(f"shard {number}: its node does not answer")
             return []
         try:
             return cast("list[Any]", (yield Send(ops, WITHIN_S)))
@@ -182,6 +190,8 @@ class _HandOver:
             return list(error.answers)
         except Exception as error:  # whatever it is, the jobs are safe in their outbox
             self.wrong.append(said(error))
-            if number is not None:
-                self.targets.avoided[number] = now + AVOIDED_S
+            if number is not None and self._sound(number):  # else its node is known to be silent
+                took = (yield from current_time()) - now
+                refused = getattr(error, "outcome", "") == "refused"
+                self.targets.avoided[number] = now + (3 * took if refused else SILENT_S)
             return []

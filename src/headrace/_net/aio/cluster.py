@@ -23,6 +23,8 @@ from headrace._net.base.cluster.slots import (
     ASK_NEXT_S,
     ASK_WITHIN_S,
     LEARN_WITHIN_S,
+    PROBE,
+    PROBE_EVERY_S,
     SILENT_AFTER_S,
     Look,
     Node,
@@ -69,6 +71,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
         super().__init__(None, SimpleNamespace(connection_pool=pool), budget, outage)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         self._scattered(seeds)
         self._look: _Looking | None = None
+        self._probes: set[asyncio.Task[None]] = set()
 
     def _link(self, node: Node) -> AsyncExecutor:
         """Like `ClusterExecutor._link`."""
@@ -131,6 +134,21 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
+
+    def _probe_soon(self, node: Node) -> None:
+        """Like `BaseClusterExecutor._probe_soon`."""
+        probe = asyncio.get_running_loop().create_task(self._probe(node), name="headrace-map")
+        self._probes.add(probe)
+        probe.add_done_callback(self._probes.discard)
+
+    async def _probe(self, node: Node) -> None:
+        try:
+            await self._link(node).send(PROBE, within=PROBE_EVERY_S)
+        except Exception as error:
+            self.slots.missed(node, error)
+            self._refresh_soon()
+        else:
+            self.slots.heard(node)
 
     async def _turn(self, trip: Trip) -> asyncio.Semaphore:
         """Like `AsyncExecutor._turn`, among the trips to the node of the first operation: one that is out of reach
@@ -213,7 +231,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
     async def source(self, channels: Sequence[str]) -> Any:
         """Like `Executor.source`."""
         slot = slot_of(channels[0])
-        if not self.slots.sound(slot) and self.slots.due():
+        if self.slots.silent(slot) is not None and self.slots.due():
             with suppress(errors.RedisError, OSError):
                 await self._refresh(ASK_WITHIN_S)
         return (await self._home(slot)).pool
@@ -284,8 +302,8 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
         try:
             await super().close(last)
         finally:
-            if self._look is not None:
-                self._look.task.cancel()
+            for task in (*self._probes, *([] if self._look is None else [self._look.task])):
+                task.cancel()
             closing = [link.connections.disconnect() for link in list(self._links.values())]
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.2):

@@ -87,7 +87,7 @@ class AsyncDriver(Connected):
                 self._lines.leave()
 
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
-        within = None if end is None else max(0.001, end - time.monotonic())
+        within = self._within if end is None else max(0.001, end - time.monotonic())
         match effect:
             case Send(ops, bound) if len(ops) > 1 or bound is not None:
                 return await self._executor.run_all(ops, within=least(within, bound))
@@ -98,7 +98,7 @@ class AsyncDriver(Connected):
             case Overlap(op, meanwhile):
                 return await self._executor.run(op, meanwhile, within)
             case Undoable():
-                effect.answer = await self._executor.run_whole(effect.op, effect.undo)
+                effect.answer = await self._executor.run_whole(effect, least(within, effect.within))
                 return effect.answer
             case Block(command):
                 return await self._executor.wait(command)

@@ -12,14 +12,14 @@ from attrs import evolve
 from redis import exceptions as errors
 from tenacity import AsyncRetrying
 
-from headrace._core.effects import BlockAmong, BlockThen
+from headrace._core.effects import BlockAmong, BlockThen, Undoable
 from headrace._net.aio.coalesce import Coalescer
 from headrace._net.aio.combining import AsyncCombiner
 from headrace._net.aio.pool import AsyncPool, abort, replies
 from headrace._net.aio.watchdog import Watchdog
 from headrace._net.base.cluster.address import misled
 from headrace._net.base.connections import Attend
-from headrace._net.base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
+from headrace._net.base.executor import CLOSE_WITHIN_S, UNDO_WITHIN_S, BaseExecutor, undecoded
 from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
@@ -49,7 +49,6 @@ from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
 COALESCE_BELOW = 100  # items of a call that may join others
-UNDO_WITHIN_S = 2.0  # seconds that may be spent on what a cancelled call has left
 
 
 class AsyncExecutor(BaseExecutor):
@@ -81,11 +80,12 @@ class AsyncExecutor(BaseExecutor):
         except KeyError:
             return self._coalescers.setdefault(join, Coalescer(self.run_all, join))
 
-    async def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
-        """Like `Executor.run_whole`; *op* goes on without its caller, as long as the loop does."""
-        lane = self._lane(op)
+    async def run_whole(self, effect: Undoable[R], within: float | None = None) -> R:
+        """Like `Executor.run_whole`; the operation goes on without its caller, as long as the loop does."""
+        op, undo = effect.op, effect.undo
+        effect.lane = lane = effect.lane or self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
-        task = asyncio.create_task(self.run_all([bare], lanes=[lane]))
+        task = asyncio.create_task(self.run_all([bare], lanes=[lane], within=within))
         try:
             result = op.decode((await asyncio.shield(task))[0])
         except Exception:

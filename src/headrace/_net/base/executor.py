@@ -19,6 +19,7 @@ from headrace._protocol.prepared import Prepared
 
 SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
 CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
+UNDO_WITHIN_S = 2.0  # seconds that may be spent on what a cancelled call has left
 
 
 class BaseExecutor:

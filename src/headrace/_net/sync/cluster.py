@@ -32,6 +32,8 @@ from headrace._net.base.cluster.slots import (
     ASK_NEXT_S,
     ASK_WITHIN_S,
     LEARN_WITHIN_S,
+    PROBE,
+    PROBE_EVERY_S,
     SILENT_AFTER_S,
     Look,
     Node,
@@ -172,6 +174,20 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         except Exception as error:
             told.put((node, error))
 
+    def _probe_soon(self, node: Node) -> None:
+        """Like `BaseClusterExecutor._probe_soon`."""
+        with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
+            _beside(self._probe, node)
+
+    def _probe(self, node: Node) -> None:
+        try:
+            self._link(node).send(PROBE, within=PROBE_EVERY_S)
+        except Exception as error:  # whatever it is, calls will meet it
+            self.slots.missed(node, error)
+            self._refresh_soon()
+        else:
+            self.slots.heard(node)
+
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         assert isinstance(trip, Scattered)  # noqa: S101
         trip.attempted = since_boot()
@@ -255,7 +271,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
     def source(self, channels: Sequence[str]) -> Any:
         """Like `Executor.source`."""
         slot = slot_of(channels[0])
-        if not self.slots.sound(slot) and self.slots.due():
+        if self.slots.silent(slot) is not None and self.slots.due():
             with suppress(errors.RedisError, OSError):
                 self._refresh(ASK_WITHIN_S)
         return self._home(slot).pool

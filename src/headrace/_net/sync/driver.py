@@ -88,7 +88,7 @@ class Driver(Connected):
             raise
 
     def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
-        within = None if end is None else max(0.001, end - time.monotonic())
+        within = self._within if end is None else max(0.001, end - time.monotonic())
         match effect:
             case Send(ops, bound) if len(ops) > 1 or bound is not None:
                 return self._executor.run_all(ops, within=least(within, bound))
@@ -99,7 +99,7 @@ class Driver(Connected):
             case Overlap(op, meanwhile):
                 return self._executor.run(op, meanwhile, within)
             case Undoable():
-                effect.answer = self._executor.run_whole(effect.op, effect.undo)
+                effect.answer = self._executor.run_whole(effect, least(within, effect.within))
                 return effect.answer
             case Block(command):
                 return self._executor.wait(command)

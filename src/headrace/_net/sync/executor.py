@@ -21,10 +21,10 @@ from redis import exceptions as errors
 from tenacity import Retrying, sleep_using_event
 
 from headrace import _forks
-from headrace._core.effects import BlockAmong, BlockThen
+from headrace._core.effects import BlockAmong, BlockThen, Undoable
 from headrace._net.base.cluster.address import misled
 from headrace._net.base.connections import Attend
-from headrace._net.base.executor import CLOSE_WITHIN_S, BaseExecutor, undecoded
+from headrace._net.base.executor import CLOSE_WITHIN_S, UNDO_WITHIN_S, BaseExecutor, undecoded
 from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
@@ -84,13 +84,14 @@ class Executor(BaseExecutor):
         result: R = self.run_all([op], meanwhile, within=within)[0]
         return result
 
-    def run_whole(self, op: Op[R], undo: Callable[[Any], Op[Any] | None]) -> R:
-        """Run *op*. If interrupted, fetch the reply again, and run the operation that *undo* makes of it."""
-        lane = self._lane(op)
+    def run_whole(self, effect: Undoable[R], within: float | None = None) -> R:
+        """Run an operation. If interrupted, fetch the reply again, and run the operation that undoes it."""
+        op, undo = effect.op, effect.undo
+        effect.lane = lane = effect.lane or self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
         reply: Any = None
         try:
-            reply = self.run_all([bare], lanes=[lane])[0]
+            reply = self.run_all([bare], lanes=[lane], within=within)[0]
             result = op.decode(reply)
             self._lanes.give([op], [lane])
             return result  # noqa: TRY300 - what is interrupted until here is undone
@@ -108,7 +109,7 @@ class Executor(BaseExecutor):
         """Send operations once each, ignoring errors."""
         with suppress(Exception):
             for op in ops:
-                self._attempt(self._trip([op]), [self._lane(op)], None)
+                self._attempt(self._trip([op], UNDO_WITHIN_S), [self._lane(op)], None)
 
     def attempt(self, op: Op[R], within: float | None = None) -> R | None:
         """Run an operation once, in *within* seconds; return `None` if that fails."""

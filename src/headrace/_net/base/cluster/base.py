@@ -61,7 +61,14 @@ class BaseClusterExecutor:
 
     def sound(self, keys: Keys) -> bool:
         """Tell whether the node of these keys has answered lately, as far as is known."""
-        return self.slots.sound(slot_of(keys.prefix))
+        node = self.slots.silent(slot_of(keys.prefix))
+        if node is not None and self.slots.probes(node):
+            self._probe_soon(node)
+        return node is None
+
+    def _probe_soon(self, node: Node) -> None:
+        """Ask a silent node whether it answers again, beside calls; if it does not, have the map learnt anew."""
+        raise NotImplementedError
 
     def node(self, keys: Keys) -> str | None:
         """Return the address of the node of these keys; `None` if it is not known."""
@@ -93,7 +100,7 @@ class BaseClusterExecutor:
         """Take in that the node of these channels was not to be reached: `source` looks for another one."""
         node = self.slots.owner(slot_of(channels[0]))
         if node is not None:
-            self.slots.suspect(node)
+            self.slots.missed(node)
 
     def _moved(self, error: errors.MovedError, slot: int) -> None:
         asked = self.slots.owner(slot) or ("", 0)

@@ -99,9 +99,10 @@ class Scatter:
     def take(self, batch: Batch, answers: Sequence[Any] | Exception) -> None:
         """Take in the answers to a batch, or why there are none."""
         if isinstance(answers, Exception):
-            self._slots.suspect(batch.node)
-            self._failed(answers)
+            self._slots.missed(batch.node, answers)
+            self._failed(_naming(batch.node, answers))
             return
+        self._slots.heard(batch.node)
         for i, op, reply in zip(batch.places, batch.ops, batch.replies(answers), strict=True):
             self._asked.pop(i, None)
             if not isinstance(reply, Exception):
@@ -131,6 +132,14 @@ class Scatter:
         if error is not None:
             raise error
         return [self._trip.replies[i] for i in range(len(self._trip.ops))]
+
+
+def _naming(node: Node, error: Exception) -> Exception:
+    """Say in an error which node has not answered, if it does not say so."""
+    place = f"{node[0]}:{node[1]}"
+    if isinstance(error, errors.RedisError) and place not in str(error):
+        error.args = (f"{place}: {error}",)
+    return error
 
 
 def refused(answers: Sequence[Any]) -> bool:

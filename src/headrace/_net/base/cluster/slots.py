@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from redis import exceptions as errors
 from redis.crc import key_slot
 
+from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import pack
 from headrace.errors import ConfigurationError
 
@@ -20,13 +21,13 @@ Node = tuple[str, int]  # host and port
 SLOTS = 16_384
 ASK_MAP = pack(("CLUSTER", "SLOTS")), pack(("CLUSTER", "INFO"))
 ASKING = pack(("ASKING",))
+PROBE = (pack(("PING",)),)
 ASK_WITHIN_S = 2.0  # seconds for a node's answer
 ASK_NEXT_S = 0.2  # seconds without an answer, after which another node is asked, too
 SILENT_AFTER_S = 3.0  # seconds after which the last is waited for no more: looking up a name has no bound
 LEARN_WITHIN_S = 5.0  # seconds for which a call that has no bound waits for the map
 ASK_EVERY_S = 0.2  # seconds between two questions, at least
-SUSPECT_S = 5.0  # seconds for which a node that has failed is asked last
-
+PROBE_EVERY_S = 1.0  # seconds between two probes of a node that is silent, at least
 
 _EPOCH = re.compile(r"^cluster_current_epoch:(\d+)", re.MULTILINE)
 
@@ -64,13 +65,18 @@ class Map:
 
 
 class Slots:
-    """Map from slots to nodes, as far as it is known. Threads may share it: each step is one assignment."""
+    """Map from slots to nodes, and which of these are silent, as far as it is known. Threads may share it: each step
+    is one assignment.
+
+    A node that has not answered a call is silent for `SILENT_S`, or until it answers one, if only a probe.
+    """
 
     def __init__(self, seeds: Sequence[Node], remap: Callable[[Node], Node] | None = None) -> None:
         self._seeds, self._remap = list(seeds), remap
         self._map = Map([None] * SLOTS)
         self._owners = self._map.owners
-        self._suspected: dict[Node, float] = {}
+        self._silent: dict[Node, float] = {}  # until when
+        self._probed: dict[Node, float] = {}  # when, last
         self.asked = float("-inf")  # when the map was asked for last
 
     def owner(self, slot: int) -> Node | None:
@@ -86,14 +92,28 @@ class Slots:
         """Tell whether it is time to ask again."""
         return time.monotonic() - self.asked >= ASK_EVERY_S
 
-    def suspect(self, node: Node) -> None:
-        """Note that a node has failed: others are asked first."""
-        self._suspected[node] = time.monotonic()
+    def missed(self, node: Node, error: Exception | None = None) -> None:
+        """Note that a node has not answered: it is silent. One that has cut a connection is so the second time."""
+        surely = isinstance(error, errors.TimeoutError) or node in self._silent
+        self._silent[node] = time.monotonic() + SILENT_S if surely else 0.0
 
-    def sound(self, slot: int) -> bool:
-        """Tell whether the node that serves *slot* has not failed lately, as far as is known."""
+    def heard(self, node: Node) -> None:
+        """Note that a node has answered: it is not silent."""
+        if self._silent:
+            self._silent.pop(node, None)
+
+    def silent(self, slot: int) -> Node | None:
+        """Return the node that serves *slot*, if it is silent."""
         node = self._owners[slot]
-        return node is None or self._suspected.get(node, float("-inf")) <= time.monotonic() - SUSPECT_S
+        return None if node is None or self._silent.get(node, 0.0) <= time.monotonic() else node
+
+    def probes(self, node: Node) -> bool:
+        """Tell whether it is time to probe a node: true for one caller."""
+        now = time.monotonic()
+        if self._probed.get(node, float("-inf")) > now - PROBE_EVERY_S:
+            return False
+        self._probed[node] = now
+        return True
 
     def moved(self, slot: int, node: Node) -> None:
         """Take in that *node* serves *slot*."""
@@ -145,11 +165,11 @@ class Slots:
         return sorted({node for node in self._owners if node is not None})
 
     def places(self) -> list[Node]:
-        """Return all nodes to ask, in any order, those that failed lately last."""
+        """Return all nodes to ask, in any order, the silent ones last."""
         nodes = list(dict.fromkeys([*self._map.nodes, *self._seeds]))
         random.shuffle(nodes)
-        since = time.monotonic() - SUSPECT_S
-        return sorted(nodes, key=lambda node: self._suspected.get(node, 0.0) > since)
+        now = time.monotonic()
+        return sorted(nodes, key=lambda node: self._silent.get(node, 0.0) > now)
 
     def gone(self, nodes: Sequence[Node]) -> list[Node]:
         """Return those of *nodes* that are no part of the cluster any more."""
@@ -178,7 +198,7 @@ class Look:
             found = error
         if isinstance(found, Exception):
             if not isinstance(found, ConfigurationError):  # else it is no node of a cluster, and others may be
-                self.slots.suspect(node)
+                self.slots.missed(node, found)
                 self._silent |= isinstance(found, errors.TimeoutError)
             if self.error is None or isinstance(self.error, ConfigurationError):
                 self.error = found
