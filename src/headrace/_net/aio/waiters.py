@@ -7,23 +7,23 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from headrace._core.notices import Received, Waiter, Waitlist
+from headrace._core.notices import Received, Waiter
 from headrace._model.event import ENDS, Event
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.subscription import LINGER_S, LISTEN_S, POLL_EVERY_S, POLL_UNSUBSCRIBED_EVERY_S, channels_of
+from headrace._net.base.subscription import LISTEN_S, BaseWaiters, channels_of
 from headrace._protocol.queue_ops import Ops
 
 
-class AsyncWaiters:
+class AsyncWaiters(BaseWaiters):
     """Like `Waiters`."""
 
+    _executor: AsyncExecutor
+
     def __init__(self, ops: Ops, executor: AsyncExecutor) -> None:
-        self._ops, self._executor = ops, executor
-        self._waitlist = Waitlist(ops.keys.queue)
+        super().__init__(ops, executor)
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._idle_since = 0.0
 
     async def waiter(self, names: Sequence[str], seconds: float, wake: asyncio.Event | None = None) -> Waiter:
         """Like `Waiters.waiter`."""
@@ -46,10 +46,6 @@ class AsyncWaiters:
         """Like `Waiters.wait`."""
         return self.news(waiter, await self.rung(waiter.wake, self.patience(seconds)))
 
-    def patience(self, seconds: float) -> float:
-        """Like `Waiters.patience`."""
-        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
-
     async def rung(self, wake: asyncio.Event, seconds: float) -> bool:
         """Like `Waiters.rung`."""
         try:
@@ -57,11 +53,6 @@ class AsyncWaiters:
                 return await wake.wait()
         except TimeoutError:
             return False
-
-    def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
-        """Like `Waiters.news`."""
-        ended, missed = self._waitlist.read(waiter)
-        return ended, missed or not woken
 
     async def ignore(self, waiter: Waiter) -> None:
         """Like `Waiters.ignore`."""
@@ -71,7 +62,7 @@ class AsyncWaiters:
     async def _listen(self) -> None:
         subscription, channels = AsyncSubscription(self._executor, lambda: [self._ops]), channels_of([self._ops], ENDS)
         try:
-            while self._waitlist.waiters or time.monotonic() - self._idle_since < LINGER_S:
+            while self._lasts():
                 self._waitlist.take(await subscription.receive(channels, LISTEN_S))
                 self._ready.set()
                 if not self._waitlist.sound:

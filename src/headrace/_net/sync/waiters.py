@@ -8,20 +8,21 @@ import time
 from collections.abc import Sequence
 
 from headrace import _forks
-from headrace._core.notices import Received, Waiter, Waitlist
+from headrace._core.notices import Received, Waiter
 from headrace._model.event import ENDS, Event
-from headrace._net.base.subscription import LINGER_S, LISTEN_S, POLL_EVERY_S, POLL_UNSUBSCRIBED_EVERY_S, channels_of
+from headrace._net.base.subscription import LISTEN_S, BaseWaiters, channels_of
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import Subscription
 from headrace._protocol.queue_ops import Ops
 
 
-class Waiters:
+class Waiters(BaseWaiters):
     """The waiting calls of one queue, and their subscription, which lasts while there are any."""
 
+    _executor: Executor
+
     def __init__(self, ops: Ops, executor: Executor) -> None:
-        self._ops, self._executor = ops, executor
-        self._waitlist = Waitlist(ops.keys.queue)
+        super().__init__(ops, executor)
         self._lock, self._ready = _forks.lock(), _forks.event()
         self._reset()
 
@@ -61,19 +62,9 @@ class Waiters:
         """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
         return self.news(waiter, self.rung(waiter.wake, self.patience(seconds)))
 
-    def patience(self, seconds: float) -> float:
-        """Return how long to wait at most before the results are read again."""
-        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
-
     def rung(self, wake: threading.Event, seconds: float) -> bool:
         """Wait for an event; return whether it came."""
         return wake.wait(seconds)
-
-    def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
-        """Return the answer of `wait`, for a waiter that was *woken* or has waited long enough."""
-        with self._lock:
-            ended, missed = self._waitlist.read(waiter)
-        return ended, missed or not woken
 
     def ignore(self, waiter: Waiter) -> None:
         """Remove a waiter."""
@@ -90,7 +81,7 @@ class Waiters:
                     break
                 self._waitlist.take(received)
                 self._ready.set()
-                if not self._waitlist.waiters and time.monotonic() - self._idle_since >= LINGER_S:
+                if not self._lasts():
                     self._subscription = None
                     break
             if not self._waitlist.sound:
