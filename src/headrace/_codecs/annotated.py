@@ -1,7 +1,8 @@
 """JSON of values by their annotated types: arguments and results of tasks.
 
 A shape knows how the values of one type travel. It is strict both ways: what is not of the type is a `Misfit`, and a
-type whose values JSON would not give back as they were is refused when its shape is made.
+type whose values JSON would not give back as they were is refused when its shape is made. No library does both: msgspec
+encodes by the value alone, so it sends a tuple for a list and a NaN as null, and ignores unknown fields of a dataclass.
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ from headrace._codecs.scalars import (
     SCALARS,
     Misfit,
     Shape,
-    array,
     enum,
     inside,
     literal,
+    must_be,
     plain,
-    record,
     unfit,
 )
 from headrace._codecs.shapes import name
@@ -57,7 +57,7 @@ def _sequence(origin: Any, item: Shape) -> Shape:
         return [inside(item.pack, one, f"[{number}]") for number, one in enumerate(value)]
 
     def unpack(data: Any) -> Any:
-        return made(inside(item.unpack, one, f"[{number}]") for number, one in enumerate(array(data, made)))
+        return made(inside(item.unpack, one, f"[{number}]") for number, one in enumerate(must_be(list, data, made)))
 
     return Shape(pack, unpack, frozenset(("array",)))
 
@@ -72,7 +72,7 @@ def _tuple(items: list[Shape]) -> Shape:
         return [inside(item.pack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True))]
 
     def unpack(data: Any) -> Any:
-        some = array(data, tuple)
+        some = must_be(list, data, tuple)
         if len(some) != len(items):
             raise Misfit(f"must be an array of {len(items)}")
         return tuple(inside(item.unpack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True)))
@@ -95,7 +95,7 @@ def _mapping(key: Shape, value: Shape, hint: Any) -> Shape:
         return {str(n): inside(value.pack, one, f"[{k!r}]") for n, (k, one) in zip(names, some.items(), strict=True)}
 
     def unpack(data: Any) -> Any:
-        some = record(data, dict)
+        some = must_be(dict, data, dict)
         return {
             inside(lambda k: key.unpack(_whole(k) if numbered else k), k, f"[{k!r}]"): inside(
                 value.unpack, one, f"[{k!r}]"
@@ -135,7 +135,7 @@ def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str]
         )
 
     def unpack(data: Any) -> Any:
-        return _tried(kind, lambda parts: make(**parts), _each(record(data, kind), known, "unpack"))
+        return _tried(kind, lambda parts: make(**parts), _each(must_be(dict, data, kind), known, "unpack"))
 
     return Shape(pack, unpack, frozenset(("object",)))
 

@@ -46,18 +46,11 @@ class Shape:
     kinds: frozenset[str]
 
 
-def array(data: Any, kind: Any) -> list[Any]:
-    """Return *data* if it is an array, for a value of type *kind*. Raises `Misfit`."""
-    if not isinstance(data, list):
+def must_be(found: type, data: Any, kind: Any) -> Any:
+    """Return *data* if JSON's type of it is *found*, for a value of type *kind*. Raises `Misfit`."""
+    if not isinstance(data, found):
         raise Misfit(f"must be {name(kind)}, not {KINDS[type(data)]}")
-    return data  # pyright: ignore[reportUnknownVariableType]
-
-
-def record(data: Any, kind: Any) -> dict[str, Any]:
-    """Return *data* if it is an object, for a value of type *kind*. Raises `Misfit`."""
-    if not isinstance(data, dict):
-        raise Misfit(f"must be {name(kind)}, not {KINDS[type(data)]}")
-    return data  # pyright: ignore[reportUnknownVariableType]
+    return data
 
 
 def _no_constant(text: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace._codecs.annotated import LOOSE, either, shape
-from headrace._codecs.scalars import Misfit, Shape, array, dumped, loaded, record
+from headrace._codecs.scalars import Misfit, Shape, dumped, loaded, must_be
 from headrace._forks import cached_property
 from headrace.errors import ConfigurationError, Verdict
 
@@ -89,7 +89,7 @@ class Signature:
 
     def unpack(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Read arguments. Raises `Misfit` if they are not for this function, as it is here."""
-        found = record(loaded(data), "a JSON object of arguments by their names")
+        found = must_be(dict, loaded(data), "a JSON object of arguments by their names")
         parameters = self._signature.parameters
         if more := found.keys() - parameters.keys():
             raise Misfit(f"an argument {min(more)!r}, which it does not take here")
@@ -124,9 +124,9 @@ def _take(
 ) -> None:
     """Add the value of a parameter to the arguments of a call."""
     if parameter.kind is Parameter.VAR_POSITIONAL:
-        args += map(convert, array(value, "an array"))
+        args += map(convert, must_be(list, value, "an array"))
     elif parameter.kind is Parameter.VAR_KEYWORD:
-        options |= {key: convert(one) for key, one in record(value, "an object").items()}
+        options |= {key: convert(one) for key, one in must_be(dict, value, "an object").items()}
     elif parameter.kind is Parameter.KEYWORD_ONLY:
         options[parameter.name] = convert(value)
     else:
