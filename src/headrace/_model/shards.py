@@ -21,7 +21,6 @@ from headrace._model.state import Counts
 
 SHARDS_AT_MOST = 256
 PARTS_AT_MOST = 1024  # shards of a table, those included that only give away
-QUEUES_AT_MOST = 1000  # of a group that has shards
 RANGE = 1 << 32  # of the checksum of a key
 SLOTS = 16_384  # of a cluster
 VERSION = 1  # of a table that nothing has divided
