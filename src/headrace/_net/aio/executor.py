@@ -75,10 +75,7 @@ class AsyncExecutor(BaseExecutor):
         return result
 
     def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]]) -> Coalescer:
-        try:
-            return self._coalescers[join]
-        except KeyError:
-            return self._coalescers.setdefault(join, Coalescer(self.run_all, join))
+        return self._coalescers.get(join) or self._coalescers.setdefault(join, Coalescer(self.run_all, join))
 
     async def run_whole(self, effect: Undoable[R], within: float | None = None) -> R:
         """Like `Executor.run_whole`; the operation goes on without its caller, as long as the loop does."""
@@ -165,7 +162,7 @@ class AsyncExecutor(BaseExecutor):
         """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
         if len(item) > ITEM_BYTES:
             return self.run(prepared.of(item))
-        coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join)
+        coalescer = self._coalescer(prepared.join)
         if not coalescer.busy():
             return coalescer.alone(self._run_prepared(prepared, item))
         return coalescer.wait((item,), len(item), one=True)
