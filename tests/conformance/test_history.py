@@ -79,7 +79,8 @@ def test_more_have_ended_than_a_page(queue: Any) -> None:
 
 def test_what_has_ended_in_any_shard_is_listed(newest_connect: Connect) -> None:
     queue = newest_connect("s", shards=3, history=100)
-    names = [receipt.id for receipt in queue.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(30)])]
+    jobs = [NewJob(b"x", id=f"i{n}" if n % 2 else None) for n in range(30)]
+    names = [receipt.id for receipt in queue.enqueue_many(jobs)]
     for lease in queue.lease_many(30):
         assert lease.complete()
     found = [*queue.admin.ended()]

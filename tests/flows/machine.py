@@ -84,7 +84,7 @@ runs = st.sampled_from(RUNS)
 stages = st.sampled_from(STAGES)
 picks = st.integers(0, 9)
 names = st.lists(st.sampled_from(["x", "y"]), unique=True, max_size=2)
-kinds = st.sampled_from(["pack", "pick"])
+kinds = st.sampled_from(["pack", "pick", "bill"])
 failing = st.sampled_from(["fail", "fail", "cancel", "continue"])
 
 
@@ -99,7 +99,7 @@ class Machine(RuleBasedStateMachine):
         self.redis.flushall()
         self.connect = Connect("sync", server)
         self.flows = Flows(self.connect, dead_limit=1000)
-        self.flows.stage("pick", next="bill", children=["pack", "pick"], max_attempts=2)
+        self.flows.stage("pick", next="bill", children=["pack", "pick", "bill"], max_attempts=2)
         self.flows.stage("pack", next="bill")
         self.flows.stage("bill")
         for name in STAGES:  # every look and every lease is ours
