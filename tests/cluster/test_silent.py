@@ -159,7 +159,7 @@ def test_a_worker_goes_round_it(kind: str, cluster: Cluster, victim: Node) -> No
         with silence(cluster, victim):
             for key in living:
                 queue.enqueue(b"y", key=key)
-            until(lambda: len(done) == len(KEYS) + len(living), "work on the others", 5.0)
+            until(lambda: len(done) == len(KEYS) + len(living), "work on the others")
         queue.enqueue_many([NewJob(b"z", key=key) for key in lost])
         until(lambda: len(done) == 2 * len(KEYS), "work on the one that woke", BACK_S)
         assert queue.admin.drain(30)
