@@ -129,7 +129,7 @@ def abort(connection: Any) -> None:
 
 
 def drop(connection: Any) -> None:
-    """End a connection that nobody has any more."""
+    """End a connection that has no user any more."""
     abort(connection)
     connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
 

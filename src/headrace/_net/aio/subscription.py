@@ -102,7 +102,7 @@ class AsyncSubscription(BaseSubscription):
             await self._pool.release(connection)
 
     def abandon(self) -> None:
-        """Close the connection, as nobody reads from it any more; not at once, as any thread may collect its reader."""
+        """Close the connection, as its reader is gone; not at once, as any thread may collect that reader."""
         self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None and self._loop is not None:
