@@ -30,6 +30,35 @@ def test_a_job_that_does_not_decode(connect: Any, caplog: pytest.LogCaptureFixtu
     assert letter.reason == reason
 
 
+def leased(queue: Any, n: int = 1) -> list[Any]:
+    """Enqueue and lease jobs of kind `bill`, called a, b, …"""
+    queue.enqueue_many([NewJob(b"x", id=name, headers={"kind": "bill"}) for name in "abc"[:n]])
+    leases: list[Any] = queue.lease_many(n)
+    assert len(leases) == n
+    return sorted(leases, key=lambda lease: lease.job.id)
+
+
+def test_by_hand(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A lease that was lost kills nothing, and says nothing."""
+    queue = connect(lease=LONG)
+    one, two, lost = leased(queue, 3)
+    assert lost.complete()
+    assert queue.dead_letter(one, "no")
+    assert two.dead_letter(ValueError("what"))
+    assert not lost.dead_letter("too late")
+    assert said(caplog) == [("a", "bill", "no"), ("b", "bill", "ValueError: what")]
+
+
+def test_the_last_retry_by_hand(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+    queue = connect(lease=LONG, max_attempts=2)
+    (first,) = leased(queue)
+    assert first.retry(reason="once")
+    assert not said(caplog)
+    assert queue.lease().retry(reason="twice")
+    assert said(caplog) == [("a", "bill", "twice")]
+    assert queue.counts().dead == 1
+
+
 def test_a_job_that_has_worn_out_its_workers(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
     queue = connect(lease=LONG, max_attempts=2)
     queue.enqueue(NewJob(b"x", id="a", headers={"kind": "bill"}))

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from headrace import FanOut, NewJob, Next
+from tests.conformance.test_buried import said
 from tests.flows.conftest import Flows
 
 POLICIES = ("fail", "continue", "cancel")
@@ -54,6 +55,17 @@ def test_a_parent_is_blocked_until_its_last_child_ends(flows: Flows, client: red
     assert flows.flow.state(name).state == "completed"
     assert client.hkeys(flows.flow.ops.run(name))
     assert not [key for key in client.hkeys(flows.flow.ops.run(name)) if key.startswith(b"job:")]
+
+
+def test_a_parent_whose_children_failed(flows: Flows, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever takes in the death of the child: a call of the flow, or a look at it."""
+    flows.flow.start(b"order", id="o", headers={"kind": "order"})
+    assert flows.done("pick", FanOut([b"a"], stage="pack"))
+    (child,) = flows.lease("pack")
+    assert child.dead_letter("no")
+    assert flows.flow.state("o").state == "failed"
+    assert flows.flow.state("o").state == "failed"
+    assert said(caplog) == [("o/1/0", "", "no"), ("o", "order", "1 of 1 children failed, the last o/1/0")]
 
 
 def test_children_have_names_stages_delays_and_headers(flows: Flows) -> None:

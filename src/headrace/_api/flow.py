@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from headrace._api.lease import BaseLease
 from headrace._api.queue import Delay
 from headrace._api.stages import Stages
-from headrace._core.effects import Step, send
+from headrace._core.effects import Step, send, settle
 from headrace._model import checks
 from headrace._model.durability import Durability
 from headrace._model.job import Claim
@@ -75,7 +75,7 @@ class BaseFlow(Connected, Stages):
         step = flow.step(claim, outcome, headers)
         fence = flow.settings.fenced if fenced is None else fenced
         if step is not None:
-            return (yield from send(self._lasts(flow.advance([step], claim.worker if fence else ""), durable)))
+            return (yield from settle(self._lasts(flow.advance([step], claim.worker if fence else ""), durable)))
         ops = flow.stages[claim.job.queue.partition("/")[2]].ops
         results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
         return (yield from send(self._lasts(ops.complete([claim], fenced=fence, results=results), durable)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from headrace._api.lease import BaseLease
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
-from headrace._core.effects import Step, send
+from headrace._core.effects import Step, send, settle
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import Peer
 from headrace._core.queue.plain import Whole
@@ -32,7 +32,7 @@ from headrace._net.base.executor import SETTLING
 from headrace._net.base.lanes import place
 from headrace._net.base.retries import bounding
 from headrace._protocol.admission import Admission
-from headrace._protocol.answers import Declaration
+from headrace._protocol.answers import Declaration, Verdicts
 from headrace._protocol.declaring import declaration, differing
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.lasting import lasts
@@ -44,6 +44,8 @@ from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError, NotDurable, said, traced
+
+R = TypeVar("R")
 
 Delay = float | timedelta | datetime | None
 DECLARING_S = 1.0  # seconds that each of two tries to declare a queue may take: nothing depends on it
@@ -262,14 +264,18 @@ class BaseQueue(Connected):
             return reason
         return Cause(said(reason), traced(reason) if self.ops.settings.tracebacks else "")
 
-    def _settle(
-        self, op: Callable[[Ops, Claim], Op[list[bool]]], lease: BaseLease[Any, Any]
-    ) -> tuple[Op[list[bool]], SettleSpan | None]:
+    def _settle(self, op: Callable[[Ops, Claim], Op[R]], lease: BaseLease[Any, Any]) -> tuple[Op[R], SettleSpan | None]:
         claim = self._claim(lease)
         made = op(self._whole.at(claim), claim)
         if made.name in SETTLING:
             made = lasts(made, self.ops.settings.durable)
         return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
+
+    def _ending(
+        self, op: Callable[[Ops, Claim], Op[Verdicts]], lease: BaseLease[Any, Any]
+    ) -> tuple[Step[Verdicts], SettleSpan | None]:
+        made, span = self._settle(op, lease)
+        return settle(made), span
 
     @cached_property
     def _place(self) -> Place:

@@ -7,7 +7,7 @@ No IO here, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Generic, TypeVar, cast
 
@@ -16,8 +16,9 @@ from attrs import define, frozen
 from headrace._core.notices import Received, Waiter
 from headrace._model.event import Event
 from headrace._model.job import Claim
-from headrace._protocol.answers import Died
+from headrace._protocol.answers import Died, Verdicts
 from headrace._protocol.op import Arg, Op
+from headrace.errors import NotDurable
 
 R = TypeVar("R")
 
@@ -217,10 +218,9 @@ class Log:
 
 @frozen
 class Bury:
-    """Log, and count, jobs of a queue that have become dead letters."""
+    """Log, and count, jobs that have become dead letters, each with its queue."""
 
-    queue: str
-    died: Sequence[Died]
+    died: Iterable[tuple[str, Died]]
 
 
 Effect = (
@@ -280,6 +280,19 @@ def hurried(call: Step[R], seconds: float | None) -> Step[R]:
                 effect = call.send(answer)
     except StopIteration as done:
         return cast(R, done.value)
+
+
+def settle(op: Op[Verdicts]) -> Step[Verdicts]:
+    """Send settlements; log, and count, the jobs that are dead letters now."""
+    try:
+        verdicts = yield from send(op)
+    except NotDurable as error:  # it happened
+        for answer in error.answers:
+            yield Bury(answer.buried.values())
+        raise
+    if verdicts.buried:
+        yield Bury(verdicts.buried.values())
+    return verdicts
 
 
 def send_undoable(effect: Undoable[R]) -> Step[R]:

@@ -41,6 +41,13 @@ class Settlement:
     attempts: int = 0  # the limit: 0 for none
     row: int = 0  # releases without an attempt, if there were so many in a row that it waits
     step: Any = None  # of a flow's job
+    error: BaseException | None = None  # that a handler raised
+
+    @property
+    def may_bury(self) -> bool:
+        """Whether the job may be a dead letter then: the server decides."""
+        last = self.spend == 1 and 0 < self.attempts <= self.claim.job.attempt
+        return self.kind == "dead" or (self.kind == "retry" and last)
 
     @property
     def largest(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace import _forks
-from headrace._core.effects import Abort, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
+from headrace._core.effects import Abort, Bury, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.shards.roles import shard_roles
 from headrace._core.shards.slots import slots_of
 from headrace._core.worker.consumer import Consumer
@@ -23,6 +23,7 @@ from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
 from headrace._protocol.op import Op
 from headrace._telemetry import log
+from headrace._telemetry.client import dead_lettered
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import LeasesLeft, NotDurable, said
 
@@ -223,6 +224,8 @@ class BaseEngine(ABC):
                 self.abort(held)
             case Join(consumers):
                 self.join(consumers)
+            case Bury(died):
+                dead_lettered(self.executors["work"].pool.connection_kwargs, died)
             case Log(event, text):
                 log.say(event, "%s", text)
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attrs import Factory, frozen
@@ -41,6 +42,14 @@ class Died:
     attempts: int
     reason: str
     kind: str = ""
+
+
+class Verdicts(list[bool]):
+    """One bool per job that was to be settled; *buried*: those that are dead letters now, by their places in it, or by
+    -1, -2, … where others died of that; each with its queue.
+    """
+
+    buried: Mapping[int, tuple[str, Died]] = MappingProxyType({})
 
 
 @frozen

@@ -21,6 +21,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shards import Part, Table
 from headrace._model.state import Counts
 from headrace._protocol import replies
+from headrace._protocol.answers import Verdicts
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
@@ -273,7 +274,7 @@ class FlowOps:
         """Make the step that cancels a run, or a child with its own children."""
         return Step(self.run(name), ["cancel", job_id(name)])
 
-    def advance(self, steps: Sequence[Step], worker: str = "") -> Op[list[bool]]:
+    def advance(self, steps: Sequence[Step], worker: str = "") -> Op[Verdicts]:
         """Take steps: at most `STEPS_PER_SCRIPT`, with `CHILDREN_AT_MOST` children. *worker* fences them, unless ''."""
         stages = self.declared().values()
         keys = [stage.ops.keys.part(part) for stage in stages for part in _PARTS]
@@ -282,7 +283,9 @@ class FlowOps:
             args += (stage.name, next(iter(stage.next), ""))
         for step in steps:
             args += step.args
-        return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, replies.bools, lane=True)
+        return self._op(
+            "flow_advance", [*keys, *(step.run for step in steps)], args, replies.steps(self.name), lane=True
+        )
 
     def events(self) -> Op[list[Step]]:
         """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by calls outside it."""

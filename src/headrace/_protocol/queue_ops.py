@@ -26,7 +26,16 @@ from headrace._model.shards import apart, is_entry
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
 from headrace._protocol import replies
-from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Page, Reclaimed, SchedulePlan
+from headrace._protocol.answers import (
+    Declaration,
+    DueSchedules,
+    Entered,
+    Grant,
+    Page,
+    Reclaimed,
+    SchedulePlan,
+    Verdicts,
+)
 from headrace._protocol.declaring import declaration
 from headrace._protocol.keys import JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
 from headrace._protocol.limits import (
@@ -298,7 +307,7 @@ class Ops(ResultOps):
 
     def retry(
         self, items: Sequence[tuple[Claim, Delay, int, str | Cause]], *, max_attempts: int | None = None
-    ) -> Op[list[bool]]:
+    ) -> Op[Verdicts]:
         """Send jobs of one worker round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)
         each. *max_attempts*: the queue's, or another limit; 0 for none.
         """
@@ -310,14 +319,14 @@ class Ops(ResultOps):
             traced = getattr(claim, "trace", None)
             args += (claim.entry, claim.count, checks.delay(delay))
             args += (int(spend) if traced is None else f"{int(spend)} {traced}", checks.cause(reason))
-        return self._op("retry", args, replies.bools)
+        return self._op("retry", args, replies.verdicts([(claim, reason) for claim, _, _, reason in items], 2))
 
-    def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[list[bool]]:
+    def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[Verdicts]:
         """Make dead letters of jobs of one worker: (claim, reason) each."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
             args += (claim.entry, claim.count, checks.cause(reason))
-        return self._op("dead_letter", args, replies.bools)
+        return self._op("dead_letter", args, replies.verdicts(items, 1))
 
     # -- a worker's life -----------------------------------------------------------------------------
 

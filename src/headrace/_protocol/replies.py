@@ -12,14 +12,16 @@ from typing import Any, Literal, cast
 
 from headrace._model import receipt as receipt_values
 from headrace._model.checks import ENTRY_FIELDS, KEPT_FIELDS
+from headrace._model.checks import reason as kept_reason
 from headrace._model.codec import Codec, binds, keeper, of_job
 from headrace._model.event import ENDS
 from headrace._model.flow import FlowState
-from headrace._model.job import NO_HEADERS, Claim, Escaped, Job, Postponed, make_job
+from headrace._model.job import NO_HEADERS, Cause, Claim, Escaped, Job, Postponed, make_job
 from headrace._model.receipt import Receipt
+from headrace._model.settings import KIND
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
-from headrace._protocol.answers import Declaration, Died, DueSchedules, Ended, Entered, Grant, Page, Reclaimed
+from headrace._protocol.answers import Declaration, Died, DueSchedules, Ended, Entered, Grant, Page, Reclaimed, Verdicts
 from headrace.errors import ReplyError, RetryLater, said
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
@@ -50,6 +52,40 @@ def raw(value: Any) -> bytes:
 def bools(reply: Any) -> list[bool]:
     """Decode one bool per job: any number but 0 is true."""
     return [x != 0 for x in reply]
+
+
+def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[[Any], Verdicts]:
+    """Return the decoder of settlements of these jobs, each with its reason. *dead*: says that one is a dead letter."""
+
+    def decode(reply: Any) -> Verdicts:
+        made = Verdicts(bools(reply))
+        made.buried = {at: _buried(*items[at]) for at, verdict in enumerate(reply) if verdict == dead}
+        return made
+
+    return decode
+
+
+def _buried(claim: Claim, reason: str | Cause) -> tuple[str, Died]:
+    job, why = claim.job, kept_reason(reason.reason if isinstance(reason, Cause) else reason)
+    return job.queue, Died(job.id, job.attempt, why, job.headers.get(KIND, ""))
+
+
+def steps(flow: str) -> Callable[[Any], Verdicts]:
+    """Return the decoder of steps of a flow."""
+
+    def decode(reply: Any) -> Verdicts:
+        letters: Any = reply[-1] if reply and isinstance(reply[-1], list) else []
+        made = Verdicts(bools(reply[: len(reply) - bool(letters)]))
+        made.buried = {-n: (f"{flow}/{text(stage)}", died(letter)) for n, (stage, *letter) in enumerate(letters, 1)}
+        return made
+
+    return decode
+
+
+def died(letter: Any) -> Died:
+    """Decode a job that is a dead letter now."""
+    name, spent, why, kind = letter
+    return Died(text(name), int(spent), text(why), text(kind))
 
 
 def completed(claims: Sequence[Claim], codec: Codec[Any]) -> Callable[[Any], list[bool]]:
@@ -152,7 +188,7 @@ class Jobs:
             known, next_due, taken, fresh, healed, now = reply[:6]
             more: list[Any] = list(reply[6:])
             more += [None] * (2 - len(more))
-            levels, died = more
+            levels, letters = more
         except (TypeError, ValueError):
             raise ReplyError(f"lease answered {reply!r:.200}") from None
         if not known:
@@ -199,7 +235,7 @@ class Jobs:
             levels or None,
             known in {3, 4},
             next_due / 1000 if known == 4 else None,
-            [Died(text(name), int(spent), text(why), text(kind)) for name, spent, why, kind in died or ()],
+            list(map(died, letters or ())),
         )
 
     def _taken(

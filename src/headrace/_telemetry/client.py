@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, Self, TypeVar, cast
 
 import redis
@@ -249,10 +249,11 @@ def received(
     return poll
 
 
-def dead_lettered(place: Place, died: Sequence[Died]) -> None:
-    """Count and log jobs that have become dead letters, where no handler's run has ended so."""
+def dead_lettered(settings: Mapping[str, Any], died: Iterable[tuple[str, Died]]) -> None:
+    """Count and log jobs that have become dead letters, where no handler's run has ended so; each with its queue."""
     meters = instruments()
-    for job in died:
+    for queue, job in died:
+        place = Place(queue, settings)
         if meters is not None:
             meters.died.add(1, place.common)
             meters.attempts.record(job.attempts, place.common)

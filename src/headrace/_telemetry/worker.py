@@ -48,10 +48,22 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
 class WorkerTelemetry:
     """Telemetry of one consumer of a worker. *parent*: the parent span of a run: its poll, or its message."""
 
-    __slots__ = ("_clock", "_consumer", "_key", "batch", "message", "meters", "on", "place", "quick", "tracer")
+    __slots__ = (
+        "_clock",
+        "_consumer",
+        "_key",
+        "_settings",
+        "batch",
+        "message",
+        "meters",
+        "on",
+        "place",
+        "quick",
+        "tracer",
+    )
 
     def __init__(self, consumer: Consumer, settings: Mapping[str, Any], parent: str) -> None:
-        self._consumer = consumer
+        self._consumer, self._settings = consumer, settings
         self.batch = consumer.handler.batch
         self.message = parent == "message" and not self.batch
         self.place = Place(consumer.ops.keys.queue, settings, consumer.name)
@@ -90,7 +102,7 @@ class WorkerTelemetry:
         queue = self.place.queue
         if grant.healed:
             log.say("group_created", "queue %r had no consumer group", queue, queue=queue)
-        dead_lettered(self.place, grant.died)
+        dead_lettered(self._settings, [(queue, died) for died in grant.died])
         jump = 0.0 if grant.now is None else self._clock.jump(grant.now, time.perf_counter() - since)
         if jump:
             words, way = "of the server of queue %r: %s by %.1f s", "forward" if jump > 0 else "back"
@@ -195,14 +207,13 @@ class WorkerTelemetry:
             log.say(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
 
     def _judged(self, held: Held, verdict: Settlement, error: BaseException | None, span: Any) -> None:
-        spent = verdict.spend == 1 and verdict.attempts and held.job.attempt >= verdict.attempts
         meters, common = self.meters, self.place.common
         attempt = f"{held.job.attempt} of {verdict.attempts}" if verdict.attempts else str(held.job.attempt)
         cause = None if error is None or isinstance(error, Verdict) else error
         if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):
             words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
             log.say("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
-        if verdict.kind == "dead" or (verdict.kind == "retry" and spent):
+        if verdict.kind == "dead":
             if meters is not None:
                 meters.died.add(1, common)
                 meters.attempts.record(held.job.attempt, common)

@@ -3,7 +3,8 @@
 -- ARGV   call, worker, result_ttl, dead_limit int, stages count, items...
 -- REPLY  one per item, as far as 1 MiB of their jobs goes: 1 this call did it · 0 another call already had, it is not
 --        this worker's any more (fenced), the flow would have to go to a stage that is not among these, or the key of
---        its run is foreign: a job that would move is a dead letter now, with a reason that names the key
+--        its run is foreign: a job that would move is a dead letter now, with a reason that names the key. Last, if there
+--        are any, the jobs that are dead letters now: a list of {stage, id, attempts, reason, kind}
 -- COST   10 us + 3 us per stage + 20 us per item + 6 us per child
 -- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited of
 -- each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
@@ -42,7 +43,7 @@ local function argument()
   at = at + 1
   return ARGV[at - 1]
 end
-local names, queues, runs, foreign, now, budget = {}, {}, {}, {}, clock(), new_budget()
+local names, queues, runs, foreign, now, budget, buried = {}, {}, {}, {}, clock(), new_budget(), {}
 require_sorted_sets(index)
 for i = 1, stages do
   names[i] = argument()
@@ -197,7 +198,8 @@ function ended(run, id, job)
       local own, headers = parse(stored(body))
       local reason = failed .. ' of ' .. #children .. ' children failed, the last ' .. id
       own.attempt = own.attempt or '1'
-      keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, own, headers)
+      own.id = parent
+      buried[#buried + 1] = {at.stage, unpack(keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, own, headers))}
       note(q, 'dead', parent)
       set(run, parent, at, 'dead')
     else
@@ -362,7 +364,7 @@ local function set_aside(run, item)
   own.attempt = string.format('%.0f', tonumber(own.attempt or 0) + (row and row[4] or 0))
   own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
   local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'
-  keep_dead(q.dead, q.stats, dead_limit, reason, worker, releases, own, headers)
+  buried[#buried + 1] = {item.stage, unpack(keep_dead(q.dead, q.stats, dead_limit, reason, worker, releases, own, headers))}
   note(q, 'dead', id)
   return 0
 end
@@ -452,4 +454,5 @@ while at <= #ARGV and (#reply == 0 or fitting(budget, 1) > 0) do
   reply[#reply + 1] = done
 end
 for i = 1, stages do publish_noted(queues[names[i]], worker) end
+if #buried > 0 then reply[#reply + 1] = buried end
 return answer(reply)

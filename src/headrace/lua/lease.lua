@@ -265,13 +265,9 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
       if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- of a redriven one
         reason = reason .. '; before that: ' .. own.reason
       end
-      keep_dead(dead, stats, dead_limit, reason, worker, releases, own, headers)
+      local letter = keep_dead(dead, stats, dead_limit, reason, worker, releases, own, headers)
       buried[#buried + 1], why[#buried + 1], attempts[#buried + 1] = own.id, reason, string.format('%.0f', attempt - 1)
-      local kind = ''
-      for i = 1, #headers, 2 do
-        if headers[i] == 'kind' then kind = headers[i + 1] end
-      end
-      attempts.died[#buried] = {own.id, attempts[#buried], reason, kind}
+      attempts.died[#buried] = letter
     else
       taken[#taken + 1] = {entry, fields, count, releases}
       entries[#entries + 1] = entry

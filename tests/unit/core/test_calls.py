@@ -29,7 +29,7 @@ from headrace._model.event import Event
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
-from headrace._protocol.answers import Died, DueSchedules, Ended, Grant, Reclaimed
+from headrace._protocol.answers import Died, DueSchedules, Ended, Grant, Reclaimed, Verdicts
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, RECORD_S
 from headrace._protocol.op import Op
@@ -55,7 +55,7 @@ class Stage:
         self.watched: list[str] = []
         self.told: list[tuple[dict[str, Event], bool]] = []
         self.commands: list[str] = []
-        self.buried: list[Died] = []
+        self.buried: list[tuple[str, Died]] = []
 
     @property
     def names(self) -> list[str]:
@@ -78,7 +78,7 @@ class Stage:
 
     def _perform(self, effect: Any) -> Any:  # noqa: PLR0911
         match effect:
-            case Bury(_, died):
+            case Bury(died):
                 self.buried += died
                 return None
             case Now():
@@ -271,10 +271,10 @@ def test_no_more_than_asked_for() -> None:
 
 def test_what_does_not_decode_goes_to_the_dead_letters_and_stops_nobody() -> None:
     bad, good = claims(1), claims(1, start=1)
-    stage, peer = leasing([Grant([], [(bad[0], "why")]), Grant(good)], dead_letter=lambda _: [True])
+    stage, peer = leasing([Grant([], [(bad[0], "why")]), Grant(good)], dead_letter=lambda op: op.decode([1]))
     assert stage.play(peer.lease(1, 0.0, None, False)) == good
     assert stage.names == ["reclaim", "lease", "dead_letter", "lease"]
-    assert [(one.id, one.reason) for one in stage.buried] == [("0-0", "why")]
+    assert [(one.id, one.reason) for _, one in stage.buried] == [("0-0", "why")]
     assert stage.sent[2].args == ["w", 1000, "0-0", 1, "why"]
 
 
@@ -344,7 +344,7 @@ def test_an_interrupted_lease_gives_back_what_it_was_granted(
             Grant(claims(CLAIMS_PER_SCRIPT), [(claims(1, start=-1)[0], "why")]),
             Grant(claims(CLAIMS_PER_SCRIPT, start=CLAIMS_PER_SCRIPT)),
         ],
-        dead_letter=lambda _: [True],
+        dead_letter=lambda _: Verdicts([True]),
     )
     call = peer.lease(2 * CLAIMS_PER_SCRIPT, None, None, once)
     effect = next(call)

@@ -159,16 +159,16 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         traceback kept, too, if the queue keeps `tracebacks`.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda ops, claim: ops.retry([(claim, delay, True, cause)]), lease)
-        return (await self._run(*settling, timeout))[0]
+        settling = self._ending(lambda ops, claim: ops.retry([(claim, delay, True, cause)]), lease)
+        return (await self._drive(*settling, timeout))[0]
 
     async def dead_letter(self, lease: AsyncLease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
         """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
         was lost. dead_letter.lua.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda ops, claim: ops.dead_letter([(claim, cause)]), lease)
-        return (await self._run(*settling, timeout))[0]
+        settling = self._ending(lambda ops, claim: ops.dead_letter([(claim, cause)]), lease)
+        return (await self._drive(*settling, timeout))[0]
 
     async def renew(
         self, lease: AsyncLease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None

@@ -160,16 +160,16 @@ class Queue(Closing, Producing[T], Generic[T]):
         traceback kept, too, if the queue keeps `tracebacks`.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda ops, claim: ops.retry([(claim, delay, True, cause)]), lease)
-        return self._run(*settling, timeout)[0]
+        settling = self._ending(lambda ops, claim: ops.retry([(claim, delay, True, cause)]), lease)
+        return self._drive(*settling, timeout)[0]
 
     def dead_letter(self, lease: Lease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
         """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
         was lost. dead_letter.lua.
         """
         cause = self._cause(reason)
-        settling = self._settle(lambda ops, claim: ops.dead_letter([(claim, cause)]), lease)
-        return self._run(*settling, timeout)[0]
+        settling = self._ending(lambda ops, claim: ops.dead_letter([(claim, cause)]), lease)
+        return self._drive(*settling, timeout)[0]
 
     def renew(self, lease: Lease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
         """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define
 
-from headrace._core.effects import Sleep, Step, current_time, send
+from headrace._core.effects import Sleep, Step, current_time, send, settle
 from headrace._model.flow import FlowState
 from headrace._model.state import Counts
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
@@ -20,7 +20,7 @@ def sweep(flow: FlowOps) -> Step[None]:
     for _ in range(SWEEP_PAGES):
         events = yield from send(flow.events())
         some = events[:STEPS_PER_SCRIPT]
-        if not some or not any((yield from send(flow.advance(some)))):
+        if not some or not any((yield from settle(flow.advance(some)))):
             return
 
 
@@ -94,7 +94,7 @@ def cancel(flow: FlowOps, name: str) -> Step[bool]:
     """Cancel a job of a flow, and then its children."""
     op = flow.advance([flow.cancelling(name)])
     yield from sweep(flow)
-    (done,) = yield from send(op)
+    (done,) = yield from settle(op)
     yield from sweep(flow)
     return done
 

@@ -9,14 +9,13 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Block, Bury, Sleep, Step, Undo, Undoable, current_time, send, send_undoable
+from headrace._core.effects import Block, Bury, Sleep, Step, Undo, Undoable, current_time, send, send_undoable, settle
 from headrace._core.queue.calls import each, run_due_schedules
 from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
-from headrace._model.settings import KIND
-from headrace._protocol.answers import Died, Grant
+from headrace._protocol.answers import Grant
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, RECORD_S, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op, parts
 from headrace._protocol.queue_ops import Ops
@@ -225,7 +224,7 @@ class Peer:
         may do so later are delayed. Report these, and those that had no attempts left.
         """
         if grant.died:
-            yield Bury(self.ops.keys.queue, grant.died)
+            yield Bury([(self.ops.keys.queue, died) for died in grant.died])
         each = [undecoded(claim, reason) for claim, reason in grant.undecodable]
         for some in parts(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
             later = [(one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"]
@@ -233,7 +232,4 @@ class Peer:
             if later:
                 yield from send(self.ops.retry(later))
             if dead:
-                ours = yield from send(self.ops.dead_letter(dead))
-                jobs = [(claim.job, why) for (claim, why), won in zip(dead, ours, strict=True) if won]
-                died = [Died(job.id, job.attempt, why, job.headers.get(KIND, "")) for job, why in jobs]
-                yield Bury(self.ops.keys.queue, died)
+                yield from settle(self.ops.dead_letter(dead))

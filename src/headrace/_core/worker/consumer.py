@@ -26,7 +26,7 @@ from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
-from headrace._protocol.answers import Reclaimed
+from headrace._protocol.answers import Died, Reclaimed, Verdicts
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
@@ -218,11 +218,13 @@ class Consumer:
         held.ended = True
         if error is not None and self.ops.settings.tracebacks and verdict.kind in ("retry", "dead"):
             verdict = evolve(verdict, traceback=traced(error))
+        if verdict.may_bury:
+            verdict = evolve(verdict, error=error)
         if verdict.kind == "complete" or self.phase < Phase.HALTING:
             self.done.append(verdict)
             if verdict.kind == "release" and self.phase is not Phase.RUNNING:
                 self.given_back += 1
-            if verdict.kind != "complete":
+            if verdict.kind != "complete" and not verdict.may_bury:
                 self.note("settled", held, verdict, error)
         else:
             self.dropped.append(held)
@@ -250,6 +252,14 @@ class Consumer:
         if verdict.kind == "release" and stopping:
             return Settlement("release", held)  # the worker stops: others may have it at once
         return verdict
+
+    def answered(self, some: Sequence[Settlement], verdicts: Verdicts) -> list[tuple[str, Died]]:
+        """Note which of these jobs are dead letters now; return the others that are, each with its queue."""
+        for at, (verdict, ours) in enumerate(zip(some, verdicts, strict=False)):
+            if ours and verdict.may_bury:
+                kind = "dead" if at in verdicts.buried else "retry"
+                self.note("settled", cast("Held", verdict.claim), evolve(verdict, kind=kind), verdict.error)
+        return [letter for at, letter in verdicts.buried.items() if at < 0]
 
     def encoded(self, held: Held, result: Any) -> bytes | None:
         """Encode a result; `None` if that fails, and it is noted: its handler has succeeded, and is not run again."""

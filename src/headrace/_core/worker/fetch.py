@@ -15,6 +15,7 @@ from typing import Any, cast
 from headrace._core.effects import (
     Abort,
     BlockThen,
+    Bury,
     Held,
     Log,
     Phase,
@@ -36,7 +37,7 @@ from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.leases import check, died, lose
 from headrace._core.worker.rest import AGAIN_S, CALM, SLACK_S
 from headrace._core.worker.settling import Settling, alike
-from headrace._protocol.answers import Grant
+from headrace._protocol.answers import Grant, Verdicts
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
@@ -119,6 +120,8 @@ def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> 
     for op, verdicts in zip(settling.ops, replies, strict=False):
         consumer.lost += verdicts.count(False)
         consumer.done.extendleft(reversed(op.items[len(verdicts) :]))  # what a script had no room for comes in the next
+        if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):
+            yield Bury(others)
     return replies
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from headrace._core.verdicts import Settlement
 from headrace._model.job import Claim
@@ -31,11 +31,11 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
                 yield ops.release([one.claim for one in part], pause=some[0].pause)
         case "dead":
             for part in parts(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-                yield ops.dead_letter([(one.claim, one.cause) for one in part])
+                yield evolve(ops.dead_letter([(one.claim, one.cause) for one in part]), items=part)
         case _:
             for part in parts(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
                 items = [(one.claim, one.delay, one.spend, one.cause) for one in part]
-                yield ops.retry(items, max_attempts=some[0].attempts)
+                yield evolve(ops.retry(items, max_attempts=some[0].attempts), items=part)
 
 
 @frozen(eq=False)

@@ -33,7 +33,6 @@ from headrace._net.base.connected import Connected, Timeout, least
 from headrace._net.base.scan import scanned, scanning
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span, dead_lettered
-from headrace._telemetry.tracing import Place
 
 if TYPE_CHECKING:
     from headrace._net.aio.waiters import AsyncWaiters
@@ -122,8 +121,8 @@ class AsyncDriver(Connected):
                 return await self._waiters.ignore(waiter)
             case Scan(cursor, pattern):
                 return scanned(await self._executor.scan(cursor, scanning(pattern), within))
-            case Bury(queue, died):
-                dead_lettered(Place(queue, self._settings), died)
+            case Bury(died):
+                dead_lettered(self._settings, died)
                 return None
             case _:
                 raise TypeError(f"{effect!r} is for a worker's driver")

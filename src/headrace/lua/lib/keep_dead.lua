@@ -1,6 +1,6 @@
 -- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own, without the
 -- reason of an earlier retry. `attempt` is all deliveries, *releases* those that spent no attempt: a redriven job's
--- token must grow beyond every earlier one. Where the limit has become smaller each that comes takes the place of ten,
+-- token must grow beyond every earlier one. Answers id, attempts, reason and kind, for those that log it. Where the limit has become smaller each that comes takes the place of ten,
 -- however many there are.
 -- @include fields
 local function keep_dead(dead, stats, limit, reason, worker, releases, own, headers)
@@ -15,4 +15,9 @@ local function keep_dead(dead, stats, limit, reason, worker, releases, own, head
   local most = math.max(limit, length - 10)
   local trimmed = limit == 0 and 1 or length > most and redis.call('XTRIM', dead, 'MAXLEN', string.format('%.0f', most)) or 0
   if trimmed > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', trimmed) end
+  local kind = ''
+  for i = 1, #headers, 2 do
+    if headers[i] == 'kind' then kind = headers[i + 1] end
+  end
+  return {own.id, string.format('%.0f', own.attempt - releases), reason, kind}
 end
