@@ -261,6 +261,31 @@ def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
     assert asked(counts).lost == 0
 
 
+def test_oom_drops_results(asked: Asked, admin: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    """A full server keeps jobs before results: they are complete without, and the log says so once, with a number."""
+    for _ in range(6):
+        asked(enqueue)
+    leases = [asked(lambda q: q.lease()) for _ in range(6)]
+    admin.config_set("maxmemory", 1)
+    assert asked(lambda q: q.complete(leases[0], b"r")) is True
+    assert asked(lambda q: q.complete(leases[0], b"r")) is False
+    assert asked(lambda q: q.complete_many(leases[1:4], [b"r", None, b"r"])) == [True] * 3
+    assert [asked(lambda q, it=lease: q.result(it.job.id, timeout=0)) for lease in leases[:4]] == [None] * 4
+    said = [record for record in caplog.records if getattr(record, "event", "") == "result_dropped"]
+    (words,) = [record.getMessage() for record in said]
+    assert words.startswith("result_dropped: 1 jobs of queue 'q' are complete without their results: the server is out")
+    admin.config_set("maxmemory", 0)
+    assert asked(lambda q: q.complete(leases[4], b"kept")) is True
+    assert asked(lambda q: q.result(leases[4].job.id, timeout=0)) == b"kept"
+    outage = asked.queue._executor.outage
+    ((queue, (_, number)),) = outage._drops.items()
+    assert (queue, number) == ("q", 2)
+    outage._drops[queue] = (0.0, number)  # a minute later
+    admin.config_set("maxmemory", 1)
+    assert asked(lambda q: q.complete(leases[5], b"r")) is True
+    assert "result_dropped: 3 jobs of queue 'q'" in caplog.text
+
+
 def test_busy(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) -> None:
     """BUSY: the call waits for somebody's long script to end."""
     admin.config_set("lua-time-limit", 10)

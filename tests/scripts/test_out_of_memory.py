@@ -72,6 +72,30 @@ def test_enqueue_one_is_refused_whole(lua: Lua, call: int | str) -> None:
     assert lua.counts() == {"waiting": 1, "leased": 1, "enqueued": 2}
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_a_full_server_keeps_jobs_and_drops_results(lua: Lua, history: bool) -> None:
+    """The winner learns it, also when it asks again; the loser keeps nothing, as ever; follow-ups are jobs."""
+    a, b, c = lua.leased("a", "b", "c")
+    if history:
+        lua.redis.hset(lua.key("stats"), "history", "10 60000")
+    extra = [lua.key(f"result:{name}") for name in "abc"]
+    follow = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")]
+    lua("complete", "", 1, 0, 0, 0, c)
+    args = ["", 3, 0, 3, 1, a, b, c, 1, 60_000, "ra", 2, 60_000, "rb", 3, 60_000, "rc", 1, "", "", 0, 2, "data", "then"]
+    fill(lua)
+    assert lua("complete", *args, extra=[*extra, *follow], call=7) == [2, 2, 0]
+    assert lua("complete", *args, extra=[*extra, *follow], call=7) == [2, 2, 0]
+    assert lua("complete", *args, extra=[*extra, *follow], call=8) == [0, 0, 0]
+    assert not lua.redis.exists(*extra)
+    assert lua.counts() == {"waiting": 1, "enqueued": 4, "completed": 3}
+    if history:
+        assert [row.split()[3] for row in lua.redis.hvals(lua.key("ends"))] == ["0"] * 3  # none has a result
+    lua.redis.config_set("maxmemory", 0)
+    (d,) = lua.leased("d")
+    assert lua("complete", "", 1, 0, 1, 0, d, 1, 60_000, "rd", extra=extra[:1], call=9) == [1]
+    assert lua.redis.get(extra[0]) in (b"rd", "rd")
+
+
 def test_what_is_there_already_can_be_enqueued(lua: Lua) -> None:
     lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i")
     fill(lua)
@@ -136,16 +160,6 @@ def test_who_loses_hears_so(lua: Lua) -> None:
         assert lua(name, *arguments, call=number) == [0], name
     assert lua("cancel", "nobody", call=9) == 0
     assert lua.holders() == {a: ("w", 1)}
-
-
-def test_a_completion_keeps_its_result_and_enqueues_what_follows(lua: Lua) -> None:
-    (a,) = lua.leased("a")
-    fill(lua)
-    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")
-    extra = [lua.key("result:a"), *(lua.key(part) for part in parts)]
-    assert lua("complete", "", 1, 0, 1, 1, a, 1, 5000, "r", 1, "", "", 0, 2, "data", "b", extra=extra, call=1) == [1]
-    assert lua.redis.get(extra[0]) == "r"
-    assert lua.counts() == {"waiting": 1, "enqueued": 2, "completed": 1}
 
 
 def test_the_dead_and_the_expired_are_reclaimed(lua: Lua) -> None:

@@ -282,11 +282,12 @@ class Outage:
     It is logged once when it begins, again at growing intervals, and once when it is over.
     """
 
-    __slots__ = ("_lock", "_next", "_place", "_trying", "answers", "opened", "since", "there")
+    __slots__ = ("_drops", "_lock", "_next", "_place", "_trying", "answers", "opened", "since", "there")
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._place = Place("", settings)
         self._lock = _forks.lock()
+        self._drops: dict[str, tuple[float, int]] = {}  # by queue: when to log them again, and those since then
         self._trying = 0  # round trips that failed, and are not yet answered
         self._next = 0.0  # when to log it again
         self.since = 0.0
@@ -320,6 +321,19 @@ class Outage:
             )
         if (meters := instruments()) is not None:
             meters.reconnects.add(1, self._place.at)
+
+    def dropped(self, queue: str, number: int) -> None:
+        """Count results that a full server did not keep, and log their number, once a minute for each queue."""
+        if (meters := instruments()) is not None:
+            meters.dropped.add(number, {tracing.DESTINATION: queue, **self._place.at})
+        now = time.monotonic()
+        with self._lock:
+            again, before = self._drops.get(queue, (now, 0))
+            said = now >= again
+            self._drops[queue] = (now + 60.0, 0) if said else (again, before + number)
+        if said:
+            words = "%d jobs of queue %r are complete without their results: the server is out of memory (maxmemory)"
+            log.say("result_dropped", words, before + number, queue, queue=queue, number=before + number)
 
     def ends(self) -> None:
         """Stop counting a round trip that succeeded, or is given up."""

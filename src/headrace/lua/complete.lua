@@ -3,8 +3,8 @@
 --        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), wake (stream),
 --        turns (hash), behind (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
--- REPLY  one per job: 1 this call completed it · 0 another call already had, or (fenced) it is not this worker's any
---        more
+-- REPLY  one per job: 1 this call completed it · 2 likewise, without its result, as the server is out of memory · 0
+--        another call already had, or (fenced) it is not this worker's any more
 -- COST   5 us + 1-2 us per job; with a fence, listeners or notes of entries 1 us more, a result or a follow-up 3-6 us more
 -- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
@@ -127,6 +127,10 @@ if heard.history and at > #ARGV then
 end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
 
+-- A server that is out of memory refuses a command that needs some, until a script has written. This one adds nothing.
+local probe = results > 0 and redis.pcall('ZADD', leases, 'XX', 0, '')
+local full = type(probe) == 'table' and string.find(probe.err, 'used memory', 1, true)
+
 -- 3. The jobs go, before anything is written, so that a full server can still be drained.
 local won, reply, acked, all = 0, {}, 0, true
 for i = 1, mine and limit or 0 do all = all and mine[i] end
@@ -165,7 +169,7 @@ end
 
 if heard.history and won > 0 then
   local done, attempts, with, workers = {}, {}, {}, {}
-  for i = 1, results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
+  for i = 1, full and 0 or results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
   for i = 1, limit do
     if reply[i] == 1 then
       local n, id = #done + 1, with_ids and ARGV[names + i - 1] or ''
@@ -180,7 +184,9 @@ end
 -- 4. Results and follow-ups of the jobs that this call completed.
 for i = 1, results do
   local number, ttl, result = unpack(ARGV, kept + 3 * i - 3, kept + 3 * i - 1)
-  if reply[tonumber(number)] == 1 then redis.call('SET', others[i], result, 'PX', ttl) end
+  if reply[tonumber(number)] == 1 then
+    if not full then redis.call('SET', others[i], result, 'PX', ttl) end
+  end
 end
 local now = (follows > 0 or #staying > 0 or #away > 0) and clock()
 for i = 1, #staying, 2 do
@@ -205,5 +211,9 @@ end
 for _, queue in ipairs(queues) do
   count_added(queue)
   if listeners(queue.stats, queue.events, 'added').added then publish(queue.events, 'added', queue.ids_added) end
+end
+for i = 1, full and results or 0 do
+  local number = tonumber(ARGV[kept + 3 * i - 3])
+  if reply[number] == 1 then reply[number] = 2 end
 end
 return answer(reply)

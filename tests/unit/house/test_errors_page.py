@@ -33,7 +33,7 @@ NAMED = {  # the tests of rows that have no code, or several
         "a_value_that_is_refused_fails_nobody_else_s_call",
     },
     "script refused": {"syntax"},
-    "OOM": {"oom", "oom_drains"},
+    "OOM": {"oom", "oom_drains", "oom_drops_results"},
     "NOGROUP": {"nogroup", "nogroup_while_blocked", "nogroup_settled"},
 }
 

@@ -131,6 +131,9 @@ class BaseExecutor:
     def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
         """Decode the replies. Raises `NotDurable`, with the decoded answers."""
         self._heard()
+        for op, reply in zip(trip.ops, replies, strict=True):
+            if op.name == "complete" and (number := reply.count(2)):  # without their results
+                self.outage.dropped(op.keys[0].split(":")[-2], number)
         answers = [op.decode(reply) for op, reply in zip(trip.ops, replies, strict=True)]
         if trip.lasting is not None:
             trip.lasting.judge(answers)
