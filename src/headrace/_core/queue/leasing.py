@@ -178,7 +178,7 @@ class Peer:
                 self.unanswered.append(late)
                 raise
             if grant is not None and grant.died:
-                yield Bury(self.ops.keys.queue, grant.died)
+                yield Bury([(self.ops.keys.queue, died) for died in grant.died])
 
     def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
         """Take another name, as this one was declared dead; *claims* of this call are lost, or go to the front.
