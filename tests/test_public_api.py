@@ -63,7 +63,7 @@ MEMBERS = {
         "leased", "lost", "parked", "present", "waiting",
     },
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
-    "JobState": {"due", "entry", "job", "reason", "since", "state", "traceback", "worker"},
+    "JobState": {"due", "enqueued_at", "entry", "job", "reason", "since", "state", "traceback", "worker"},
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},
     "Debounce": {"max_wait", "replace", "seconds", "terms"},

@@ -57,11 +57,12 @@ def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
             "again": "completed", "dead": "dead", "cancelled": "cancelled", "purged": "deleted", "done": "completed",
         }  # fmt: skip
         assert {(state.job.payload, state.job.enqueued_at, state.due) for state in found} == {(None, None, None)}
+        assert {state.enqueued_at for state in found} == {None}
         assert (states["dead"].reason, states["dead"].worker) == ("why", leases["dead"].worker)
         done = queue.find("done")
         shown = ("state", "worker", "since", "reason")
         assert [getattr(done, part) for part in shown] == [getattr(states["done"], part) for part in shown]
-        assert (done.job.id, done.job.attempt, done.job.enqueued_at) == ("done", 1, None)
+        assert (done.job.id, done.job.attempt, done.enqueued_at) == ("done", 1, None)
 
 
 def test_more_have_ended_than_a_page(queue: Any) -> None:

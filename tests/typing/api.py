@@ -140,6 +140,7 @@ def looking(queue: Queue) -> None:
     state = queue.find("a")
     assert_type(state, JobState | None)
     assert state is not None
+    assert_type(state.enqueued_at, float | None)
     assert_type(state.job, Job)
     assert_type(state.state, str)
     assert_type(state.worker, str | None)

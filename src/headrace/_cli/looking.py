@@ -287,7 +287,7 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
     yield "attempt", job.attempt
     yield "priority", job.priority or None
     yield "before it", None if position is None else f"{position} jobs"
-    yield "enqueued", clock(job.enqueued_at)
+    yield "enqueued", clock(state.enqueued_at)
     yield "since", clock(state.since)
     yield "due", clock(state.due)
     yield "worker", plain(state.worker or "")

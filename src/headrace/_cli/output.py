@@ -185,7 +185,7 @@ def job_as_json(state: JobState) -> dict[str, Any]:
     return {
         "id": job.id, "queue": job.queue, "state": state.state, **as_json("payload", bytes_of(job.payload)),
         "headers": dict(job.headers), "attempt": job.attempt, "priority": job.priority,
-        "enqueued_at": job.enqueued_at or None, "since": state.since, "due": state.due, "worker": state.worker,
+        "enqueued_at": state.enqueued_at, "since": state.since, "due": state.due, "worker": state.worker,
         "reason": state.reason, "traceback": state.traceback,
     }  # fmt: skip
 
@@ -203,13 +203,13 @@ def show_jobs(states: Iterable[JobState], json_lines: bool) -> None:
 
 def _row(state: JobState) -> list[object]:
     job = state.job
-    times = [clock(moment) for moment in (job.enqueued_at, state.since, state.due)]
+    times = [clock(moment) for moment in (state.enqueued_at, state.since, state.due)]
     texts = [plain(state.worker or ""), plain(state.reason or ""), start_of(bytes_of(job.payload))]
     return [plain(job.id), state.state, job.attempt, *times, *texts]
 
 
 def _short_row(state: JobState) -> list[object]:
     job = state.job
-    moment = state.due or state.since or job.enqueued_at
+    moment = state.due or state.since or state.enqueued_at
     texts = [plain(state.reason or ""), start_of(bytes_of(job.payload))]
     return [plain(job.id), state.state, job.attempt, when(moment), *texts]

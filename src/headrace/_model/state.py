@@ -101,6 +101,7 @@ class JobState(Generic[T_co]):
     bytes of it), and `traceback` where, if its queue keeps `tracebacks`. A job that can't be decoded has its bytes for
     a payload, and the cause in `reason`. Of one that has ended there are `since` (of the end), the `worker`, where one
     is known, and of its job the id and the attempt (0: unknown); `payload` and `enqueued_at` are `None`.
+    `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote none that can be read.
     """
 
     job: Job[T_co]
@@ -111,6 +112,11 @@ class JobState(Generic[T_co]):
     reason: str | None = field(default=None, repr=shortened)
     entry: str | None = field(default=None, repr=False)
     traceback: str | None = field(default=None, repr=False)
+
+    @property
+    def enqueued_at(self) -> float | None:
+        """The server's time of the first enqueue, in seconds since the epoch; `None`: it is not known."""
+        return self.job.enqueued_at or None
 
 
 @frozen

@@ -204,10 +204,12 @@ def test_states() -> None:
     assert (leased.state, leased.worker, leased.since, leased.job.attempt) == ("leased", "w", NOW / 1000 - 4, 2)
     delayed = state(b"delayed", [b"data", b"x", b"id", b"i", b"enq", b"900"], 0, 0, b"", NOW, entry=b"i")
     assert (delayed.state, delayed.due, delayed.job.id, delayed.job.enqueued_at) == ("delayed", NOW / 1000, "i", 0.9)
+    foreign = state(b"waiting", [b"data", b"x", b"enq", b"yesterday"], 0, 0, b"", 0)
+    assert (foreign.enqueued_at, waiting.enqueued_at) == (None, 1.5)
     letter = [b"reason", b"why", b"worker", b"w", b"released", b"2"]
     dead = state(b"dead", [*letter, b"data", b"x", b"id", b"i", b"attempt", b"5", b"enq", b"900"], 0, 0, b"", 0)
     assert (dead.state, dead.reason, dead.worker, dead.since) == ("dead", "why", "w", 1.5)
-    assert (dead.job.id, dead.job.attempt, dead.job.enqueued_at) == ("i", 3, 0.9)
+    assert (dead.job.id, dead.job.attempt, dead.enqueued_at) == ("i", 3, 0.9)
 
 
 def test_a_page() -> None:

@@ -48,5 +48,5 @@ class ShardedPages:
 
 def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
     """Return the sort key of jobs of several shards: parked jobs first, then by level, then by time."""
-    time = one.due if one.due is not None else one.since if one.since is not None else one.job.enqueued_at
+    time = next((at for at in (one.due, one.since, one.enqueued_at) if at is not None), 0.0)
     return one.state != "parked", one.job.priority if one.state == "waiting" else 0, time

@@ -53,7 +53,7 @@ class Showing:
             for name, value in (job.headers.items() if whole else ())
         }
         view = JobView(
-            job.id, job.queue, state.state, job.attempt, job.priority, job.enqueued_at or None,
+            job.id, job.queue, state.state, job.attempt, job.priority, state.enqueued_at,
             self.payload(job, job.payload, "payload"), headers, state.worker, state.since, state.due,
             None if reason is None else bounded(reason, 2000)[0],
             None if traceback is None else bounded(traceback)[0], token, until, position,
